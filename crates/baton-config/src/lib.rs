@@ -1,0 +1,1 @@
+//! haproxy.cfg: text to syntax to model, with every fault named.

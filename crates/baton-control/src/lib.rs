@@ -1,0 +1,1 @@
+//! The change line: reload, health, drain, statistics; everything that touches live state.

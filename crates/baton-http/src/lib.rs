@@ -1,0 +1,1 @@
+//! HTTP/1 on byte slices: heads, framing, chunks, limits.

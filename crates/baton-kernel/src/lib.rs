@@ -1,0 +1,1 @@
+//! The operating system: sockets and their options, descriptors, users, signals.

@@ -1,0 +1,1 @@
+//! What the proxy is, as data: frontends, backends, servers, rules; and the difference between two models.
