@@ -1,1 +1,39 @@
-//! What the proxy is, as data: frontends, backends, servers, rules; and the difference between two models.
+//! What the proxy *is*, as data: frontends, backends, servers, rules, and the difference between two models.
+//!
+//! A [`Model`] is what the operator *asked* for, with every default already applied: plain values that can be compared,
+//! cloned and printed. What an operator changed at runtime and what we observe (health, counters) are other types in
+//! other crates. There is no text parsing here, no I/O and no clock.
+
+mod address;
+mod balance;
+mod bind;
+mod check;
+mod cookie;
+pub mod diff;
+mod global;
+mod log;
+mod options;
+mod proxy;
+mod rule;
+mod server;
+mod source;
+mod timeouts;
+
+pub use address::{Address, Family};
+pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
+pub use bind::{Bind, BindOptions, SocketMode};
+pub use check::{
+    Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
+};
+pub use cookie::{Cookie, CookieMode};
+pub use diff::{Change, ChangeSet, diff};
+pub use global::Global;
+pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
+pub use options::{
+    ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, SpliceOptions, TcpOptions,
+};
+pub use proxy::{Mode, Model, Proxy, Role};
+pub use rule::{Rule, Ruleset};
+pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress};
+pub use source::Source;
+pub use timeouts::Timeouts;

@@ -1,0 +1,60 @@
+//! One listening address of a frontend (configuration manual, 5.1 "Bind options").
+
+use crate::{Address, Source};
+
+/// One address after expansion: a `bind` line with a port range or several addresses becomes several of these.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Bind {
+    /// Where to listen.
+    pub address: Address,
+    /// `name`: as shown in statistics.
+    pub name: Option<String>,
+    /// `id`: numeric socket id, unique in its proxy.
+    pub id: Option<u32>,
+    /// Everything else on the line.
+    pub options: BindOptions,
+    /// The `bind` line.
+    pub source: Source,
+}
+
+/// The options of a `bind` line.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct BindOptions {
+    /// `accept-proxy`: a PROXY protocol header (v1 or v2) must come first.
+    pub accept_proxy: bool,
+    /// `backlog`: length of the kernel's accept queue; `None`: the proxy's `backlog`, else its `maxconn`.
+    pub backlog: Option<u32>,
+    /// `maxconn`: connections accepted on this address at once; `None` means no limit of its own.
+    pub maxconn: Option<u32>,
+    /// `mode`, `user`, `uid`, `group`, `gid` of a unix socket.
+    pub socket: SocketMode,
+    /// `interface`: SO_BINDTODEVICE.
+    pub interface: Option<String>,
+    /// `transparent`: IP_TRANSPARENT, to bind foreign addresses.
+    pub transparent: bool,
+    /// `v4v6` (`Some(false)`) or `v6only` (`Some(true)`); `None` is the system's default.
+    pub v6only: Option<bool>,
+    /// `defer-accept`: TCP_DEFER_ACCEPT.
+    pub defer_accept: bool,
+    /// `tfo`: TCP fast open.
+    pub tfo: bool,
+    /// `mss`: maximum segment size in bytes; negative is relative to the advertised one, as HAProxy does.
+    pub mss: Option<i32>,
+    /// `tcp-ut`: TCP user timeout in milliseconds.
+    pub tcp_user_timeout_ms: Option<u32>,
+    /// `shards`: listening sockets for the address; `None` is `by-thread`, one for each worker.
+    pub shards: Option<u32>,
+    /// `nice`: accepted for compatibility.
+    pub nice: i32,
+}
+
+/// Owner and permission bits of a unix socket; `None` leaves what the process and its umask give.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SocketMode {
+    /// Permission bits, such as `0o660`.
+    pub mode: Option<u32>,
+    /// Numeric owner; names are resolved when the file is read.
+    pub uid: Option<u32>,
+    /// Numeric group.
+    pub gid: Option<u32>,
+}

@@ -1,0 +1,298 @@
+//! What changes between two models, as a value: `plan` prints it, `reload` applies it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Bind, Model, Proxy, Server};
+
+/// The difference between the model in use and the one asked for; empty when both say the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChangeSet {
+    /// Changes in a fixed order: global, then removed, added and changed proxies with their parts.
+    pub changes: Vec<Change>,
+}
+
+/// One change to one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A setting of the `global` section, with its old and new value as text.
+    Global {
+        /// The keyword.
+        setting: &'static str,
+        /// Old value.
+        from: String,
+        /// New value.
+        to: String,
+        /// Whether it takes effect without a new process.
+        live: bool,
+    },
+    /// A proxy that was not there.
+    ProxyAdded(Arc<Proxy>),
+    /// A proxy that is gone.
+    ProxyRemoved(Arc<Proxy>),
+    /// Settings of a proxy: the keywords' families that differ, such as `timeout` or `rules`.
+    ProxyChanged {
+        /// The new proxy.
+        proxy: Arc<Proxy>,
+        /// What differs.
+        settings: Vec<&'static str>,
+    },
+    /// A listening address that was not there.
+    BindAdded {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The address.
+        bind: Bind,
+    },
+    /// A listening address that is gone.
+    BindRemoved {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The address.
+        bind: Bind,
+    },
+    /// Options of a listening address.
+    BindChanged {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The address, with its new options.
+        bind: Bind,
+    },
+    /// A server that was not there.
+    ServerAdded {
+        /// Backend.
+        proxy: Arc<Proxy>,
+        /// The server.
+        server: Arc<Server>,
+    },
+    /// A server that is gone: requests in flight end, nothing new goes there.
+    ServerRemoved {
+        /// Backend.
+        proxy: Arc<Proxy>,
+        /// The server.
+        server: Arc<Server>,
+    },
+    /// Settings of a server.
+    ServerChanged {
+        /// Backend.
+        proxy: Arc<Proxy>,
+        /// The new server.
+        server: Arc<Server>,
+        /// What differs.
+        settings: Vec<&'static str>,
+    },
+}
+
+impl ChangeSet {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// Compares two models object by object, by name.
+pub fn diff(old: &Model, new: &Model) -> ChangeSet {
+    let mut changes = Vec::new();
+    diff_global(old, new, &mut changes);
+    for proxy in &old.proxies {
+        if find(new, proxy).is_none() {
+            changes.push(Change::ProxyRemoved(proxy.clone()));
+        }
+    }
+    for proxy in &new.proxies {
+        match find(old, proxy) {
+            None => changes.push(Change::ProxyAdded(proxy.clone())),
+            Some(before) => diff_proxy(before, proxy, &mut changes),
+        }
+    }
+    ChangeSet { changes }
+}
+
+/// The proxy of the same name and role. A frontend that becomes a `listen` is another object.
+fn find<'m>(model: &'m Model, proxy: &Proxy) -> Option<&'m Arc<Proxy>> {
+    model.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)
+}
+
+fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
+    let (old, new) = (&old.global, &new.global);
+    let mut note = |setting, from: String, to: String, live| {
+        if from != to {
+            changes.push(Change::Global { setting, from, to, live });
+        }
+    };
+    let text =
+        |value: &dyn fmt::Debug| format!("{value:?}").replace("Some(", "").replace(')', "").replace("None", "unset");
+    note("nbthread", text(&old.nbthread), text(&new.nbthread), false);
+    note("maxconn", text(&old.maxconn), text(&new.maxconn), true);
+    note("ulimit-n", text(&old.ulimit_n), text(&new.ulimit_n), false);
+    note("user", text(&old.uid), text(&new.uid), false);
+    note("group", text(&old.gid), text(&new.gid), false);
+    note("chroot", text(&old.chroot), text(&new.chroot), false);
+    note("pidfile", text(&old.pidfile), text(&new.pidfile), false);
+    note("hard-stop-after", text(&old.hard_stop_after), text(&new.hard_stop_after), true);
+    note("grace", text(&old.grace), text(&new.grace), true);
+    note("close-spread-time", text(&old.close_spread_time), text(&new.close_spread_time), true);
+    note("spread-checks", text(&old.spread_checks), text(&new.spread_checks), true);
+    note("log", text(&old.log), text(&new.log), true);
+    note("log-tag", text(&old.log_tag), text(&new.log_tag), true);
+    note("log-send-hostname", text(&old.log_hostname), text(&new.log_hostname), true);
+    note("stats socket", text(&old.stats_sockets), text(&new.stats_sockets), true);
+    note("tune.bufsize", text(&old.bufsize), text(&new.bufsize), false);
+    note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
+    note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
+}
+
+fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
+    let settings = proxy_settings(old, new);
+    if !settings.is_empty() {
+        changes.push(Change::ProxyChanged { proxy: new.clone(), settings });
+    }
+    for bind in &old.binds {
+        if !new.binds.iter().any(|other| other.address == bind.address) {
+            changes.push(Change::BindRemoved { proxy: old.clone(), bind: bind.clone() });
+        }
+    }
+    for bind in &new.binds {
+        match old.binds.iter().find(|other| other.address == bind.address) {
+            None => changes.push(Change::BindAdded { proxy: new.clone(), bind: bind.clone() }),
+            Some(before) if before != bind => {
+                changes.push(Change::BindChanged { proxy: new.clone(), bind: bind.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    for server in &old.servers {
+        if !new.servers.iter().any(|other| other.name == server.name) {
+            changes.push(Change::ServerRemoved { proxy: old.clone(), server: server.clone() });
+        }
+    }
+    for server in &new.servers {
+        match old.servers.iter().find(|other| other.name == server.name) {
+            None => changes.push(Change::ServerAdded { proxy: new.clone(), server: server.clone() }),
+            Some(before) => {
+                let settings = server_settings(before, server);
+                if !settings.is_empty() {
+                    changes.push(Change::ServerChanged { proxy: new.clone(), server: server.clone(), settings });
+                }
+            }
+        }
+    }
+}
+
+/// Collects the names of the fields that differ.
+macro_rules! differing {
+    ($old:expr, $new:expr, $($field:ident => $word:literal),* $(,)?) => {{
+        let mut words = Vec::new();
+        $(if $old.$field != $new.$field { words.push($word); })*
+        words
+    }};
+}
+
+fn proxy_settings(old: &Proxy, new: &Proxy) -> Vec<&'static str> {
+    differing!(old, new,
+        id => "id", mode => "mode", disabled => "disabled", description => "description", maxconn => "maxconn",
+        backlog => "backlog", rate_limit => "rate-limit", default_backend => "default_backend", rules => "rules",
+        timeouts => "timeout", http => "http options", tcp => "options", logging => "log", balance => "balance",
+        cookie => "cookie", dynamic_cookie_key => "dynamic-cookie-key", retries => "retries", retry_on => "retry-on",
+        fullconn => "fullconn", check => "check", source_address => "source", grace => "grace")
+}
+
+fn server_settings(old: &Server, new: &Server) -> Vec<&'static str> {
+    differing!(old, new,
+        id => "id", address => "address", weight => "weight", backup => "backup", disabled => "disabled",
+        maxconn => "maxconn", minconn => "minconn", maxqueue => "maxqueue", cookie => "cookie",
+        send_proxy => "send-proxy", source_address => "source", slowstart => "slowstart", check => "check",
+        pool_max_conn => "pool-max-conn", pool_low_conn => "pool-low-conn", pool_purge_delay => "pool-purge-delay",
+        max_reuse => "max-reuse", tfo => "tfo", tcp_user_timeout_ms => "tcp-ut", redir => "redir",
+        non_stick => "non-stick", accepted => "other options")
+}
+
+impl fmt::Display for Change {
+    /// One line, object first: `backend app: server s2 added (127.0.0.1:9001)`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = |proxy: &Proxy| format!("{} {}", proxy.role.word(), proxy.name);
+        match self {
+            Change::Global { setting, from, to, live: true } => write!(out, "global: {setting} {from} -> {to}"),
+            Change::Global { setting, from, to, live: false } => {
+                write!(out, "global: {setting} {from} -> {to} (takes effect with the next process)")
+            }
+            Change::ProxyAdded(proxy) => write!(out, "{} added", object(proxy)),
+            Change::ProxyRemoved(proxy) => write!(out, "{} removed", object(proxy)),
+            Change::ProxyChanged { proxy, settings } => {
+                write!(out, "{}: {} changed", object(proxy), settings.join(", "))
+            }
+            Change::BindAdded { proxy, bind } => write!(out, "{}: bind {} added", object(proxy), bind.address),
+            Change::BindRemoved { proxy, bind } => write!(out, "{}: bind {} removed", object(proxy), bind.address),
+            Change::BindChanged { proxy, bind } => write!(out, "{}: bind {} changed", object(proxy), bind.address),
+            Change::ServerAdded { proxy, server } => write!(out, "{}: server {} added", object(proxy), server.name),
+            Change::ServerRemoved { proxy, server } => write!(out, "{}: server {} removed", object(proxy), server.name),
+            Change::ServerChanged { proxy, server, settings } => {
+                write!(out, "{}: server {}: {} changed", object(proxy), server.name, settings.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Address, BindOptions, Role, Source};
+
+    fn bind(port: u16) -> Bind {
+        let address = Address::Inet(([127, 0, 0, 1], port).into());
+        Bind { address, name: None, id: None, options: BindOptions::default(), source: Source::default() }
+    }
+
+    fn model(proxies: Vec<Proxy>) -> Model {
+        Model { proxies: proxies.into_iter().map(Arc::new).collect(), ..Model::default() }
+    }
+
+    fn check(old: Vec<Proxy>, new: Vec<Proxy>, expect: &[&str]) {
+        let changes = diff(&model(old), &model(new));
+        let lines: Vec<String> = changes.changes.iter().map(|change| change.to_string()).collect();
+        assert_eq!(lines, expect);
+    }
+
+    #[test]
+    fn the_same_is_no_change_even_when_it_moved() {
+        let mut moved = Proxy::new("a", Role::Frontend);
+        moved.source.line = 7;
+        check(vec![Proxy::new("a", Role::Frontend)], vec![moved], &[]);
+    }
+
+    #[test]
+    fn binds_are_compared_by_address() {
+        let mut old = Proxy::new("a", Role::Frontend);
+        old.binds = vec![bind(1), bind(2)];
+        let mut new = old.clone();
+        new.binds = vec![bind(2), bind(3)];
+        new.binds[0].options.accept_proxy = true;
+        check(
+            vec![old],
+            vec![new],
+            &[
+                "frontend a: bind 127.0.0.1:1 removed",
+                "frontend a: bind 127.0.0.1:2 changed",
+                "frontend a: bind 127.0.0.1:3 added",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_proxy_of_another_role_is_another_proxy() {
+        check(
+            vec![Proxy::new("a", Role::Frontend)],
+            vec![Proxy::new("a", Role::Listen)],
+            &["frontend a removed", "listen a added"],
+        );
+    }
+
+    #[test]
+    fn settings_are_named() {
+        let old = Proxy::new("a", Role::Backend);
+        let mut new = old.clone();
+        new.retries = 1;
+        new.timeouts.server = Some(std::time::Duration::from_secs(1));
+        check(vec![old], vec![new], &["backend a: timeout, retries changed"]);
+    }
+}

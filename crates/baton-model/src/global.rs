@@ -1,0 +1,97 @@
+//! The `global` section (configuration manual, 3).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::LogTarget;
+
+/// Process-wide settings.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Global {
+    /// `daemon`.
+    pub daemon: bool,
+    /// `quiet`.
+    pub quiet: bool,
+    /// `master-worker`; the master comes with its own issue.
+    pub master_worker: bool,
+    /// `nbthread`; `None`: the CPUs this process may use.
+    pub nbthread: Option<u32>,
+    /// `maxconn`: connections of the whole process; `None`: derived from the descriptor limit.
+    pub maxconn: Option<u32>,
+    /// `ulimit-n`.
+    pub ulimit_n: Option<u64>,
+    /// `pidfile`.
+    pub pidfile: Option<PathBuf>,
+    /// `user` or `uid`, resolved.
+    pub uid: Option<u32>,
+    /// `group` or `gid`, resolved.
+    pub gid: Option<u32>,
+    /// `chroot`.
+    pub chroot: Option<PathBuf>,
+    /// `node`.
+    pub node: Option<String>,
+    /// `description`.
+    pub description: Option<String>,
+    /// `log` lines.
+    pub log: Vec<LogTarget>,
+    /// `log-tag`; `haproxy` by default.
+    pub log_tag: Option<String>,
+    /// `log-send-hostname`: `Some("")` is the machine's name.
+    pub log_hostname: Option<String>,
+    /// `hard-stop-after`: the longest a soft stop may take.
+    pub hard_stop_after: Option<Duration>,
+    /// `grace`: how long to go on serving after SIGUSR1 before the listeners stop.
+    pub grace: Option<Duration>,
+    /// `close-spread-time`: idle connections are closed spread over this time in a soft stop.
+    pub close_spread_time: Option<Duration>,
+    /// `spread-checks`, percent.
+    pub spread_checks: u32,
+    /// `max-spread-checks`.
+    pub max_spread_checks: Option<Duration>,
+    /// `stats socket` lines as written; the runtime API comes with its own issue.
+    pub stats_sockets: Vec<Vec<String>>,
+    /// `tune.bufsize` in bytes.
+    pub bufsize: usize,
+    /// `tune.maxrewrite` in bytes.
+    pub maxrewrite: usize,
+    /// `tune.http.maxhdr`.
+    pub maxhdr: usize,
+    /// `tune.maxaccept`.
+    pub maxaccept: Option<u32>,
+    /// `tune.idletimer`, `tune.rcvbuf.*` …: accepted settings without an effect here, by keyword.
+    pub accepted: BTreeMap<String, Vec<String>>,
+}
+
+impl Default for Global {
+    fn default() -> Self {
+        Global {
+            daemon: false,
+            quiet: false,
+            master_worker: false,
+            nbthread: None,
+            maxconn: None,
+            ulimit_n: None,
+            pidfile: None,
+            uid: None,
+            gid: None,
+            chroot: None,
+            node: None,
+            description: None,
+            log: Vec::new(),
+            log_tag: None,
+            log_hostname: None,
+            hard_stop_after: None,
+            grace: None,
+            close_spread_time: None,
+            spread_checks: 0,
+            max_spread_checks: None,
+            stats_sockets: Vec::new(),
+            bufsize: 16384,
+            maxrewrite: 1024,
+            maxhdr: 101,
+            maxaccept: None,
+            accepted: BTreeMap::new(),
+        }
+    }
+}

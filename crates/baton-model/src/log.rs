@@ -1,0 +1,81 @@
+//! Where and how traffic is logged (configuration manual, 3.1 and 4.2 `log`, 8 "Logging").
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A proxy's logging.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Logging {
+    /// Targets, `log global` already replaced by the global ones.
+    pub targets: Vec<LogTarget>,
+    /// The line's format.
+    pub format: LogFormat,
+    /// `log-tag`; `None`: the global one.
+    pub tag: Option<String>,
+    /// `option dontlognull`.
+    pub dont_log_null: bool,
+    /// `option dontlog-normal`.
+    pub dont_log_normal: bool,
+    /// `option log-separate-errors`.
+    pub separate_errors: bool,
+    /// `option logasap`.
+    pub asap: bool,
+}
+
+/// The formats with a name of their own; `log-format` texts come with the rule language.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LogFormat {
+    /// Neither option: "Connect from …" (8.2.1).
+    #[default]
+    Default,
+    /// `option tcplog` (8.2.2).
+    Tcp,
+    /// `option httplog` (8.2.3).
+    Http,
+    /// `option httplog clf`.
+    HttpClf,
+}
+
+/// One `log` line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogTarget {
+    /// Where to.
+    pub address: LogAddress,
+    /// `len`: the longest line in bytes.
+    pub len: usize,
+    /// `format`: `rfc3164` (default), `rfc5424`, `short`, `raw`, `priority`, `timed`, `iso`.
+    pub format: String,
+    /// Facility.
+    pub facility: Facility,
+    /// Least severe level sent.
+    pub max: Level,
+    /// Most severe level used.
+    pub min: Level,
+    /// `sample RANGES:SIZE` as written; `None` sends all.
+    pub sample: Option<String>,
+}
+
+/// Where log lines go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LogAddress {
+    /// UDP syslog.
+    Udp(SocketAddr),
+    /// Datagram unix socket.
+    Unix(PathBuf),
+    /// `stdout`.
+    Stdout,
+    /// `stderr`.
+    Stderr,
+    /// `fd@N`.
+    Fd(i32),
+    /// `ring@NAME`, a later issue.
+    Ring(String),
+}
+
+/// Syslog facility number, 0 (`kern`) to 23 (`local7`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Facility(pub u8);
+
+/// Syslog level, 0 (`emerg`) to 7 (`debug`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq, PartialOrd, Ord)]
+pub struct Level(pub u8);

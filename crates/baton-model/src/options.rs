@@ -1,0 +1,175 @@
+//! The `option` family and what belongs to it (configuration manual, 4.2).
+
+use std::path::PathBuf;
+
+/// HTTP behaviour of a proxy.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct HttpOptions {
+    /// `option http-keep-alive`, `http-server-close`, `httpclose`.
+    pub connection: ConnectionMode,
+    /// `option forwardfor`.
+    pub forwarded_for: Option<ForwardedFor>,
+    /// `option originalto`.
+    pub original_to: Option<ForwardedFor>,
+    /// `option http-buffer-request`.
+    pub buffer_request: bool,
+    /// `option http-pretend-keepalive`.
+    pub pretend_keepalive: bool,
+    /// `option http-no-delay`.
+    pub no_delay: bool,
+    /// `option http-use-proxy-header`.
+    pub use_proxy_header: bool,
+    /// `option http-ignore-probes`.
+    pub ignore_probes: bool,
+    /// `option accept-invalid-http-request`.
+    pub accept_invalid_request: bool,
+    /// `option accept-invalid-http-response`.
+    pub accept_invalid_response: bool,
+    /// `http-reuse`.
+    pub reuse: Reuse,
+    /// `monitor-uri`.
+    pub monitor_uri: Option<String>,
+    /// `errorfile`, `errorloc`, `errorloc302`, `errorloc303` by status code, ordered by code.
+    pub error_pages: Vec<(u16, ErrorPage)>,
+}
+
+/// What happens to connections between two requests.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ConnectionMode {
+    /// Both sides are kept alive.
+    #[default]
+    KeepAlive,
+    /// The server's side is closed after each response.
+    ServerClose,
+    /// Both are closed.
+    Close,
+}
+
+/// `option forwardfor` and `option originalto`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ForwardedFor {
+    /// `except ADDRESS[/MASK]`, as a network.
+    pub except: Option<(std::net::IpAddr, u8)>,
+    /// `header`.
+    pub header: String,
+    /// `if-none`.
+    pub if_none: bool,
+}
+
+/// `http-reuse`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Reuse {
+    /// Each client session has its own server connection.
+    Never,
+    /// The first request of a session goes over a connection of its own or one that is known to work.
+    #[default]
+    Safe,
+    /// The first request too, over connections that were reused before.
+    Aggressive,
+    /// Any request over any idle connection.
+    Always,
+}
+
+/// The answer for an error status.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ErrorPage {
+    /// `errorfile`: the bytes of the file, sent as they are. Empty: the connection is closed without an answer.
+    File {
+        /// Where it was read.
+        path: PathBuf,
+        /// What it held.
+        content: std::sync::Arc<[u8]>,
+    },
+    /// `errorloc`/`errorloc302`.
+    Found(String),
+    /// `errorloc303`.
+    SeeOther(String),
+}
+
+/// Options of both modes, and of connections to servers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TcpOptions {
+    /// `option clitcpka` or `tcpka`.
+    pub client_keepalive: bool,
+    /// `option srvtcpka` or `tcpka`.
+    pub server_keepalive: bool,
+    /// `option abortonclose`.
+    pub abort_on_close: bool,
+    /// `option nolinger`.
+    pub no_linger: bool,
+    /// `option splice-*`.
+    pub splice: SpliceOptions,
+    /// `option allbackups`.
+    pub all_backups: bool,
+    /// `option prefer-last-server`.
+    pub prefer_last_server: bool,
+    /// `option persist`.
+    pub persist: bool,
+    /// `option redispatch`.
+    pub redispatch: Redispatch,
+    /// `option transparent`.
+    pub transparent: bool,
+    /// `option tcp-smart-accept`.
+    pub smart_accept: bool,
+    /// `option tcp-smart-connect`.
+    pub smart_connect: bool,
+    /// `option contstats`.
+    pub continuous_stats: bool,
+    /// `option independent-streams`.
+    pub independent_streams: bool,
+    /// `option socket-stats`.
+    pub socket_stats: bool,
+}
+
+/// `option splice-auto`, `splice-request`, `splice-response`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SpliceOptions {
+    /// Both directions when it seems worthwhile.
+    pub auto: bool,
+    /// From client to server.
+    pub request: bool,
+    /// From server to client.
+    pub response: bool,
+}
+
+/// `option redispatch [INTERVAL]`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Redispatch {
+    /// A failed connection is tried again on the same server.
+    #[default]
+    Off,
+    /// Every Nth retry goes to another server.
+    Every(u32),
+    /// The last retries: 1 is the last one (the default of the plain option), 2 the last but one.
+    Last(u32),
+}
+
+/// `retry-on`: which failures may be tried again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RetryOn {
+    /// `conn-failure` (the default).
+    pub conn_failure: bool,
+    /// `empty-response`.
+    pub empty_response: bool,
+    /// `junk-response`.
+    pub junk_response: bool,
+    /// `response-timeout`.
+    pub response_timeout: bool,
+    /// `0rtt-rejected`.
+    pub early_rejected: bool,
+    /// Status codes of responses that are thrown away and tried again.
+    pub statuses: Vec<u16>,
+}
+
+impl Default for RetryOn {
+    fn default() -> Self {
+        RetryOn {
+            conn_failure: true,
+            empty_response: false,
+            junk_response: false,
+            response_timeout: false,
+            early_rejected: false,
+            statuses: Vec::new(),
+        }
+    }
+}

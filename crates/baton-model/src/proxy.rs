@@ -1,0 +1,172 @@
+//! The model itself and its proxies (configuration manual, 4 "Proxies").
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{
+    Balance, Bind, Check, Cookie, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset, Server, Source, TcpOptions,
+    Timeouts,
+};
+
+/// Everything that was asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    /// The `global` section.
+    pub global: Global,
+    /// All proxies in the order of the files. Names are unique among frontends and among backends; a `listen` section is
+    /// one proxy with both roles.
+    pub proxies: Vec<Arc<Proxy>>,
+}
+
+impl Model {
+    /// The proxy with a frontend's role of that name.
+    pub fn frontend(&self, name: &str) -> Option<&Arc<Proxy>> {
+        self.proxies.iter().find(|proxy| proxy.role.is_frontend() && &*proxy.name == name)
+    }
+
+    /// The proxy with a backend's role of that name.
+    pub fn backend(&self, name: &str) -> Option<&Arc<Proxy>> {
+        self.proxies.iter().find(|proxy| proxy.role.is_backend() && &*proxy.name == name)
+    }
+}
+
+/// A `frontend`, `backend` or `listen` section with its defaults applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proxy {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `id`: given, or the next free number from 2 in order, as HAProxy does.
+    pub id: u32,
+    /// Which kind of section.
+    pub role: Role,
+    /// `mode`.
+    pub mode: Mode,
+    /// `disabled`: reads but takes no part.
+    pub disabled: bool,
+    /// `description`.
+    pub description: Option<String>,
+    /// `bind` lines, expanded.
+    pub binds: Vec<Bind>,
+    /// `maxconn` of a frontend; `None` takes the global limit.
+    pub maxconn: Option<u32>,
+    /// `backlog` of a frontend.
+    pub backlog: Option<u32>,
+    /// `rate-limit sessions`: connections a second.
+    pub rate_limit: Option<u32>,
+    /// `default_backend`.
+    pub default_backend: Option<String>,
+    /// Rules by set, in order.
+    pub rules: BTreeMap<Ruleset, Vec<Rule>>,
+    /// `timeout …`.
+    pub timeouts: Timeouts,
+    /// HTTP behaviour.
+    pub http: HttpOptions,
+    /// Behaviour of both modes.
+    pub tcp: TcpOptions,
+    /// Logging.
+    pub logging: Logging,
+    /// `balance` and `hash-type`.
+    pub balance: Balance,
+    /// `cookie`.
+    pub cookie: Option<Cookie>,
+    /// `dynamic-cookie-key`.
+    pub dynamic_cookie_key: Option<String>,
+    /// `server` lines, templates expanded.
+    pub servers: Vec<Arc<Server>>,
+    /// `retries`.
+    pub retries: u32,
+    /// `retry-on`.
+    pub retry_on: RetryOn,
+    /// `fullconn`; `None`: a tenth of the sum of the `maxconn` of the frontends that lead here.
+    pub fullconn: Option<u32>,
+    /// `option httpchk`, `http-check`.
+    pub check: Check,
+    /// `source` of the backend, where the server has none.
+    pub source_address: Option<crate::SourceAddress>,
+    /// `grace`.
+    pub grace: Option<std::time::Duration>,
+    /// The section's line.
+    pub source: Source,
+}
+
+impl Proxy {
+    /// A proxy with HAProxy's defaults and nothing else.
+    pub fn new(name: impl Into<Arc<str>>, role: Role) -> Proxy {
+        Proxy {
+            name: name.into(),
+            id: 0,
+            role,
+            mode: Mode::default(),
+            disabled: false,
+            description: None,
+            binds: Vec::new(),
+            maxconn: None,
+            backlog: None,
+            rate_limit: None,
+            default_backend: None,
+            rules: BTreeMap::new(),
+            timeouts: Timeouts::default(),
+            http: HttpOptions::default(),
+            tcp: TcpOptions::default(),
+            logging: Logging::default(),
+            balance: Balance::default(),
+            cookie: None,
+            dynamic_cookie_key: None,
+            servers: Vec::new(),
+            retries: 3,
+            retry_on: RetryOn::default(),
+            fullconn: None,
+            check: Check::default(),
+            source_address: None,
+            grace: None,
+            source: Source::default(),
+        }
+    }
+
+    /// The rules of one set, in order.
+    pub fn rules(&self, set: Ruleset) -> &[Rule] {
+        self.rules.get(&set).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Which kind of section a proxy is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
+pub enum Role {
+    /// `frontend`.
+    Frontend,
+    /// `backend`.
+    Backend,
+    /// `listen`: both.
+    Listen,
+}
+
+impl Role {
+    /// Whether it accepts connections.
+    pub fn is_frontend(self) -> bool {
+        matches!(self, Role::Frontend | Role::Listen)
+    }
+
+    /// Whether it has servers.
+    pub fn is_backend(self) -> bool {
+        matches!(self, Role::Backend | Role::Listen)
+    }
+
+    /// The section's keyword.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Frontend => "frontend",
+            Role::Backend => "backend",
+            Role::Listen => "listen",
+        }
+    }
+}
+
+/// `mode`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// Bytes are relayed as they are.
+    #[default]
+    Tcp,
+    /// HTTP is parsed and judged.
+    Http,
+}

@@ -1,0 +1,48 @@
+//! Rules as they were written. `baton-rules` compiles them, once when the file is judged and once when it is used, so that
+//! the model needs no knowledge of what a keyword does.
+
+use crate::Source;
+
+/// One line of a rule set: its words after the keyword that names the set, conditions included.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rule {
+    /// Which set it belongs to.
+    pub ruleset: Ruleset,
+    /// The words after the set's keyword, unquoted: `set-header X-A b if { path /x }` for `http-request`.
+    pub words: Vec<String>,
+    /// Where it stands.
+    pub source: Source,
+}
+
+/// The rule sets of a proxy; each keeps the order of the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
+pub enum Ruleset {
+    /// `acl NAME CRITERION …`.
+    Acl,
+    /// `http-request …`.
+    HttpRequest,
+    /// `http-response …`.
+    HttpResponse,
+    /// `http-after-response …`.
+    HttpAfterResponse,
+    /// `tcp-request connection …`.
+    TcpConnection,
+    /// `tcp-request session …`.
+    TcpSession,
+    /// `tcp-request content …`.
+    TcpContent,
+    /// `tcp-response content …`.
+    TcpResponse,
+    /// `use_backend NAME [if …]`.
+    UseBackend,
+    /// `use-server NAME [if …]`.
+    UseServer,
+    /// `redirect …`.
+    Redirect,
+    /// `monitor fail if …`: the words from `if` on.
+    MonitorFail,
+    /// `force-persist if …`.
+    ForcePersist,
+    /// `ignore-persist if …`.
+    IgnorePersist,
+}

@@ -1,0 +1,107 @@
+//! A server of a backend (configuration manual, 5.2 "Server and default-server options").
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Address, CheckSettings, Family, Source};
+
+/// One server, `default-server` settings already applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its name, unique in the backend.
+    pub name: Arc<str>,
+    /// `id`: given, or numbered from 1 in order.
+    pub id: u32,
+    /// Where it is.
+    pub address: ServerAddress,
+    /// `weight`, 0 to 256.
+    pub weight: u32,
+    /// `backup`.
+    pub backup: bool,
+    /// `disabled`: starts in maintenance.
+    pub disabled: bool,
+    /// `maxconn`: concurrent requests; 0 is no limit.
+    pub maxconn: u32,
+    /// `minconn`: the dynamic limit's lower end; 0 is none.
+    pub minconn: u32,
+    /// `maxqueue`: requests that may wait for this server; 0 is no limit.
+    pub maxqueue: u32,
+    /// `cookie`.
+    pub cookie: Option<String>,
+    /// `send-proxy`, `send-proxy-v2`.
+    pub send_proxy: ProxyProtocol,
+    /// `source`.
+    pub source_address: Option<SourceAddress>,
+    /// `slowstart`.
+    pub slowstart: Option<Duration>,
+    /// `check` and its companions.
+    pub check: CheckSettings,
+    /// `pool-max-conn`: idle connections kept; -1 is no limit, 0 none.
+    pub pool_max_conn: i32,
+    /// `pool-low-conn`.
+    pub pool_low_conn: u32,
+    /// `pool-purge-delay`: how often half of the unneeded idle connections is closed.
+    pub pool_purge_delay: Duration,
+    /// `max-reuse`: requests over one connection; `None` is no limit.
+    pub max_reuse: Option<u32>,
+    /// `tfo`.
+    pub tfo: bool,
+    /// `tcp-ut` in milliseconds.
+    pub tcp_user_timeout_ms: Option<u32>,
+    /// `redir PREFIX`.
+    pub redir: Option<String>,
+    /// `non-stick`.
+    pub non_stick: bool,
+    /// `namespace` and others that only a note remembers: options accepted without effect, as written.
+    pub accepted: Vec<String>,
+    /// The `server` or `server-template` line.
+    pub line: Source,
+}
+
+/// Where a server is: the address in use, and the name it came from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerAddress {
+    /// The host as written, with what it may resolve to; resolved when the file is read.
+    pub host: NetAddress,
+    /// The address to connect to. `None`: `0.0.0.0` or `*`, the client's own destination is used (`option transparent`),
+    /// or a name that did not resolve and `init-addr none` allows it: the server starts in maintenance.
+    pub address: Option<Address>,
+    /// A port that is relative to the client's destination port (`:+10`, `:-10`), or absent (`None` in `address`'s place
+    /// as port 0: the destination port is used).
+    pub port_offset: Option<i32>,
+}
+
+/// A host as it was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NetAddress {
+    /// Given literally.
+    Literal,
+    /// A name, and the family it may resolve to.
+    Name(String, Family),
+}
+
+/// A PROXY protocol header sent first.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ProxyProtocol {
+    /// None.
+    #[default]
+    Off,
+    /// `send-proxy`: version 1, text.
+    V1,
+    /// `send-proxy-v2`: version 2, binary.
+    V2,
+}
+
+/// `source ADDRESS[:PORT] [usesrc …] [interface …]`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SourceAddress {
+    /// Address to connect from; unspecified: the kernel's choice.
+    pub ip: IpAddr,
+    /// First and last port to connect from; (0, 0) is the kernel's choice.
+    pub ports: (u16, u16),
+    /// `usesrc client|clientip`: spoof the client's address (and port, for `client`).
+    pub use_client: Option<bool>,
+    /// `interface`.
+    pub interface: Option<String>,
+}
