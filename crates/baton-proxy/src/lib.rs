@@ -1,1 +1,15 @@
-//! The request line: one core's accept, parse, route, balance, upstream, relay, respond and record.
+//! The request line: what one core does with a connection, from `accept` to the log.
+//!
+//! Folders stand in the order in which a request passes them; [`request`] is the line itself. This crate never reads a
+//! configuration file: it works by a [`Generation`], which the change line prepares and hands to every core.
+
+pub mod accept;
+pub mod balance;
+pub mod core;
+pub mod generation;
+pub mod state;
+pub mod workers;
+
+pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerId, ListenerPlan, Refused, ServerPlan};
+pub use state::{BackendFigures, Counter, CounterBlock, FrontendState, Registry};
+pub use workers::{Command, Workers};

@@ -1,0 +1,1 @@
+//! One core: its runtime, its view of the generation, its pools.

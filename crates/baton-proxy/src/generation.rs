@@ -1,0 +1,212 @@
+//! What a core works by: one configuration, prepared so completely that using it cannot fail.
+//!
+//! The change line builds a [`Generation`] beside the one in use ([`Generation::prepare`] may fail and leaves no trace),
+//! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
+//! [`Registry`](crate::Registry), which is why nothing is lost between two generations.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{Bind, Model, Proxy, Server};
+use baton_rules::ProxyRules;
+
+use crate::balance::BackendState;
+use crate::state::{BackendFigures, CounterBlock, FrontendState, Registry};
+
+/// A listening address for as long as it is open, whatever frontend it serves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u64);
+
+/// One configuration, ready for use.
+#[derive(Debug)]
+pub struct Generation {
+    /// 1 for the first, then counted up.
+    pub number: u64,
+    /// What was asked.
+    pub model: Arc<Model>,
+    /// Frontends that take part (not `disabled`).
+    pub frontends: Vec<Arc<FrontendPlan>>,
+    /// Backends by name, `disabled` ones left out.
+    pub backends: HashMap<Arc<str>, Arc<BackendPlan>>,
+    /// Listening sockets and the frontend each leads to.
+    pub listeners: Vec<Arc<ListenerPlan>>,
+}
+
+/// A frontend of a generation.
+#[derive(Debug)]
+pub struct FrontendPlan {
+    /// What was asked.
+    pub proxy: Arc<Proxy>,
+    /// Its compiled rules.
+    pub rules: Arc<ProxyRules>,
+    /// Its counters.
+    pub state: Arc<FrontendState>,
+    /// `default_backend`, or itself for a `listen` section.
+    pub default_backend: Option<Arc<BackendPlan>>,
+}
+
+/// A backend of a generation.
+#[derive(Debug)]
+pub struct BackendPlan {
+    /// What was asked.
+    pub proxy: Arc<Proxy>,
+    /// Its compiled rules.
+    pub rules: Arc<ProxyRules>,
+    /// Balancing state, queue and health.
+    pub state: Arc<BackendState>,
+    /// Traffic figures.
+    pub figures: Arc<BackendFigures>,
+    /// Servers by name.
+    pub servers: HashMap<Arc<str>, Arc<ServerPlan>>,
+    /// The model's `fullconn`, or a tenth of the sum of its frontends' `maxconn`.
+    pub fullconn: u32,
+}
+
+/// A server of a generation.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// What was asked.
+    pub server: Arc<Server>,
+    /// Traffic figures.
+    pub counters: Arc<CounterBlock>,
+}
+
+/// Open sockets of one address.
+#[derive(Debug)]
+pub struct ListenerPlan {
+    /// The socket group's identity: kept while the address stays open.
+    pub id: ListenerId,
+    /// The `bind` it comes from.
+    pub bind: Bind,
+    /// The frontend it leads to.
+    pub frontend: Arc<FrontendPlan>,
+    /// Sockets: core `i` accepts on number `i % len`. With one socket for several cores all of them accept on it.
+    pub shards: Arc<[OwnedFd]>,
+}
+
+/// Why a generation cannot be used; the one in use goes on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refused {
+    /// The object at fault, such as `frontend web`.
+    pub object: String,
+    /// What is wrong and what would help.
+    pub reason: String,
+    /// Where it was written.
+    pub source: baton_model::Source,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "[{}] {}: {}", self.source, self.object, self.reason)
+    }
+}
+
+/// Sockets for one `bind` of a frontend, as the change line opened or kept them.
+#[derive(Debug)]
+pub struct OpenListener {
+    /// Identity; the same as before for an address that stays.
+    pub id: ListenerId,
+    /// Name of the frontend.
+    pub frontend: Arc<str>,
+    /// The `bind`.
+    pub bind: Bind,
+    /// Its sockets.
+    pub shards: Arc<[OwnedFd]>,
+}
+
+impl Generation {
+    /// Builds all plans. Nothing that is in use is touched; every reason to refuse is reported at once.
+    pub fn prepare(
+        number: u64,
+        model: Arc<Model>,
+        listeners: Vec<OpenListener>,
+        registry: &Registry,
+        now: Instant,
+    ) -> Result<Generation, Vec<Refused>> {
+        let mut refused = Vec::new();
+        let mut backends = HashMap::new();
+        for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
+            if let Some(rules) = compile(proxy, &mut refused) {
+                backends.insert(proxy.name.clone(), Arc::new(BackendPlan::prepare(proxy, rules, &model, registry, now)));
+            }
+        }
+        let mut frontends = Vec::new();
+        for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled) {
+            if let Some(rules) = compile(proxy, &mut refused) {
+                let own = proxy.role.is_backend().then(|| &*proxy.name);
+                let default_backend = proxy.default_backend.as_deref().or(own).and_then(|name| backends.get(name)).cloned();
+                let state = registry.frontend(&proxy.name);
+                frontends.push(Arc::new(FrontendPlan { proxy: proxy.clone(), rules, state, default_backend }));
+            }
+        }
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        let lead = |open: OpenListener| {
+            let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
+            Some(Arc::new(ListenerPlan { id: open.id, bind: open.bind, frontend, shards: open.shards }))
+        };
+        let listeners = listeners.into_iter().filter_map(lead).collect();
+        Ok(Generation { number, model, frontends, backends, listeners })
+    }
+
+    /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.
+    pub fn commit(self, registry: &Registry, now: Instant) -> Arc<Generation> {
+        registry.keep(&self);
+        for plan in self.backends.values() {
+            plan.state.reconfigure(&plan.proxy, now);
+        }
+        Arc::new(self)
+    }
+}
+
+impl BackendPlan {
+    fn prepare(
+        proxy: &Arc<Proxy>,
+        rules: Arc<ProxyRules>,
+        model: &Model,
+        registry: &Registry,
+        now: Instant,
+    ) -> BackendPlan {
+        let (state, figures) = registry.backend(proxy, now);
+        let plan = |server: &Arc<Server>| {
+            let counters = figures.server(&server.name);
+            Arc::new(ServerPlan { server: server.clone(), counters })
+        };
+        let servers = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
+        let fullconn = proxy.fullconn.unwrap_or_else(|| default_fullconn(model, &proxy.name));
+        BackendPlan { proxy: proxy.clone(), rules, state, figures, servers, fullconn }
+    }
+}
+
+fn compile(proxy: &Proxy, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>> {
+    match baton_rules::compile(proxy) {
+        Ok(rules) => Some(Arc::new(rules)),
+        Err(problems) => {
+            let object = format!("{} {}", proxy.role.word(), proxy.name);
+            refused.extend(problems.into_iter().map(|problem| Refused {
+                object: object.clone(),
+                reason: problem.message,
+                source: problem.source,
+            }));
+            None
+        }
+    }
+}
+
+/// A tenth of the `maxconn` of all frontends that may lead to the backend (configuration manual, `fullconn`).
+fn default_fullconn(model: &Model, backend: &str) -> u32 {
+    use baton_model::Ruleset::UseBackend;
+    let leads_here = |proxy: &&Arc<Proxy>| {
+        proxy.role.is_frontend()
+            && (proxy.default_backend.as_deref() == Some(backend)
+                || (proxy.role.is_backend() && &*proxy.name == backend)
+                || proxy.rules(UseBackend).iter().any(|rule| rule.words.first().is_some_and(|word| word == backend)))
+    };
+    let global = model.global.maxconn.unwrap_or(2000);
+    let sum: u64 = model.proxies.iter().filter(leads_here).map(|proxy| u64::from(proxy.maxconn.unwrap_or(global))).sum();
+    u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
+}

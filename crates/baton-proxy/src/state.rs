@@ -1,0 +1,222 @@
+//! What outlives a configuration: counters and balancing state, keyed by name.
+//!
+//! Continuity needs no set-up because nothing here belongs to a [`Generation`](crate::Generation): a reload looks the
+//! names up and finds what was there. Each core counts for itself, readers add the cores up.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use baton_model::Proxy;
+
+use crate::balance::BackendState;
+
+/// The figures that are counted, in the order of HAProxy's statistics (management manual, 9.1 "CSV format").
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(usize)]
+pub enum Counter {
+    /// `stot`: sessions.
+    Sessions,
+    /// `bin`: bytes from the client's side.
+    BytesIn,
+    /// `bout`: bytes to the client's side.
+    BytesOut,
+    /// `dreq`: requests denied by a rule.
+    DeniedRequests,
+    /// `dresp`: responses denied by a rule.
+    DeniedResponses,
+    /// `ereq`: bad requests, early aborts, client timeouts before the head was complete.
+    RequestErrors,
+    /// `econ`: failed connections to servers.
+    ConnectErrors,
+    /// `eresp`: failed responses.
+    ResponseErrors,
+    /// `wretr`: retried connections.
+    Retries,
+    /// `wredis`: redispatches to another server.
+    Redispatches,
+    /// `hrsp_1xx`.
+    Responses1xx,
+    /// `hrsp_2xx`.
+    Responses2xx,
+    /// `hrsp_3xx`.
+    Responses3xx,
+    /// `hrsp_4xx`.
+    Responses4xx,
+    /// `hrsp_5xx`.
+    Responses5xx,
+    /// `hrsp_other`.
+    ResponsesOther,
+    /// `req_tot`: HTTP requests.
+    Requests,
+    /// `cli_abrt`: transfers the client gave up.
+    ClientAborts,
+    /// `srv_abrt`: transfers the server gave up.
+    ServerAborts,
+    /// `lbtot`: times a server was chosen.
+    Chosen,
+    /// `connect`: connections opened to a server.
+    Connects,
+    /// `reuse`: requests sent over an idle connection.
+    Reuses,
+    /// Connections counted at accept.
+    Connections,
+    /// Log lines that could not be sent.
+    LogsLost,
+}
+
+const COUNTERS: usize = Counter::LogsLost as usize + 1;
+
+/// One object's counters, a block for each core, so that counting is a plain addition without contention.
+#[derive(Debug)]
+pub struct CounterBlock {
+    cores: Box<[CoreCounters]>,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct CoreCounters([AtomicU64; COUNTERS]);
+
+impl CounterBlock {
+    /// Zero for each of `cores` cores.
+    pub fn new(cores: usize) -> CounterBlock {
+        let zero = || CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)));
+        CounterBlock { cores: (0..cores.max(1)).map(|_| zero()).collect() }
+    }
+
+    /// Adds on behalf of one core. Only that core's thread may call this with its number: the addition is a load and a
+    /// store. A number beyond the block (a reload does not change the number of cores) counts on the last one.
+    #[inline]
+    pub fn add(&self, core: usize, counter: Counter, amount: u64) {
+        let cell = &self.cores[core.min(self.cores.len() - 1)].0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// The sum over all cores.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.cores.iter().map(|core| core.0[counter as usize].load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// A frontend's figures.
+#[derive(Debug)]
+pub struct FrontendState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it counted.
+    pub counters: CounterBlock,
+    /// Connections open now; written by all cores at accept and close.
+    pub open: AtomicI64,
+    /// The most that were open at once.
+    pub open_max: AtomicI64,
+}
+
+/// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].
+#[derive(Debug)]
+pub struct BackendFigures {
+    /// The backend's name.
+    pub name: Arc<str>,
+    /// What the backend counted.
+    pub counters: CounterBlock,
+    /// Sessions (requests in `mode http`) of this backend now.
+    pub open: AtomicI64,
+    /// The most at once.
+    pub open_max: AtomicI64,
+    servers: Mutex<HashMap<Arc<str>, Arc<CounterBlock>>>,
+    cores: usize,
+}
+
+impl BackendFigures {
+    /// The counters of the server of that name, made when first asked for.
+    pub fn server(&self, name: &Arc<str>) -> Arc<CounterBlock> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.entry(name.clone()).or_insert_with(|| Arc::new(CounterBlock::new(self.cores))).clone()
+    }
+}
+
+/// Everything that is keyed by name and survives reloads.
+#[derive(Debug)]
+pub struct Registry {
+    cores: usize,
+    /// When the process began.
+    pub started: Instant,
+    /// Connections of the whole process, for the global `maxconn`.
+    pub open: AtomicI64,
+    inner: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    frontends: HashMap<Arc<str>, Arc<FrontendState>>,
+    backends: HashMap<Arc<str>, (Arc<BackendState>, Arc<BackendFigures>)>,
+}
+
+impl Registry {
+    /// An empty registry for a process of `cores` cores.
+    pub fn new(cores: usize, now: Instant) -> Registry {
+        Registry { cores, started: now, open: AtomicI64::new(0), inner: Mutex::default() }
+    }
+
+    /// The number of cores each block counts for.
+    pub fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// The frontend's state if there is one, else a new one that is not registered yet: preparing leaves no trace.
+    pub fn frontend(&self, name: &Arc<str>) -> Arc<FrontendState> {
+        self.names().frontends.get(name).cloned().unwrap_or_else(|| {
+            Arc::new(FrontendState {
+                name: name.clone(),
+                counters: CounterBlock::new(self.cores),
+                open: AtomicI64::new(0),
+                open_max: AtomicI64::new(0),
+            })
+        })
+    }
+
+    /// The backend's state and figures if there are, else new ones that are not registered yet.
+    pub fn backend(&self, proxy: &Proxy, now: Instant) -> (Arc<BackendState>, Arc<BackendFigures>) {
+        if let Some(found) = self.names().backends.get(&proxy.name) {
+            return found.clone();
+        }
+        let figures = BackendFigures {
+            name: proxy.name.clone(),
+            counters: CounterBlock::new(self.cores),
+            open: AtomicI64::new(0),
+            open_max: AtomicI64::new(0),
+            servers: Mutex::default(),
+            cores: self.cores,
+        };
+        (BackendState::new(proxy, now), Arc::new(figures))
+    }
+
+    /// The registered backend of that name, for health checks and runtime commands.
+    pub fn backend_state(&self, name: &str) -> Option<Arc<BackendState>> {
+        self.names().backends.get(name).map(|(state, _)| state.clone())
+    }
+
+    /// Registers what a generation uses and forgets what none uses any more. Part of the commit: cannot fail.
+    pub fn keep(&self, generation: &crate::Generation) {
+        let mut names = self.names();
+        names.frontends = generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
+        names.backends = generation
+            .backends
+            .values()
+            .map(|plan| (plan.proxy.name.clone(), (plan.state.clone(), plan.figures.clone())))
+            .collect();
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts one more in a gauge and keeps its maximum.
+pub(crate) fn enter(open: &AtomicI64, open_max: &AtomicI64) -> i64 {
+    let now = open.fetch_add(1, Ordering::Relaxed) + 1;
+    if now > open_max.load(Ordering::Relaxed) {
+        open_max.fetch_max(now, Ordering::Relaxed);
+    }
+    now
+}
