@@ -1,1 +1,25 @@
-//! The operating system: sockets and their options, descriptors, users, signals.
+//! The operating system, as a load balancer needs it: listening sockets and how to retire them without
+//! losing a connection, options of streams, passing descriptors, users, limits and processors.
+//!
+//! This crate knows addresses and descriptors, never a frontend; it starts no thread and keeps no state of its
+//! own. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
+//! appear, always under a `SAFETY` comment.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
+
+pub mod connect;
+pub mod endpoint;
+pub mod group;
+pub mod half_open;
+pub mod inherit;
+pub mod listen;
+pub mod netns;
+pub mod process;
+pub mod retire;
+pub mod splice;
+pub mod stream;
+
+mod sockopt;
+
+pub use endpoint::Endpoint;
+pub use group::ListenerGroup;
+pub use listen::{ListenError, ListenOptions, Listening};

@@ -1,0 +1,146 @@
+//! Counting TCP handshakes under way at a listening address: SYN received, last ACK not yet.
+//!
+//! The kernel is asked by sock_diag(7), which walks its tables and sends only what matches; where that is not
+//! available, `/proc/net/tcp` and `tcp6` are read, which list every connection of the machine as text.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
+
+/// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
+const DIAG_BY_FAMILY: u16 = 20;
+/// `TCP_SYN_RECV`, and the state of the small sockets that stand for handshakes, `TCP_NEW_SYN_RECV`.
+const STATES: u32 = (1 << 3) | (1 << 12);
+/// Length of struct nlmsghdr.
+const HEADER: usize = 16;
+/// Length of a whole request: nlmsghdr and inet_diag_req_v2.
+const REQUEST: usize = HEADER + 56;
+/// One read of a dump; the kernel's messages stay below this.
+const BUFFER: usize = 32 * 1024;
+
+/// How many handshakes are under way at `local`, an address listened on in this network namespace. The count is
+/// per address: the sockets of a `SO_REUSEPORT` group are not told apart, and a wildcard address counts every
+/// local address of its port.
+///
+/// # Errors
+/// When neither sock_diag nor `/proc/net` answers.
+pub fn count(local: SocketAddr) -> io::Result<usize> {
+    diag(local).or_else(|_| proc_net(local))
+}
+
+fn families(local: SocketAddr) -> &'static [i32] {
+    match local {
+        SocketAddr::V4(_) => &[libc::AF_INET],
+        SocketAddr::V6(_) => &[libc::AF_INET6, libc::AF_INET],
+    }
+}
+
+/// Whether a connection to `found` may have come in by a socket listening on `listened`. IPv4 connections
+/// counted for an IPv6 wildcard may belong to an IPv4 listener of the port; that errs on the safe side.
+fn matches(listened: SocketAddr, found: SocketAddr) -> bool {
+    let (listened_ip, found_ip) = (listened.ip().to_canonical(), found.ip().to_canonical());
+    listened.port() == found.port() && (listened_ip.is_unspecified() || listened_ip == found_ip)
+}
+
+fn diag(local: SocketAddr) -> io::Result<usize> {
+    let netlink =
+        socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
+    let mut total = 0;
+    for &family in families(local) {
+        let request = request(family as u8, local.port());
+        sendto(netlink.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        total += dump(&netlink, local)?;
+    }
+    Ok(total)
+}
+
+/// A dump of the TCP connections of one family in our states with our local port.
+fn request(family: u8, port: u16) -> [u8; REQUEST] {
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let mut bytes = [0; REQUEST];
+    bytes[0..4].copy_from_slice(&(REQUEST as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&1u32.to_ne_bytes());
+    bytes[16] = family;
+    bytes[17] = libc::IPPROTO_TCP as u8;
+    bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    bytes[24..26].copy_from_slice(&port.to_be_bytes());
+    bytes
+}
+
+fn dump(netlink: &OwnedFd, local: SocketAddr) -> io::Result<usize> {
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "sock_diag: a message cut short");
+    let mut buffer = vec![0; BUFFER];
+    let mut found = 0;
+    loop {
+        let length = recv(netlink.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+        let mut rest = &buffer[..length];
+        while rest.len() >= HEADER {
+            let message_length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            let message = rest.get(HEADER..message_length).ok_or_else(malformed)?;
+            match i32::from(u16::from_ne_bytes([rest[4], rest[5]])) {
+                libc::NLMSG_DONE => return Ok(found),
+                libc::NLMSG_ERROR => {
+                    let code = message.get(..4).ok_or_else(malformed)?;
+                    let code = i32::from_ne_bytes([code[0], code[1], code[2], code[3]]);
+                    return Err(io::Error::from_raw_os_error(code.saturating_neg()));
+                }
+                _ => found += usize::from(matches(local, diag_local(message).ok_or_else(malformed)?)),
+            }
+            rest = rest.get(message_length.next_multiple_of(4)..).unwrap_or_default();
+        }
+    }
+}
+
+/// The local address in struct inet_diag_msg: family, three bytes, both ports, the address.
+fn diag_local(message: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes([*message.get(4)?, *message.get(5)?]);
+    let address: [u8; 16] = message.get(8..24)?.try_into().ok()?;
+    let ip = match i32::from(message[0]) {
+        libc::AF_INET => IpAddr::from([address[0], address[1], address[2], address[3]]),
+        _ => IpAddr::from(address),
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+fn proc_net(local: SocketAddr) -> io::Result<usize> {
+    let mut total = 0;
+    for &family in families(local) {
+        // Of this thread: the namespace of the process's first thread may be another one.
+        let file = if family == libc::AF_INET { "/proc/thread-self/net/tcp" } else { "/proc/thread-self/net/tcp6" };
+        let text = fs::read_to_string(file)?;
+        total += text.lines().filter_map(half_open_line).filter(|&found| matches(local, found)).count();
+    }
+    Ok(total)
+}
+
+/// The local address of a line of `/proc/net/tcp` in state 03: `1: 0100007F:1F90 0200007F:A001 03 …`. Addresses
+/// are hexadecimal words in the machine's byte order.
+fn half_open_line(line: &str) -> Option<SocketAddr> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let (address, port) = words.next()?.split_once(':')?;
+    if words.nth(1)? != "03" {
+        return None;
+    }
+    let word =
+        |at: usize| -> Option<[u8; 4]> { Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes()) };
+    let ip = match address.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for at in 0..4 {
+                bytes[at * 4..at * 4 + 4].copy_from_slice(&word(at * 8)?);
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests;

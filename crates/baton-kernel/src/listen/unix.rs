@@ -1,0 +1,106 @@
+//! Unix sockets in the file system: bound aside and renamed into place.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{ListenError, ListenOptions, ListenReason, Listening, backlog_int, finish, new_socket};
+use crate::Endpoint;
+use crate::endpoint::temporary_name;
+
+/// The file by which a unix socket is reached, and which file exactly that was: by now the path may lead to the
+/// socket of somebody else, which must not be removed in our name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// The socket file that is at `path` now.
+    pub(crate) fn at(path: &Path) -> io::Result<SocketFile> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the path still leads to this very file.
+    pub fn is_current(&self) -> bool {
+        SocketFile::at(&self.path).is_ok_and(|now| now == *self)
+    }
+
+    /// Removes the file unless another one has taken its place; says whether it did. Between the look and the
+    /// removal another process may still replace it; nothing but a lock between the two could prevent that.
+    pub fn remove(&self) -> io::Result<bool> {
+        if !self.is_current() {
+            return Ok(false);
+        }
+        fs::remove_file(&self.path)?;
+        Ok(true)
+    }
+
+    /// Sets mode and owner as asked.
+    pub(crate) fn own(&self, options: &ListenOptions) -> io::Result<()> {
+        own(&self.path, options)
+    }
+}
+
+pub(super) fn open(endpoint: &Endpoint, path: &Path, options: &ListenOptions) -> Result<Listening, ListenError> {
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        return Err(ListenError::new(endpoint, ListenReason::NotASocketFile, None));
+    }
+    let aside = temporary_name(path);
+    let address = Endpoint::Unix(aside.clone())
+        .to_sockaddr()
+        .map_err(|e| ListenError::new(endpoint, ListenReason::NameTooLong, e))?;
+    let socket = new_socket(endpoint)?;
+    // Left by a process of the same number that died between bind and rename.
+    if fs::symlink_metadata(&aside).is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = fs::remove_file(&aside);
+    }
+    socket.bind(&address).map_err(|e| ListenError::bind(endpoint, e))?;
+    let aside = Aside(Some(aside));
+    own(aside.path(), options).map_err(|e| ListenError::new(endpoint, ListenReason::Ownership, e))?;
+    socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
+    fs::rename(aside.path(), path).map_err(|e| ListenError::bind(endpoint, e))?;
+    aside.keep();
+    let file = SocketFile::at(path).map_err(|e| ListenError::bind(endpoint, e))?;
+    finish(endpoint, socket.into(), Some(file))
+}
+
+fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
+    if options.uid.is_some() || options.gid.is_some() {
+        std::os::unix::fs::lchown(path, options.uid, options.gid)?;
+    }
+    if let Some(mode) = options.mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))?;
+    }
+    Ok(())
+}
+
+/// A file under its temporary name, removed if we fail before it is renamed.
+struct Aside(Option<PathBuf>);
+
+impl Aside {
+    fn path(&self) -> &Path {
+        self.0.as_deref().expect("emptied only by `keep`, which consumes it")
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}

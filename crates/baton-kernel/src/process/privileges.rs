@@ -1,0 +1,89 @@
+//! Giving up rights for good, and `chroot`.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use nix::unistd::{Gid, Uid, chdir, chroot, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
+
+/// Whom to become. What is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// User number.
+    pub uid: Option<u32>,
+    /// Group number.
+    pub gid: Option<u32>,
+    /// Supplementary groups. `None`: all are given up when `gid` or `uid` changes and we are root.
+    pub groups: Option<Vec<u32>>,
+}
+
+/// The step at which rights could not be given up. The process is in a state in between: end it.
+#[derive(Debug)]
+pub struct DropError {
+    /// `setgroups`, `setgid`, `setuid`, or `verify`: the kernel agreed, yet the rights are still there.
+    pub step: &'static str,
+    /// The system's words.
+    pub source: io::Error,
+}
+
+impl fmt::Display for DropError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot give up rights at {}: {}", self.step, self.source)
+    }
+}
+
+impl std::error::Error for DropError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Becomes `identity`: supplementary groups first, then the group, then the user (real, effective and saved),
+/// for all threads, and checks that there is no way back.
+pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
+    let at = |step| move |error: nix::errno::Errno| DropError { step, source: error.into() };
+    let still = |what: &str| DropError { step: "verify", source: io::Error::other(what.to_owned()) };
+    let changes = identity.uid.is_some() || identity.gid.is_some();
+    let groups = match &identity.groups {
+        Some(groups) => Some(groups.iter().copied().map(Gid::from_raw).collect::<Vec<_>>()),
+        None if changes && Uid::effective().is_root() => Some(identity.gid.map(Gid::from_raw).into_iter().collect()),
+        None => None,
+    };
+    if let Some(groups) = &groups {
+        setgroups(groups).map_err(at("setgroups"))?;
+    }
+    if let Some(gid) = identity.gid.map(Gid::from_raw) {
+        setresgid(gid, gid, gid).map_err(at("setgid"))?;
+        let now = getresgid().map_err(at("verify"))?;
+        if [now.real, now.effective, now.saved] != [gid; 3] {
+            return Err(still("the group did not change"));
+        }
+    }
+    if let Some(uid) = identity.uid.map(Uid::from_raw) {
+        setresuid(uid, uid, uid).map_err(at("setuid"))?;
+        let now = getresuid().map_err(at("verify"))?;
+        if [now.real, now.effective, now.saved] != [uid; 3] {
+            return Err(still("the user did not change"));
+        }
+        if !uid.is_root() && nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
+            return Err(still("root can be regained"));
+        }
+    }
+    if let Some(wanted) = groups {
+        let now = getgroups().map_err(at("verify"))?;
+        if now.iter().any(|group| !wanted.contains(group)) {
+            return Err(still("supplementary groups remain"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes `directory` the root of the file system for this process, and goes there.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SYS_CHROOT, `NotFound` without the directory; then nothing has changed.
+pub fn change_root(directory: &Path) -> io::Result<()> {
+    chroot(directory)?;
+    chdir("/")?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Options of connected stream sockets, and questions to them, where std and tokio have no word for it.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt::PeerCredentials};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::sockopt;
+
+/// `IPV6_TRANSPARENT` (linux/in6.h); libc has it for some platforms only.
+const IPV6_TRANSPARENT: i32 = 75;
+
+/// TCP keepalive; what is `None` follows the system's settings (`net.ipv4.tcp_keepalive_*`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe, whole seconds (`TCP_KEEPIDLE`).
+    pub idle: Option<Duration>,
+    /// Time between probes, whole seconds (`TCP_KEEPINTVL`).
+    pub interval: Option<Duration>,
+    /// Unanswered probes before the connection is dead (`TCP_KEEPCNT`).
+    pub count: Option<u32>,
+}
+
+/// Switches keepalive on with its times, or off.
+pub fn set_keepalive(fd: &impl AsFd, keepalive: Option<&Keepalive>) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    let Some(keepalive) = keepalive else { return socket.set_keepalive(false) };
+    let mut times = TcpKeepalive::new();
+    if let Some(idle) = keepalive.idle {
+        times = times.with_time(idle.max(Duration::from_secs(1)));
+    }
+    if let Some(interval) = keepalive.interval {
+        times = times.with_interval(interval.max(Duration::from_secs(1)));
+    }
+    if let Some(count) = keepalive.count {
+        times = times.with_retries(count);
+    }
+    socket.set_tcp_keepalive(&times)
+}
+
+/// `TCP_NODELAY`: small segments leave at once.
+pub fn set_nodelay(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    SockRef::from(fd).set_tcp_nodelay(on)
+}
+
+/// `TCP_QUICKACK`: acknowledge at once, or (`false`) wait for data to carry the acknowledgement. The kernel
+/// leaves the mode by itself; this steers it for the next packets only.
+pub fn set_quickack(fd: &impl AsFd, on: bool) -> io::Result<()> {
+    SockRef::from(fd).set_tcp_quickack(on)
+}
+
+/// `TCP_USER_TIMEOUT`: how long sent data may stay unacknowledged before the connection is dead; `None` follows
+/// the system's retransmission limits.
+pub fn set_user_timeout(fd: &impl AsFd, limit: Option<Duration>) -> io::Result<()> {
+    SockRef::from(fd).set_tcp_user_timeout(limit.or(Some(Duration::ZERO)))
+}
+
+/// `SO_LINGER` with time zero: closing drops what is unsent and sends RST. The kernel then keeps no TIME_WAIT.
+pub fn reset_on_close(fd: &impl AsFd) -> io::Result<()> {
+    SockRef::from(fd).set_linger(Some(Duration::ZERO))
+}
+
+/// `SO_MARK`: the packet mark of what this socket sends. Needs CAP_NET_ADMIN.
+pub fn set_mark(fd: &impl AsFd, mark: u32) -> io::Result<()> {
+    SockRef::from(fd).set_mark(mark)
+}
+
+/// `SO_BINDTODEVICE`: send and receive by this interface only.
+///
+/// # Errors
+/// `ENODEV` when there is no such interface, `EPERM` without CAP_NET_RAW.
+pub fn set_interface(fd: &impl AsFd, name: &str) -> io::Result<()> {
+    SockRef::from(fd).bind_device(Some(name.as_bytes()))
+}
+
+/// `IP_TRANSPARENT` or `IPV6_TRANSPARENT`: local addresses may be foreign. Needs CAP_NET_ADMIN.
+pub fn set_transparent(fd: &impl AsFd, is_ipv6: bool) -> io::Result<()> {
+    match is_ipv6 {
+        true => sockopt::set_int(fd, libc::IPPROTO_IPV6, IPV6_TRANSPARENT, 1),
+        false => SockRef::from(fd).set_ip_transparent_v4(true),
+    }
+}
+
+/// The address a redirected connection was meant for before netfilter changed it (`SO_ORIGINAL_DST`), IPv4
+/// first as an IPv6 socket may carry an IPv4 connection. `None` when netfilter does not know the connection
+/// (no conntrack, not redirected at all): then the local address is the answer.
+pub fn original_dst(fd: &impl AsFd) -> Option<SocketAddr> {
+    let socket = SockRef::from(fd);
+    let found = socket.original_dst_v4().or_else(|_| socket.original_dst_v6()).ok()?;
+    found.as_socket()
+}
+
+/// Who is at the other end of a unix socket, as of when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process id, in our pid namespace (0 if it is not in ours).
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+}
+
+/// `SO_PEERCRED` of a unix socket.
+pub fn peer(fd: &impl AsFd) -> io::Result<Peer> {
+    let found = getsockopt(&fd.as_fd(), PeerCredentials)?;
+    Ok(Peer { pid: found.pid(), uid: found.uid(), gid: found.gid() })
+}
+
+/// Ends our sending: the peer reads end-of-file, and what it sends is still read. A peer that is already gone
+/// is no error.
+pub fn close_write(fd: &impl AsFd) -> io::Result<()> {
+    match SockRef::from(fd).shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        other => other,
+    }
+}
+
+/// Ends our reading; the peer is not told.
+pub fn close_read(fd: &impl AsFd) -> io::Result<()> {
+    match SockRef::from(fd).shutdown(Shutdown::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        other => other,
+    }
+}
+
+/// What a socket would answer to a read now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing: the connection is quiet.
+    Nothing,
+    /// Data.
+    Data,
+    /// The peer has ended its sending.
+    End,
+    /// The connection is broken (reset, timed out), or this is no connected socket.
+    Broken,
+}
+
+/// Looks without taking, in one system call and without touching the socket's mode: whether an idle connection
+/// may be used again, for example.
+pub fn waiting(fd: &impl AsFd) -> Waiting {
+    let mut byte = [0; 1];
+    loop {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        return match recv(fd.as_fd().as_raw_fd(), &mut byte, flags) {
+            Ok(0) => Waiting::End,
+            Ok(_) => Waiting::Data,
+            Err(nix::errno::Errno::EAGAIN) => Waiting::Nothing,
+            Err(nix::errno::Errno::EINTR) => continue,
+            Err(_) => Waiting::Broken,
+        };
+    }
+}
+
+/// Whether a read would find the end of the stream (or an error) rather than data or silence.
+pub fn is_readable_eof(fd: &impl AsFd) -> bool {
+    matches!(waiting(fd), Waiting::End | Waiting::Broken)
+}
+
+#[cfg(test)]
+mod tests;
