@@ -1,0 +1,297 @@
+//! The chunked transfer coding (RFC 9112 7.1): walking through it, and writing it.
+//!
+//! The decoder keeps no body bytes: it says where the data lies in each piece of input. Chunk extensions are dropped,
+//! as HAProxy 2.6 does. Trailer fields, which are rare, are copied and given back as [`Headers`].
+
+use std::fmt;
+
+use crate::error::{HeadError, HeadErrorKind};
+use crate::headers::Headers;
+use crate::name::Name;
+use crate::scan::{Limits, Scan, is_blank};
+
+/// Most bytes of a chunk's first line: zeros in front of the size, the size and the extensions, line end included.
+pub const CHUNK_LINE_MAX: usize = 4096;
+
+/// Chunks of this many bytes or more are refused; HAProxy 2.6 takes 13 hexadecimal digits too.
+const CHUNK_SIZE_LIMIT: u64 = 1 << 52;
+
+/// The end of a chunked body without trailer fields.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Most bytes that [`write_chunk_header`] appends.
+pub const CHUNK_HEADER_MAX: usize = 18;
+
+/// Appends the line that goes before `len` bytes of data, which want a CRLF after them. With `len` 0 it begins the last
+/// chunk, so do not call it for an empty piece of data.
+pub fn write_chunk_header(out: &mut Vec<u8>, len: usize) {
+    let mut line = [0; CHUNK_HEADER_MAX];
+    let mut at = CHUNK_HEADER_MAX - 2;
+    line[at..].copy_from_slice(b"\r\n");
+    let mut rest = len as u64;
+    loop {
+        at -= 1;
+        line[at] = b"0123456789ABCDEF"[(rest & 15) as usize];
+        rest >>= 4;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&line[at..]);
+}
+
+/// Appends the last chunk with `trailers` (of `buf`), without those that RFC 9110 6.5.1 forbids: fields on framing,
+/// routing and the connection.
+pub fn write_last_chunk(out: &mut Vec<u8>, buf: &[u8], trailers: &Headers) {
+    out.extend_from_slice(b"0\r\n");
+    for field in trailers.iter(buf).filter(|field| !is_forbidden(field.id)) {
+        let start = out.len();
+        out.extend_from_slice(field.name);
+        out[start..].make_ascii_lowercase();
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(field.value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn is_forbidden(id: Name) -> bool {
+    matches!(
+        id,
+        Name::ContentLength | Name::TransferEncoding | Name::Host | Name::Connection | Name::Upgrade | Name::Te
+    )
+}
+
+/// What one step through chunked input found. Go on with the input after the bytes it accounts for.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub enum ChunkStep {
+    /// `len` (at least 1) bytes of data lie in the input after `skip` bytes of framing.
+    Data {
+        /// Bytes of framing to drop.
+        skip: usize,
+        /// Bytes of data after them.
+        len: usize,
+    },
+    /// All of the input was framing, and more is wanted.
+    NeedMore {
+        /// Always the length of the input.
+        consumed: usize,
+    },
+    /// The body is over; see [`ChunkDecoder::trailers`].
+    Done {
+        /// Bytes of the input that still belonged to the body.
+        consumed: usize,
+    },
+}
+
+/// What is wrong with a chunked body.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub enum ChunkErrorKind {
+    /// The line does not begin with a hexadecimal size, or something other than an extension follows it.
+    Size,
+    /// The size is 2^52 or more.
+    TooLarge,
+    /// The line is longer than [`CHUNK_LINE_MAX`].
+    LineTooLong,
+    /// A line of the framing or the data does not end in CRLF.
+    LineEnd,
+    /// A trailer field is bad, or there are too many.
+    Trailer(HeadErrorKind),
+}
+
+/// A refused chunked body: what is wrong, and where in the input of that step.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub struct ChunkError {
+    /// What is wrong.
+    pub kind: ChunkErrorKind,
+    /// Offset in the input.
+    pub at: usize,
+}
+
+impl fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ChunkErrorKind::Size => f.write_str("invalid chunk size"),
+            ChunkErrorKind::TooLarge => f.write_str("chunk too large"),
+            ChunkErrorKind::LineTooLong => f.write_str("chunk line too long"),
+            ChunkErrorKind::LineEnd => f.write_str("chunk line or data does not end in CRLF"),
+            ChunkErrorKind::Trailer(kind) => write!(f, "trailer: {}", HeadError { kind, at: self.at }),
+        }
+    }
+}
+
+impl std::error::Error for ChunkError {}
+
+/// Walks through a chunked body. Reuse one for many bodies after [`ChunkDecoder::clear`].
+///
+/// ```text
+/// Size ─ digits ─▶ Extension ─ CR ─▶ SizeEnd ─ LF ─▶ Data ─▶ DataCr ─▶ DataLf ─▶ Size
+///                                          └─ size 0 ─▶ Trailers ─ empty line ─▶ Done
+/// ```
+#[derive(Clone, Default, Debug)]
+pub struct ChunkDecoder {
+    state: State,
+    /// Size of the chunk being read; in `Data`, what is still to come.
+    size: u64,
+    /// Bytes of the current line so far.
+    line: usize,
+    limits: Limits,
+    scan: Scan,
+    trailers: Headers,
+    trailer_bytes: Vec<u8>,
+}
+
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
+enum State {
+    #[default]
+    Size,
+    /// Blanks after the size.
+    AfterSize,
+    Extension,
+    SizeEnd,
+    Data,
+    DataCr,
+    DataLf,
+    Trailers,
+    Done,
+    /// Refused; every further step repeats the error.
+    Refused(ChunkErrorKind),
+}
+
+impl ChunkDecoder {
+    /// A decoder at the start of a body, whose trailer section `limits` bounds like a head.
+    pub fn new(limits: &Limits) -> ChunkDecoder {
+        ChunkDecoder { limits: *limits, ..ChunkDecoder::default() }
+    }
+
+    /// Goes back to the start of a body, keeps the limits and the memory.
+    pub fn clear(&mut self) {
+        self.state = State::Size;
+        self.size = 0;
+        self.line = 0;
+        self.scan = Scan::fields_at(0);
+        self.trailers.clear();
+        self.trailer_bytes.clear();
+    }
+
+    /// Whether the body is over.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The trailer fields with the buffer they are spans of. Complete once the body is over.
+    pub fn trailers(&self) -> (&Headers, &[u8]) {
+        (&self.trailers, &self.trailer_bytes)
+    }
+
+    /// Looks at `input`, the bytes that follow those accounted for by earlier steps.
+    pub fn step(&mut self, input: &[u8]) -> Result<ChunkStep, ChunkError> {
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::Data => return Ok(self.data(input, at)),
+                State::Trailers => return self.trailer_lines(input, at),
+                State::Done => return Ok(ChunkStep::Done { consumed: at }),
+                State::Refused(kind) => return Err(ChunkError { kind, at }),
+                _ => {}
+            }
+            let Some(&byte) = input.get(at) else {
+                return Ok(ChunkStep::NeedMore { consumed: at });
+            };
+            if let Err(kind) = self.framing(byte) {
+                self.state = State::Refused(kind);
+                return Err(ChunkError { kind, at });
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes one byte of a chunk's line or of the CRLF after its data.
+    #[inline]
+    fn framing(&mut self, byte: u8) -> Result<(), ChunkErrorKind> {
+        self.line += 1;
+        if self.line > CHUNK_LINE_MAX {
+            return Err(ChunkErrorKind::LineTooLong);
+        }
+        self.state = match (self.state, byte) {
+            (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                let digit = if byte.is_ascii_digit() { byte - b'0' } else { (byte | 0x20) - b'a' + 10 };
+                self.size = self.size << 4 | u64::from(digit);
+                if self.size >= CHUNK_SIZE_LIMIT {
+                    return Err(ChunkErrorKind::TooLarge);
+                }
+                State::Size
+            }
+            (State::Size, _) if self.line == 1 => return Err(ChunkErrorKind::Size),
+            (State::Size | State::AfterSize, b'\r') => State::SizeEnd,
+            (State::Size | State::AfterSize, b';') => State::Extension,
+            (State::Size | State::AfterSize, _) if is_blank(byte) => State::AfterSize,
+            (State::Size | State::AfterSize, b'\n') => return Err(ChunkErrorKind::LineEnd),
+            (State::Size | State::AfterSize, _) => return Err(ChunkErrorKind::Size),
+            (State::Extension, b'\r') => State::SizeEnd,
+            (State::Extension, b'\n') => return Err(ChunkErrorKind::LineEnd),
+            (State::Extension, _) => State::Extension,
+            (State::SizeEnd, b'\n') if self.size == 0 => {
+                self.scan = Scan::fields_at(0);
+                State::Trailers
+            }
+            (State::SizeEnd, b'\n') => State::Data,
+            (State::DataCr, b'\r') => State::DataLf,
+            (State::DataLf, b'\n') => {
+                self.line = 0;
+                State::Size
+            }
+            (State::SizeEnd | State::DataCr | State::DataLf, _) => return Err(ChunkErrorKind::LineEnd),
+            (State::Data | State::Trailers | State::Done | State::Refused(_), _) => self.state,
+        };
+        Ok(())
+    }
+
+    fn data(&mut self, input: &[u8], skip: usize) -> ChunkStep {
+        let there = input.len().saturating_sub(skip);
+        if there == 0 {
+            return ChunkStep::NeedMore { consumed: skip };
+        }
+        let len = usize::try_from(self.size).unwrap_or(usize::MAX).min(there);
+        self.size -= len as u64;
+        if self.size == 0 {
+            self.state = State::DataCr;
+            self.line = 0;
+        }
+        ChunkStep::Data { skip, len }
+    }
+
+    /// Copies trailer lines, one at a time so that nothing after the empty line is touched.
+    fn trailer_lines(&mut self, input: &[u8], mut at: usize) -> Result<ChunkStep, ChunkError> {
+        loop {
+            let rest = input.get(at..).unwrap_or(&[]);
+            let taken = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+            if taken == 0 {
+                return Ok(ChunkStep::NeedMore { consumed: at });
+            }
+            let room = self.limits.head_bytes.saturating_sub(self.trailer_bytes.len()).saturating_add(1);
+            self.trailer_bytes.extend_from_slice(&rest[..taken.min(room)]);
+            match self.scan.fields(&self.trailer_bytes, &mut self.trailers, &self.limits) {
+                Ok(true) => {
+                    self.state = State::Done;
+                    return self.check_trailers(at).map(|()| ChunkStep::Done { consumed: at + taken });
+                }
+                Ok(false) => at += taken,
+                Err(HeadError { kind, .. }) => return self.refuse_trailer(kind, at),
+            }
+        }
+    }
+
+    fn check_trailers(&mut self, at: usize) -> Result<(), ChunkError> {
+        match memchr::memchr(0, &self.trailer_bytes) {
+            Some(_) => self.refuse_trailer(HeadErrorKind::Nul, at),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_trailer<T>(&mut self, kind: HeadErrorKind, at: usize) -> Result<T, ChunkError> {
+        let kind = ChunkErrorKind::Trailer(kind);
+        self.state = State::Refused(kind);
+        Err(ChunkError { kind, at })
+    }
+}

@@ -1,0 +1,387 @@
+//! The head of a request: parsed, judged and forwarded the way HAProxy 2.6 does it (docs/http1.md lists the facts).
+
+use crate::connection::{self, Connection};
+use crate::error::{HeadError, HeadErrorKind};
+use crate::framing::{Framing, Lengths};
+use crate::headers::Headers;
+use crate::method::{Method, Version};
+use crate::name::Name;
+use crate::scan::{Limits, Line, Parsed, Phase, Scan, is_blank, token_len};
+use crate::span::{Span, Text};
+use crate::target::{self, Agreement, TargetForm};
+use crate::values::values;
+
+/// A request head. Reuse one for all requests of a connection: it keeps its memory.
+///
+/// All methods that take `buf` want the buffer that was parsed, from the same first byte on.
+#[derive(Clone, Default, Debug)]
+pub struct RequestHead {
+    /// The method.
+    pub method: Method,
+    /// The version the client speaks; also the one we forward with.
+    pub version: Version,
+    /// The fields. Repeated equal `Host` and `Content-Length` are reduced to one at parsing.
+    pub headers: Headers,
+    /// How long the body is. For CONNECT there is none: what follows belongs to the tunnel, once a 2xx opens it.
+    pub framing: Framing,
+    /// What the client said in `Connection`.
+    pub connection: Connection,
+    /// The client must not be kept after this request whatever it asked for: it sent both `Content-Length` and
+    /// `Transfer-Encoding`, or chunks in HTTP/1.0.
+    pub must_close: bool,
+    /// `Expect: 100-continue` is there (with any version; RFC 9110 10.1.1 wants no 100 for HTTP/1.0).
+    pub expect_continue: bool,
+    /// The request asks for another protocol: `Connection: upgrade`, an `Upgrade` field and no body.
+    pub upgrade: bool,
+    /// The upgrade asked for is a WebSocket.
+    pub websocket: bool,
+    method_text: Text,
+    target: Text,
+    form: TargetForm,
+    blank: usize,
+    scan: Scan,
+}
+
+/// What [`RequestHead::for_upstream`] needs to know.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub struct ForUpstream {
+    /// We want to use the server connection again after this request.
+    pub keep_alive: bool,
+}
+
+/// What a response parser needs to know of the request: see [`RequestHead::response_to`].
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
+pub struct ResponseTo {
+    /// The method: responses to HEAD have no body, a 2xx to CONNECT opens a tunnel.
+    pub method: Method,
+    /// The request asked for an upgrade, so 101 is allowed.
+    pub upgrade: bool,
+    /// The upgrade asked for is a WebSocket, so 101 must carry `Sec-WebSocket-Accept`.
+    pub websocket: bool,
+}
+
+impl RequestHead {
+    /// An empty head.
+    pub fn new() -> RequestHead {
+        RequestHead::default()
+    }
+
+    /// Forgets the request, keeps the memory. `parse` does it by itself after a complete or refused head.
+    pub fn clear(&mut self) {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.clear();
+        *self = RequestHead { headers, ..RequestHead::default() };
+    }
+
+    /// Parses the head at the start of `buf`. After [`Parsed::Partial`] call again with the same bytes and more: the
+    /// search goes on where it stood. Leading empty lines are skipped and count as part of the head.
+    pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Parsed, HeadError> {
+        if self.scan.phase == Phase::Done {
+            self.clear();
+        }
+        match self.scan_lines(buf, limits) {
+            Ok(false) => Ok(Parsed::Partial),
+            Ok(true) => self.judge(buf).map(|()| Parsed::Complete(self.scan.line)),
+            Err(error) => {
+                self.scan.phase = Phase::Done;
+                Err(error)
+            }
+        }
+    }
+
+    /// How many bytes of leading empty lines were skipped so far. A connection with no more than these is still idle.
+    pub fn blank(&self) -> usize {
+        self.blank
+    }
+
+    /// The method's text.
+    pub fn method_text<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        self.headers.text(buf, self.method_text)
+    }
+
+    /// Changes the method. The framing stays; `method` must be a token.
+    pub fn set_method(&mut self, method: &[u8]) {
+        self.method = Method::of(method);
+        self.method_text = self.headers.keep(method);
+    }
+
+    /// The whole target (HAProxy's `url`).
+    pub fn target<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        self.headers.text(buf, self.target)
+    }
+
+    /// The target's form.
+    pub fn form(&self) -> TargetForm {
+        self.form
+    }
+
+    /// Changes the target. False, and nothing changes, when it has none of the forms or a byte that is not allowed.
+    pub fn set_target(&mut self, target: &[u8]) -> bool {
+        let Some(form) = target::form(self.method, target) else {
+            return false;
+        };
+        if !target.iter().all(|&byte| TARGET[byte as usize]) {
+            return false;
+        }
+        self.form = form;
+        self.target = self.headers.keep(target);
+        true
+    }
+
+    /// The authority of an absolute or CONNECT target, user part included; else empty.
+    pub fn authority<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        target::authority(self.form, self.target(buf))
+    }
+
+    /// The path, from the first slash after the authority to the question mark; empty for `*`, CONNECT and
+    /// `http://host` (HAProxy's `path`).
+    pub fn path<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        target::path(self.form, self.target(buf))
+    }
+
+    /// Path, question mark and query (HAProxy's `pathq`).
+    pub fn path_and_query<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        target::path_and_query(self.form, self.target(buf))
+    }
+
+    /// What follows the first question mark; `None` without one (HAProxy's `query`).
+    pub fn query<'a>(&'a self, buf: &'a [u8]) -> Option<&'a [u8]> {
+        target::query(self.target(buf))
+    }
+
+    /// The value of `Host`, if there is one.
+    pub fn host<'a>(&'a self, buf: &'a [u8]) -> Option<&'a [u8]> {
+        self.headers.known(buf, Name::Host).map(|field| field.value)
+    }
+
+    /// Whether the client's connection may be kept after this request, as far as the client is concerned.
+    pub fn keep_alive(&self) -> bool {
+        !self.must_close && !self.connection.close && (self.version == Version::Http11 || self.connection.keep_alive)
+    }
+
+    /// Whether the server's connection may be used again after this request, as far as the request is concerned.
+    pub fn upstream_reusable(&self) -> bool {
+        !(self.version == Version::Http10 && self.framing == Framing::Chunked)
+    }
+
+    /// What the parser of this request's responses needs.
+    pub fn response_to(&self) -> ResponseTo {
+        ResponseTo { method: self.method, upgrade: self.upgrade, websocket: self.websocket }
+    }
+
+    /// Makes the fields those HAProxy 2.6 forwards: `close` and `keep-alive` leave `Connection`, `TE` keeps only
+    /// `trailers`, and at the end `connection: close` (1.1) or `connection: keep-alive` (1.0) says what we want, unless
+    /// the request has `Connection: upgrade`. Call it once, after the rules.
+    pub fn for_upstream(&mut self, buf: &[u8], options: ForUpstream) {
+        connection::strip(&mut self.headers, buf);
+        self.keep_trailers_only(buf);
+        if self.connection.upgrade {
+            return;
+        }
+        match (self.version, options.keep_alive && self.upstream_reusable()) {
+            (Version::Http11, false) => self.headers.add(b"connection", b"close"),
+            (Version::Http10, true) => self.headers.add(b"connection", b"keep-alive"),
+            (Version::Http11, true) | (Version::Http10, false) => {}
+        }
+    }
+
+    /// Appends the head to `out`, its empty line included.
+    pub fn write(&self, buf: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method_text(buf));
+        out.push(b' ');
+        out.extend_from_slice(self.target(buf));
+        out.push(b' ');
+        out.extend_from_slice(self.version.text().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        self.headers.write(buf, out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn scan_lines(&mut self, buf: &[u8], limits: &Limits) -> Result<bool, HeadError> {
+        while self.scan.phase == Phase::Start {
+            let Some(line) = self.scan.next_line(buf, limits)? else {
+                return Ok(false);
+            };
+            if line.start == line.end {
+                self.blank = self.scan.line;
+            } else {
+                self.request_line(buf, line)?;
+                self.scan.phase = Phase::Fields;
+            }
+        }
+        self.scan.fields(buf, &mut self.headers, limits)
+    }
+
+    /// `METHOD target VERSION`, with one or more blanks between as RFC 9112 3 allows.
+    fn request_line(&mut self, buf: &[u8], line: Line) -> Result<(), HeadError> {
+        let bytes = &buf[line.start..line.end];
+        let blanks = |from: usize| bytes[from..].iter().take_while(|&&byte| is_blank(byte)).count();
+        let method_end = token_len(bytes);
+        let gap = blanks(method_end);
+        if method_end == 0 || (gap == 0 && method_end < bytes.len()) {
+            return HeadError::new(HeadErrorKind::Method, line.start + method_end);
+        }
+        let target_start = method_end + gap;
+        let target_len = bytes[target_start..].iter().position(|&byte| !TARGET[byte as usize]);
+        let target_end = target_len.map_or(bytes.len(), |len| target_start + len);
+        let gap = blanks(target_end);
+        if target_end == target_start || (gap == 0 && target_end < bytes.len()) {
+            return HeadError::new(HeadErrorKind::Target, line.start + target_end);
+        }
+        let method = &bytes[..method_end];
+        let target = &bytes[target_start..target_end];
+        let version = &bytes[target_end + gap..];
+        if (method, target, version) == (b"PRI", b"*", b"HTTP/2.0") {
+            return HeadError::new(HeadErrorKind::Http2Preface, line.start);
+        }
+        let Some(version) = Version::of(version) else {
+            return HeadError::new(HeadErrorKind::Version, line.start + target_end + gap);
+        };
+        self.version = version;
+        self.method = Method::of(method);
+        self.form = match target::form(self.method, target) {
+            Some(form) => form,
+            None => return HeadError::new(HeadErrorKind::Target, line.start + target_start),
+        };
+        self.method_text = Text::Read(Span::new(line.start, line.start + method_end));
+        self.target = Text::Read(Span::new(line.start + target_start, line.start + target_end));
+        Ok(())
+    }
+
+    /// What the fields mean together, once all are there.
+    fn judge(&mut self, buf: &[u8]) -> Result<(), HeadError> {
+        if let Some(at) = memchr::memchr(0, &buf[..self.scan.line]) {
+            return HeadError::new(HeadErrorKind::Nul, at);
+        }
+        let mut lengths = Lengths::default();
+        let mut host = None;
+        let mut websocket = false;
+        for index in 0..self.headers.slots() {
+            let Some((id, text)) = self.headers.slot(index) else {
+                continue;
+            };
+            match id {
+                Name::ContentLength => lengths.content_length(&mut self.headers, buf, index)?,
+                Name::TransferEncoding => lengths.transfer_encoding(&mut self.headers, buf, index)?,
+                Name::Host => match host {
+                    None => host = Some((index, text)),
+                    Some((_, first)) => self.same_host(buf, index, first, text)?,
+                },
+                Name::Connection => self.connection.read(self.headers.text(buf, text)),
+                Name::Upgrade => {
+                    websocket |=
+                        values(self.headers.text(buf, text)).any(|name| name.eq_ignore_ascii_case(b"websocket"))
+                }
+                Name::Expect => {
+                    self.expect_continue |=
+                        values(self.headers.text(buf, text)).any(|name| name.eq_ignore_ascii_case(b"100-continue"))
+                }
+                _ => {}
+            }
+        }
+        self.settle_framing(lengths)?;
+        if let Some((index, text)) = host {
+            self.agree_on_host(buf, index, text)?;
+        }
+        self.settle_upgrade(websocket)
+    }
+
+    /// A further `Host` must say the same, and is dropped.
+    fn same_host(&mut self, buf: &[u8], index: usize, first: Text, text: Text) -> Result<(), HeadError> {
+        if !self.headers.text(buf, first).eq_ignore_ascii_case(self.headers.text(buf, text)) {
+            return HeadError::new(HeadErrorKind::Host, self.headers.offset(index));
+        }
+        self.headers.remove_at(index);
+        Ok(())
+    }
+
+    fn settle_framing(&mut self, lengths: Lengths) -> Result<(), HeadError> {
+        let (framing, conflict) = lengths.finish(&mut self.headers)?;
+        self.framing = framing.unwrap_or(Framing::None);
+        self.must_close = conflict || !self.upstream_reusable();
+        if self.method == Method::Connect {
+            self.framing = Framing::None;
+            self.headers.remove_known(Name::ContentLength);
+            self.headers.remove_known(Name::TransferEncoding);
+        } else if self.version == Version::Http10
+            && !self.framing.is_empty()
+            && matches!(self.method, Method::Get | Method::Head | Method::Delete)
+        {
+            return HeadError::new(HeadErrorKind::BodyNotAllowed, self.scan.line);
+        }
+        Ok(())
+    }
+
+    fn agree_on_host(&mut self, buf: &[u8], index: usize, text: Text) -> Result<(), HeadError> {
+        let target = self.headers.text(buf, self.target);
+        let host = self.headers.text(buf, text);
+        let host_len = host.len();
+        let path_at = target.len() - target::path_and_query(self.form, target).len();
+        match target::agree(self.form, target, host) {
+            Agreement::Same => Ok(()),
+            Agreement::Differ => HeadError::new(HeadErrorKind::Host, self.headers.offset(index)),
+            Agreement::DefaultPort { authority, host: host_cut } => {
+                self.headers.set_value(index, text.slice(0, host_len.saturating_sub(host_cut)));
+                if self.form == TargetForm::Absolute {
+                    let (target, start) = (self.target, self.headers.added().len());
+                    self.headers.append(buf, target.slice(0, path_at.saturating_sub(authority)));
+                    self.headers.append(buf, target.slice(path_at, usize::MAX));
+                    self.target = self.headers.added_since(start);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// An upgrade needs `Connection: upgrade`, `Upgrade` and no body; with a body `Upgrade` is dropped.
+    fn settle_upgrade(&mut self, websocket: bool) -> Result<(), HeadError> {
+        if !self.connection.upgrade || !self.headers.may_have(Name::Upgrade) {
+            return Ok(());
+        }
+        if !self.framing.is_empty() {
+            self.headers.remove_known(Name::Upgrade);
+            return Ok(());
+        }
+        if websocket && !self.headers.may_have(Name::SecWebsocketKey) {
+            return HeadError::new(HeadErrorKind::WebsocketKey, self.scan.line);
+        }
+        self.upgrade = true;
+        self.websocket = websocket;
+        Ok(())
+    }
+
+    /// Leaves one `te: trailers` if it was asked for (RFC 9110 10.1.4), where it stood.
+    fn keep_trailers_only(&mut self, buf: &[u8]) {
+        if !self.headers.may_have(Name::Te) {
+            return;
+        }
+        let mut kept = false;
+        for index in 0..self.headers.slots() {
+            let Some((Name::Te, text)) = self.headers.slot(index) else {
+                continue;
+            };
+            if !kept && values(self.headers.text(buf, text)).any(is_trailers) {
+                kept = true;
+                self.headers.replace_value(index, b"trailers");
+            } else {
+                self.headers.remove_at(index);
+            }
+        }
+    }
+}
+
+fn is_trailers(value: &[u8]) -> bool {
+    let name = value.split(|&byte| byte == b';').next().unwrap_or(value);
+    crate::scan::trim(name).eq_ignore_ascii_case(b"trailers")
+}
+
+/// The bytes HAProxy 2.6 takes in a target: printable ASCII but for `#`.
+static TARGET: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0x21;
+    while byte < 0x7f {
+        table[byte] = byte != b'#' as usize;
+        byte += 1;
+    }
+    table
+};

@@ -1,0 +1,142 @@
+//! The request target (RFC 9112 3.2): its form, its parts, and whether `Host` agrees with it.
+
+use crate::method::Method;
+
+/// The form of a request target.
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
+pub enum TargetForm {
+    /// `/path?query`
+    #[default]
+    Origin,
+    /// `http://host/path?query`
+    Absolute,
+    /// `host:port`, of CONNECT only.
+    Authority,
+    /// `*`
+    Asterisk,
+}
+
+/// The form of `target` in a request with `method`, if it has one.
+pub(crate) fn form(method: Method, target: &[u8]) -> Option<TargetForm> {
+    if method == Method::Connect {
+        let (host, port) = split_port(target);
+        let host_ok = !host.is_empty() && !host.contains(&b'/');
+        return (host_ok && port.is_some_and(|port| !port.is_empty())).then_some(TargetForm::Authority);
+    }
+    match target {
+        [b'/', ..] => Some(TargetForm::Origin),
+        b"*" => Some(TargetForm::Asterisk),
+        _ => {
+            let scheme = scheme(target);
+            if scheme.is_empty() {
+                return None;
+            }
+            let needs_host = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
+            let (host, _) = split_port(host_of(authority(TargetForm::Absolute, target)));
+            (!needs_host || !host.is_empty()).then_some(TargetForm::Absolute)
+        }
+    }
+}
+
+/// The scheme of an absolute target, without `://`; empty when there is none.
+pub(crate) fn scheme(target: &[u8]) -> &[u8] {
+    let len = target.iter().position(|&b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))).unwrap_or(0);
+    if len > 0 && target[0].is_ascii_alphabetic() && target[len..].starts_with(b"://") { &target[..len] } else { &[] }
+}
+
+/// The authority, user part included; empty when the form has none. HAProxy 2.6 lets it run up to the first slash.
+pub(crate) fn authority(form: TargetForm, target: &[u8]) -> &[u8] {
+    match form {
+        TargetForm::Authority => target,
+        TargetForm::Absolute => {
+            let rest = &target[(scheme(target).len() + 3).min(target.len())..];
+            &rest[..memchr::memchr(b'/', rest).unwrap_or(rest.len())]
+        }
+        TargetForm::Origin | TargetForm::Asterisk => &[],
+    }
+}
+
+/// Path and query, from the first slash after the authority; empty when there is none.
+pub(crate) fn path_and_query(form: TargetForm, target: &[u8]) -> &[u8] {
+    match form {
+        TargetForm::Origin => target,
+        TargetForm::Absolute => {
+            let start = scheme(target).len() + 3 + authority(form, target).len();
+            target.get(start..).unwrap_or(&[])
+        }
+        TargetForm::Authority | TargetForm::Asterisk => &[],
+    }
+}
+
+/// The path: up to the question mark.
+pub(crate) fn path(form: TargetForm, target: &[u8]) -> &[u8] {
+    let both = path_and_query(form, target);
+    &both[..memchr::memchr(b'?', both).unwrap_or(both.len())]
+}
+
+/// The query: what follows the first question mark of the whole target.
+pub(crate) fn query(target: &[u8]) -> Option<&[u8]> {
+    memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
+}
+
+/// Whether a `Host` value and an authority agree, and what to cut.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub(crate) enum Agreement {
+    Differ,
+    Same,
+    /// They are the same, and the authority names its default port (`:80`) or has an empty one. HAProxy 2.6 cuts that
+    /// many bytes off the authority (not for CONNECT) and that many off `Host`.
+    DefaultPort {
+        authority: usize,
+        host: usize,
+    },
+}
+
+/// Compares as HAProxy 2.6 does: without case, without the user part, the scheme's default port being optional.
+pub(crate) fn agree(form: TargetForm, target: &[u8], host: &[u8]) -> Agreement {
+    let ours = host_of(authority(form, target));
+    let (our_name, our_port) = split_port(ours);
+    let default: &[u8] = match form {
+        TargetForm::Origin | TargetForm::Asterisk => return Agreement::Same,
+        TargetForm::Authority => match our_port {
+            Some(port @ (b"80" | b"443")) => port,
+            _ => b"",
+        },
+        TargetForm::Absolute => match scheme(target) {
+            scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
+            scheme if scheme.eq_ignore_ascii_case(b"https") => b"443",
+            _ => b"",
+        },
+    };
+    let is_default = |port: Option<&[u8]>| port.is_none_or(|port| port.is_empty() || port == default);
+    if ours.is_empty() {
+        return Agreement::Same;
+    }
+    let (their_name, their_port) = split_port(host);
+    let both_default = is_default(our_port) && is_default(their_port) && our_name.eq_ignore_ascii_case(their_name);
+    if !both_default {
+        return if ours.eq_ignore_ascii_case(host) { Agreement::Same } else { Agreement::Differ };
+    }
+    match our_port {
+        None => Agreement::Same,
+        Some(port) => {
+            let host_cut = their_port.filter(|port| !port.is_empty()).map_or(0, |port| port.len() + 1);
+            Agreement::DefaultPort { authority: port.len() + 1, host: host_cut }
+        }
+    }
+}
+
+/// An authority without its user part.
+pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
+    memchr::memrchr(b'@', authority).map_or(authority, |at| &authority[at + 1..])
+}
+
+/// Splits `name:port`; the port is digits only, perhaps none. `None`: no port (also `a:x`, which is all name).
+fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (name, port) = host.split_at(host.len() - digits);
+    match name {
+        [name @ .., b':'] => (name, Some(port)),
+        _ => (host, None),
+    }
+}
