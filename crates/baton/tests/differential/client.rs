@@ -1,0 +1,158 @@
+//! The clients: one script, step after step, over named connections.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::case::Case;
+use crate::http::{self, Extent};
+use crate::places::{Place, Places};
+use crate::script::Step;
+use crate::world::{End, Link, Past, World};
+
+/// How long a connection that nothing announced the end of is watched for one.
+const SETTLE: Duration = Duration::from_millis(40);
+
+/// Plays the case's script and closes what is open in the end.
+pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
+    let mut links: BTreeMap<String, Link> = BTreeMap::new();
+    for (name, step) in &case.script {
+        if let Step::Connect { to, from, deaf } = step {
+            let link = connect(world, places, name, to, from.as_deref());
+            if !deaf {
+                link.hear();
+            }
+            links.insert(name.clone(), link);
+            continue;
+        }
+        let link = links.entry(name.clone()).or_insert_with(|| {
+            let link = connect(world, places, name, "L1", None);
+            link.hear();
+            link
+        });
+        act(link, step);
+    }
+    for link in links.values() {
+        let announced = {
+            let state = world.lock();
+            let past = &state.links[link.index];
+            http::closes(&past.received, &past.methods) && !past.closed_by_us
+        };
+        if announced {
+            link.wait("for the announced end of the connection", |past| past.end);
+        }
+    }
+    thread::sleep(SETTLE);
+    for link in links.values() {
+        link.close();
+    }
+}
+
+fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Option<&str>) -> Link {
+    let (socket, made) = match dial(places, to, from) {
+        Ok(pair) => pair,
+        Err(error) => {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket that is never used can be had");
+            (socket, Err(error))
+        }
+    };
+    let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port());
+    let link = world.adopt(socket, port, |state, index| state.clients.entry(name.to_string()).or_default().push(index));
+    if made.is_err() {
+        world.change(|state| state.links[link.index].end = Some(End::Refused));
+        link.close();
+    }
+    link
+}
+
+fn dial(places: &Places, to: &str, from: Option<&str>) -> std::io::Result<(Socket, std::io::Result<()>)> {
+    let (domain, address) = match places.by_name.get(to) {
+        Some(Place::Inet(address)) => (Domain::IPV4, SockAddr::from(*address)),
+        Some(Place::Unix(path)) => (Domain::UNIX, SockAddr::unix(path)?),
+        None => return Err(std::io::Error::other(format!("no place {to}"))),
+    };
+    let socket = Socket::new(domain, Type::STREAM, None)?;
+    if let Some(from) = from {
+        let from: IpAddr = from.parse().map_err(std::io::Error::other)?;
+        socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+    }
+    if domain == Domain::IPV4 {
+        socket.set_tcp_nodelay(true)?;
+    }
+    let made = socket.connect(&address);
+    Ok((socket, made))
+}
+
+fn act(link: &Link, step: &Step) {
+    match step {
+        Step::Send(bytes) => {
+            link.world().change(|state| state.links[link.index].methods.extend(http::methods(bytes)));
+            link.send(bytes);
+        }
+        Step::Expect(count) => {
+            for _ in 0..*count {
+                link.wait("for a response", response);
+            }
+        }
+        Step::Until(text) => {
+            link.wait("for a text", |past| {
+                let at = http::find(&past.received[past.seen..], text)?;
+                past.seen += at + text.len();
+                Some(())
+            });
+        }
+        Step::Hear => link.hear(),
+        Step::WaitClose => _ = link.wait("for the end of the connection", |past| past.end),
+        Step::AwaitRequests { origin, count } => {
+            let had = |state: &mut crate::world::State| {
+                (state.requests.get(origin).copied().unwrap_or(0) >= *count).then_some(())
+            };
+            if link.world().wait(had).is_none() {
+                link.fault(&format!("for request {count} at {origin}"));
+            }
+        }
+        Step::AwaitLogs(count) => {
+            if link.world().wait(|state| (state.logs.len() >= *count).then_some(())).is_none() {
+                link.fault(&format!("for {count} log lines"));
+            }
+        }
+        Step::AwaitGate(gate) => {
+            if link.world().wait(|state| state.gates.contains(gate).then_some(())).is_none() {
+                link.fault(&format!("for the gate {gate}"));
+            }
+        }
+        Step::Open(gate) => link.world().change(|state| _ = state.gates.insert(gate.clone())),
+        Step::Pause(time) => thread::sleep(*time),
+        Step::Shutdown => link.shutdown(),
+        Step::Close => link.close(),
+        Step::Reset => link.reset(),
+        Step::Connect { .. } | Step::Read | Step::ReadHead | Step::Reply | Step::Echo => {
+            link.fault("this step is for origins")
+        }
+    }
+}
+
+/// The next final response is complete, or nothing more can come.
+fn response(past: &mut Past) -> Option<()> {
+    loop {
+        let method = past.methods.get(past.answered).map_or("GET", String::as_str);
+        match http::response(&past.received[past.seen..], method) {
+            (Extent::Complete(size), interim) => {
+                past.seen += size;
+                if !interim {
+                    past.answered += 1;
+                    return Some(());
+                }
+            }
+            _ => {
+                past.end?;
+                past.seen = past.received.len();
+                return Some(());
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Takes out of bytes and log lines what two runs cannot have in common: ports, the process id, dates, timers that are not `-1`.
+
+/// Port numbers and the names to print instead.
+pub struct Normal {
+    ports: Vec<(String, String)>,
+    folder: String,
+}
+
+impl Normal {
+    pub fn new(ports: Vec<(u16, String)>, folder: &std::path::Path) -> Normal {
+        let ports =
+            ports.into_iter().filter(|(port, _)| *port != 0).map(|(port, name)| (port.to_string(), name)).collect();
+        Normal { ports, folder: folder.display().to_string() }
+    }
+
+    /// `bytes` with known ports, where they stand as whole numbers, and the folder named.
+    pub fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        while at < bytes.len() {
+            if bytes[at..].starts_with(self.folder.as_bytes()) {
+                out.extend_from_slice(b"{DIR}");
+                at += self.folder.len();
+                continue;
+            }
+            let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits == 0 {
+                out.push(bytes[at]);
+                at += 1;
+                continue;
+            }
+            let number = &bytes[at..at + digits];
+            match self.ports.iter().find(|(port, _)| port.as_bytes() == number) {
+                Some((_, name)) => out.extend_from_slice(format!("{{{name}}}").as_bytes()),
+                None => out.extend_from_slice(number),
+            }
+            at += digits;
+        }
+        out
+    }
+
+    /// A traffic log line: no date, no tag of the program, timers as `N` or `-1`, with `counters` the five connection counters.
+    pub fn log(&self, line: &[u8], counters: bool) -> String {
+        let text = String::from_utf8_lossy(&self.bytes(line)).into_owned();
+        let (priority, rest) = text.split_once('>').unwrap_or(("", &text));
+        // `Mon DD HH:MM:SS tag[pid]: message`
+        let message =
+            rest.split_once("]: ").filter(|(head, _)| head.contains('[')).map_or(rest, |(_, message)| message);
+        let tag = rest.get(16..).and_then(|rest| rest.split('[').next()).unwrap_or_default();
+        let tag = if ["haproxy", "baton"].contains(&tag) { "" } else { tag };
+        let mut slashed = 0;
+        let words: Vec<String> = message
+            .split(' ')
+            .map(|word| {
+                if is_date(word) {
+                    return "[DATE]".to_string();
+                }
+                let numbers = word.split('/').filter(|part| part.parse::<i64>().is_ok()).count();
+                if numbers < 3 || numbers != word.split('/').count() {
+                    return word.to_string();
+                }
+                slashed += 1;
+                match slashed {
+                    1 => word.split('/').map(timer).collect::<Vec<_>>().join("/"),
+                    2 if !counters => "C/C/C/C/C".to_string(),
+                    _ => word.to_string(),
+                }
+            })
+            .collect();
+        format!("{priority}> {tag}{}", words.join(" ").trim_end_matches('\n'))
+    }
+}
+
+fn timer(part: &str) -> String {
+    match part {
+        "-1" => "-1".to_string(),
+        part if part.starts_with('+') => "+N".to_string(),
+        _ => "N".to_string(),
+    }
+}
+
+/// `[21/Nov/2026:03:51:10.123]`
+fn is_date(word: &str) -> bool {
+    word.starts_with('[') && word.ends_with(']') && word.matches('/').count() == 2 && word.matches(':').count() == 3
+}
+
+/// Whether a datagram is about a connection or a request, and not about the program's own life.
+pub fn is_traffic(line: &[u8]) -> bool {
+    String::from_utf8_lossy(line).split(' ').any(is_date)
+}

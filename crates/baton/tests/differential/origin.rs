@@ -1,0 +1,261 @@
+//! The origins: listening sockets whose connections follow the case's script, or answer each request in the default way.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use socket2::Socket;
+
+use crate::case::{Case, Response, Then};
+use crate::http::{self, Extent};
+use crate::places::{Place, Places};
+use crate::script::Step;
+use crate::world::{Link, World};
+
+/// The accepting threads of a run.
+pub struct Origins {
+    threads: Vec<JoinHandle<()>>,
+    addresses: Vec<std::net::SocketAddr>,
+}
+
+/// What all connections of one origin share.
+struct Origin {
+    name: String,
+    responses: Vec<Response>,
+    scripts: Vec<Vec<Step>>,
+    world: Arc<World>,
+}
+
+impl Origins {
+    /// Starts to accept at every origin of `places`.
+    pub fn start(case: &Case, places: &mut Places, world: &Arc<World>) -> Origins {
+        let listeners: BTreeMap<String, Socket> = std::mem::take(&mut places.origins);
+        let addresses = listeners
+            .keys()
+            .filter_map(|name| match places.by_name.get(name) {
+                Some(Place::Inet(address)) => Some(*address),
+                _ => None,
+            })
+            .collect();
+        let threads = listeners
+            .into_iter()
+            .map(|(name, listener)| {
+                let own = |(of, what): &(String, _)| (*of == name).then(|| Clone::clone(what));
+                let origin = Arc::new(Origin {
+                    responses: case.responses.iter().filter_map(own).collect(),
+                    scripts: case
+                        .origins
+                        .iter()
+                        .filter(|(of, _)| *of == name)
+                        .map(|(_, steps)| steps.clone())
+                        .collect(),
+                    name,
+                    world: world.clone(),
+                });
+                thread::spawn(move || origin.accept_all(&listener))
+            })
+            .collect();
+        Origins { threads, addresses }
+    }
+
+    /// Waits until everything that reached the origins has been read. Called when the program is gone: a connection of our own comes
+    /// after all of its connections.
+    pub fn finish(self) {
+        let last: Vec<_> = self.addresses.iter().map(TcpStream::connect).collect();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        drop(last);
+    }
+}
+
+impl Origin {
+    fn accept_all(self: Arc<Self>, listener: &Socket) {
+        let mut connections = Vec::new();
+        while let Ok((socket, peer)) = listener.accept() {
+            let over = self.world.lock().over;
+            let port = peer.as_socket().map_or(0, |address| address.port());
+            let number = self.world.lock().origins.get(&self.name).map_or(0, Vec::len);
+            let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+            if over && local.is_some() && is_ours(port) {
+                break;
+            }
+            let link = self.world.adopt(socket, port, |state, index| {
+                state.origins.entry(self.name.clone()).or_default().push(index);
+            });
+            let origin = self.clone();
+            connections.push(thread::spawn(move || origin.serve(&link, number)));
+        }
+        for connection in connections {
+            let _ = connection.join();
+        }
+    }
+
+    fn serve(&self, link: &Link, number: usize) {
+        link.hear();
+        match self.scripts.get(number).or(self.scripts.last()) {
+            Some(steps) => {
+                for step in steps {
+                    self.step(link, step);
+                }
+            }
+            None => while self.read(link) && self.reply(link) {},
+        }
+        // Keep the connection until the other side or the run ends.
+        while link.world().wait(|state| state.links[link.index].end.map(|_| ())).is_none() && !link.world().lock().over
+        {
+        }
+        link.close();
+    }
+
+    fn step(&self, link: &Link, step: &Step) {
+        match step {
+            Step::Send(bytes) => link.send(bytes),
+            Step::Read => _ = self.read(link),
+            Step::ReadHead => {
+                let read = link.wait("for a request's head", |past| {
+                    let start = past.seen + if past.seen == 0 { http::proxy_header(&past.received)? } else { 0 };
+                    let head = http::head(&past.received[start..])?;
+                    past.seen = start + head;
+                    Some(())
+                });
+                if read.is_some() {
+                    self.count(link);
+                }
+            }
+            Step::Reply => _ = self.reply(link),
+            Step::Echo => echo(link),
+            Step::Until(text) => {
+                _ = link.wait("for a text", |past| {
+                    let at = http::find(&past.received[past.seen..], text)?;
+                    past.seen += at + text.len();
+                    Some(())
+                })
+            }
+            Step::WaitClose => _ = link.wait("for the end of the connection", |past| past.end),
+            Step::AwaitGate(gate) => {
+                if link.world().wait(|state| state.gates.contains(gate).then_some(())).is_none() {
+                    link.fault(&format!("for the gate {gate}"));
+                }
+            }
+            Step::Open(gate) => link.world().change(|state| _ = state.gates.insert(gate.clone())),
+            Step::Pause(time) => thread::sleep(*time),
+            Step::Shutdown => link.shutdown(),
+            Step::Close => link.close(),
+            Step::Reset => link.reset(),
+            Step::Connect { .. } | Step::Expect(_) | Step::Hear | Step::AwaitRequests { .. } | Step::AwaitLogs(_) => {
+                link.fault("this step is for clients")
+            }
+        }
+    }
+
+    /// Waits for one complete request; false at the end of the connection.
+    fn read(&self, link: &Link) -> bool {
+        loop {
+            let read = link.world().wait(|state| {
+                let past = &mut state.links[link.index];
+                let start =
+                    past.seen + if past.seen == 0 { http::proxy_header(&past.received).unwrap_or(0) } else { 0 };
+                match http::request(&past.received[start..]) {
+                    Extent::Complete(size) => {
+                        past.seen = start + size;
+                        Some(true)
+                    }
+                    _ => past.end.map(|_| false),
+                }
+            });
+            match read {
+                Some(true) => {
+                    self.count(link);
+                    return true;
+                }
+                Some(false) => return false,
+                None if link.world().lock().over => return false,
+                None => {}
+            }
+        }
+    }
+
+    fn count(&self, link: &Link) {
+        if !is_check(&self.latest(link)) {
+            self.world.change(|state| *state.requests.entry(self.name.clone()).or_default() += 1);
+        }
+    }
+
+    /// The bytes up to where we have read, from the latest request's first byte on.
+    fn latest(&self, link: &Link) -> Vec<u8> {
+        let state = self.world.lock();
+        let past = &state.links[link.index];
+        let mut start = http::proxy_header(&past.received).unwrap_or(0);
+        while let Extent::Complete(size) = http::request(&past.received[start..past.seen.max(start)]) {
+            if size == 0 || start + size >= past.seen {
+                break;
+            }
+            start += size;
+        }
+        past.received[start..past.seen.max(start)].to_vec()
+    }
+
+    /// Answers the latest request; false when that ended the connection.
+    fn reply(&self, link: &Link) -> bool {
+        let request = self.latest(link);
+        let number = self.world.lock().requests.get(&self.name).copied().unwrap_or(1).max(1);
+        let scripted = self.responses.get(number - 1).or(self.responses.last());
+        let then = match scripted {
+            Some(response) if !is_check(&request) => {
+                link.send(&response.bytes);
+                response.then
+            }
+            _ => {
+                link.send(&self.default_answer(&request));
+                if http::asks_to_close(&request) { Then::Close } else { Then::Keep }
+            }
+        };
+        match then {
+            Then::Keep => return true,
+            Then::Close => link.close(),
+            Then::Reset => link.reset(),
+        }
+        false
+    }
+
+    fn default_answer(&self, request: &[u8]) -> Vec<u8> {
+        let line =
+            String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
+        let mut words = line.split(' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let body = format!("{} {method} {target}\n", self.name);
+        let head = format!("HTTP/1.1 200 OK\r\nX-Origin: {}\r\nContent-Length: {}\r\n\r\n", self.name, body.len());
+        if method == "HEAD" { head.into_bytes() } else { (head + &body).into_bytes() }
+    }
+}
+
+/// Whether `request` is a health check.
+pub fn is_check(request: &[u8]) -> bool {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    http::find(line, b" /check").is_some()
+}
+
+/// Whether the peer's port belongs to this process; when the run is over only we connect, so the check of `over` suffices.
+fn is_ours(port: u16) -> bool {
+    port != 0
+}
+
+fn echo(link: &Link) {
+    loop {
+        let part = link.world().wait(|state| {
+            let past = &mut state.links[link.index];
+            let fresh = past.received[past.seen..].to_vec();
+            past.seen = past.received.len();
+            if fresh.is_empty() { past.end.map(|_| None) } else { Some(Some(fresh)) }
+        });
+        match part {
+            Some(Some(fresh)) => link.send(&fresh),
+            Some(None) => break,
+            None if link.world().lock().over => break,
+            None => {}
+        }
+    }
+    link.close();
+}

@@ -1,0 +1,187 @@
+//! What one run leaves: sections of text lines, ready to compare.
+
+use std::path::Path;
+
+use crate::case::Case;
+use crate::http;
+use crate::normal::Normal;
+use crate::origin;
+use crate::places::Places;
+use crate::world::{End, Past, State};
+
+/// Longest line printed and compared as it is; of a longer one its start, length and hash.
+const LINE_MAX: usize = 400;
+
+/// The comparable result of a run.
+#[derive(Debug)]
+pub struct Record {
+    /// Title and lines.
+    pub sections: Vec<(String, Vec<String>)>,
+    faults: Vec<String>,
+}
+
+impl Record {
+    pub fn new(case: &Case, state: &State, places: &Places, folder: &Path, end: Option<String>) -> Record {
+        let mut ports = places.ports();
+        for (name, indexes) in &state.clients {
+            ports.extend(indexes.iter().map(|index| (state.links[*index].port, format!("{name}.port"))));
+        }
+        let normal = Normal::new(ports, folder);
+        let mut record = Record { sections: Vec::new(), faults: Vec::new() };
+        record.clients(case, state, &normal);
+        record.origins(case, state, &normal);
+        if !case.has("no-logs") {
+            record.logs(case, state, &normal);
+        }
+        if let Some(end) = end {
+            record.faults.push(end.clone());
+            record.sections.push(("program".to_string(), end.lines().map(str::to_string).collect()));
+        }
+        record
+    }
+
+    fn clients(&mut self, case: &Case, state: &State, normal: &Normal) {
+        for (name, indexes) in &state.clients {
+            for (number, past) in indexes.iter().map(|index| &state.links[*index]).enumerate() {
+                let again = if number == 0 { String::new() } else { format!(", connection {}", number + 1) };
+                let bytes = match case.has("raw") {
+                    true => past.received.clone(),
+                    false => http::join_responses(&past.received, &past.methods),
+                };
+                let mut lines = lines(&normal.bytes(&bytes));
+                if !case.has("loose-ends") {
+                    lines.push(format!("({})", ending(past)));
+                }
+                self.add(format!("client {name}{again}"), lines, past);
+            }
+        }
+    }
+
+    fn origins(&mut self, case: &Case, state: &State, normal: &Normal) {
+        for (name, indexes) in &state.origins {
+            let mut connections = Vec::new();
+            for past in indexes.iter().map(|index| &state.links[*index]) {
+                let checked = past.received.is_empty() || origin::is_check(&past.received);
+                if case.has("checked") && checked {
+                    continue;
+                }
+                let bytes = match case.has("raw") {
+                    true => past.received.clone(),
+                    false => http::join_requests(&past.received),
+                };
+                let mut lines = proxy_line(&bytes, normal);
+                if case.has("upstream-ends") {
+                    lines.push(format!("({})", ending(past)));
+                }
+                connections.push((lines, past));
+            }
+            if case.has("unordered") {
+                connections.sort_by(|(one, _), (other, _)| one.cmp(other));
+            }
+            for (number, (lines, past)) in connections.into_iter().enumerate() {
+                self.add(format!("origin {name}, connection {}", number + 1), lines, past);
+            }
+        }
+    }
+
+    /// Log lines, those of one client together: between clients the order says nothing.
+    fn logs(&mut self, case: &Case, state: &State, normal: &Normal) {
+        let mut lines: Vec<String> = state.logs.iter().map(|line| normal.log(line, !case.has("no-counters"))).collect();
+        lines.sort_by_key(|line| line.split(' ').nth(1).unwrap_or_default().to_string());
+        self.sections.push(("log".to_string(), lines));
+    }
+
+    fn add(&mut self, title: String, mut lines: Vec<String>, past: &Past) {
+        for fault in &past.faults {
+            self.faults.push(format!("{title}: {fault}"));
+            lines.push(format!("({fault})"));
+        }
+        self.sections.push((title, lines));
+    }
+
+    /// What is wrong with the case itself, judged by the reference's record.
+    pub fn fault(&self, case: &Case) -> Option<String> {
+        if let Some(fault) = self.faults.first() {
+            return Some(fault.clone());
+        }
+        let text = self.text();
+        case.shows
+            .iter()
+            .find(|shown| !text.contains(shown.as_str()))
+            .map(|shown| format!("`{shown}` is not to be found"))
+    }
+
+    /// The whole record as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (title, lines) in &self.sections {
+            text.push_str(&format!("[{title}]\n"));
+            for line in lines {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+        text
+    }
+}
+
+fn ending(past: &Past) -> &'static str {
+    match past.end {
+        Some(End::Refused) => "refused",
+        _ if past.closed_by_us => "open to the end",
+        Some(End::Fin) => "ended by FIN",
+        Some(End::Rst) => "ended by RST",
+        None => "open",
+    }
+}
+
+/// The lines of upstream bytes; a binary PROXY header is spelled out first.
+fn proxy_line(bytes: &[u8], normal: &Normal) -> Vec<String> {
+    let Some(size) = http::proxy_header(bytes).filter(|size| *size > 0 && bytes.starts_with(http::SIGNATURE)) else {
+        return lines(&normal.bytes(bytes));
+    };
+    let (header, rest) = bytes.split_at(size);
+    let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]).to_string();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = match header[13] {
+        0x11 | 0x12 if size >= 28 => format!(
+            "PROXY v2 {:02x} {:02x} {:?} -> {:?} {} -> {} {}",
+            header[12],
+            header[13],
+            &header[16..20],
+            &header[20..24],
+            port(24),
+            port(26),
+            hex(&header[28..])
+        ),
+        _ => format!("PROXY v2 {:02x} {:02x} {}", header[12], header[13], hex(&header[16..])),
+    };
+    let mut all = lines(&normal.bytes(text.as_bytes()));
+    all.extend(lines(&normal.bytes(rest)));
+    all
+}
+
+/// Bytes as lines with escapes; each ends after its `\n`.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    bytes.split_inclusive(|byte| *byte == b'\n').map(line).collect()
+}
+
+fn line(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes.iter().take(LINE_MAX) {
+        match byte {
+            b'\r' => text.push_str("\\r"),
+            b'\n' => text.push_str("\\n"),
+            b'\\' => text.push_str("\\\\"),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            other => text.push_str(&format!("\\x{other:02x}")),
+        }
+    }
+    if bytes.len() > LINE_MAX {
+        // FNV-1a: the rest counts too, only it is not printed.
+        let hash = bytes
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        text.push_str(&format!(" .. {} bytes, hash {hash:016x}", bytes.len()));
+    }
+    text
+}
