@@ -1,0 +1,31 @@
+//! `balance`: which server a request goes to, and the queues in front of servers that are full.
+//!
+//! [`BackendState`] is what we *observe and remember* of a backend: health, slots in use, positions of the algorithm and
+//! who waits. It is shared by all cores, found by name, and outlives any configuration: a reload calls
+//! [`BackendState::reconfigure`], and what did not change keeps its place. A request calls [`BackendState::pick`] once and
+//! gets a [`Slot`], a place in a queue ([`Waiting`]) or the reason why there is neither; dropping the slot hands it to the
+//! next one who waits.
+//!
+//! The algorithms are plain structs on indices and weights, one file each, without locks or clocks; [`hash`] and [`keys`]
+//! compute what they are asked with. There is no I/O here, no timer, and no statistics but the figures which the
+//! algorithms need themselves: the request line counts the rest on its own cores.
+
+mod ask;
+mod backend;
+mod first;
+mod group;
+pub mod hash;
+pub mod keys;
+mod least_conn;
+mod map;
+mod queue;
+mod ring;
+mod round_robin;
+mod server;
+mod slot;
+
+pub use ask::{Ask, Found, Picked, Wanted};
+pub use backend::{BackendState, Transition};
+pub use queue::{Granted, QUEUE_MAX, Waiting};
+pub use server::{Admin, CheckReport, HealthState, Observed, ServerState};
+pub use slot::Slot;

@@ -1,0 +1,155 @@
+//! Who waits for a slot: first come, first served.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use super::{BackendState, Found, ServerState, Slot};
+
+/// The most requests that wait in one queue; reaching it is answered with [`Picked::Full`](super::Picked::Full).
+pub const QUEUE_MAX: usize = 1 << 20;
+
+/// A queue, ordered by ticket. Tickets are numbered through the backend, so that the heads of two queues can be compared.
+#[derive(Debug, Default)]
+pub(super) struct Queue(BTreeMap<u64, Arc<Waiter>>);
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn push(&mut self, waiter: Arc<Waiter>) {
+        self.0.insert(waiter.ticket, waiter);
+    }
+
+    pub(super) fn head(&self) -> Option<u64> {
+        self.0.keys().next().copied()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Arc<Waiter>> {
+        self.0.pop_first().map(|(_, waiter)| waiter)
+    }
+
+    pub(super) fn remove(&mut self, ticket: u64) -> bool {
+        self.0.remove(&ticket).is_some()
+    }
+
+    pub(super) fn take(&mut self) -> Queue {
+        std::mem::take(self)
+    }
+
+    pub(super) fn append(&mut self, mut other: Queue) {
+        self.0.append(&mut other.0);
+    }
+}
+
+/// One who waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) ticket: u64,
+    pub(super) found: Found,
+    turn: Mutex<Turn>,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    waker: Option<Waker>,
+    granted: Option<Granted>,
+}
+
+impl Waiter {
+    pub(super) fn new(ticket: u64, found: Found) -> Arc<Waiter> {
+        Arc::new(Waiter { ticket, found, turn: Mutex::default() })
+    }
+
+    /// It is this one's turn. The waker is called by the caller when no lock is held any more.
+    pub(super) fn grant(&self, granted: Granted) -> Option<Waker> {
+        let mut turn = self.turn();
+        turn.granted = Some(granted);
+        turn.waker.take()
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What waiting came to.
+#[derive(Debug)]
+pub enum Granted {
+    /// A slot.
+    Slot(Slot),
+    /// The server waited for is gone or down: ask again.
+    Again,
+}
+
+/// A place in a queue: a future for any runtime and thread. Dropping it leaves the queue; it has no timeout of its own.
+pub struct Waiting {
+    pub(super) backend: Arc<BackendState>,
+    /// The server whose queue was joined; `None`: the backend's. A reload or a failure may have moved it since.
+    pub(super) server: Option<Arc<ServerState>>,
+    pub(super) waiter: Arc<Waiter>,
+    /// How many were waiting in front when it joined, in this queue (`srv_queue`/`backend_queue` of the log).
+    pub(super) position: usize,
+    pub(super) done: bool,
+}
+
+impl Waiting {
+    /// The server whose queue was joined; `None` is the backend's queue.
+    pub fn server(&self) -> Option<&Arc<ServerState>> {
+        self.server.as_ref()
+    }
+
+    /// How many were waiting in front when it joined the queue: the log's `srv_queue` or `backend_queue`.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What became of the server that was wanted.
+    pub fn found(&self) -> Found {
+        self.waiter.found
+    }
+}
+
+impl Future for Waiting {
+    type Output = Granted;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Granted> {
+        let granted = {
+            let mut turn = self.waiter.turn();
+            let granted = turn.granted.take();
+            if granted.is_none() && !turn.waker.as_ref().is_some_and(|old| old.will_wake(context.waker())) {
+                turn.waker = Some(context.waker().clone());
+            }
+            granted
+        };
+        match granted {
+            Some(granted) => {
+                self.done = true;
+                Poll::Ready(granted)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        self.backend.leave(self.server.as_ref(), self.waiter.ticket);
+        // A slot that was granted in the last moment goes on to the next one; dropped without a lock held.
+        let granted = self.waiter.turn().granted.take();
+        drop(granted);
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Waiting({}, {})", self.backend.name(), self.position)
+    }
+}
