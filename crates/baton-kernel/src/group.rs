@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 use crate::Endpoint;
-use crate::listen::{self, ListenError, ListenOptions, Listening};
+use crate::listen::{self, ListenError, ListenOptions, ListenReason, Listening};
 
 /// The sockets of one address. Unix sockets cannot be doubled: their shards are descriptors of one socket, and
 /// so are those of an inherited `fd@N`.
@@ -54,7 +54,8 @@ impl ListenerGroup {
         self.shards
     }
 
-    /// Adds shards until there are `shards` of them; fewer are never closed.
+    /// Adds shards until there are `shards` of them; fewer are never closed. After a [`ListenerGroup::shrink`] the
+    /// sockets it gave back must be closed first: the kernel chooses among all of the address again.
     ///
     /// # Errors
     /// The socket that cannot be opened; those opened before it are given up again (nothing reached them but
@@ -72,6 +73,10 @@ impl ListenerGroup {
                 }
                 _ => first.try_clone().map_err(|e| ListenError::socket(first.endpoint(), e))?,
             });
+        }
+        if !more.is_empty() && matches!(self.local(), Endpoint::Inet(_)) {
+            let first = self.first().endpoint();
+            self.steer_to_all().map_err(|e| ListenError::new(first, ListenReason::Option("steering"), e))?;
         }
         self.shards.append(&mut more);
         Ok(())

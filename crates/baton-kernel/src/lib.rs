@@ -19,6 +19,8 @@ pub mod splice;
 pub mod stream;
 
 mod sockopt;
+#[cfg(test)]
+mod testing;
 
 pub use endpoint::Endpoint;
 pub use group::ListenerGroup;

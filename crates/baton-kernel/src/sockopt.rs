@@ -23,14 +23,6 @@ pub(crate) fn set_int(fd: &impl AsFd, level: c_int, name: c_int, value: c_int) -
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads an integer option.
-#[cfg(test)]
-pub(crate) fn int(fd: &impl AsFd, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut bytes = [0; size_of::<c_int>()];
-    bytes_of(fd, level, name, &mut bytes)?;
-    Ok(c_int::from_ne_bytes(bytes))
-}
-
 /// Reads an option of any shape into `into` and says how much of it the kernel filled.
 pub(crate) fn bytes_of(fd: &impl AsFd, level: c_int, name: c_int, into: &mut [u8]) -> io::Result<usize> {
     let mut length = into.len() as socklen_t;

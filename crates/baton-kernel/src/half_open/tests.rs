@@ -1,1 +1,66 @@
+use std::net::{TcpListener, TcpStream};
 
+use super::*;
+
+#[test]
+fn lines_of_proc_are_read() {
+    fn check(line: &str, expect: Option<&str>) {
+        assert_eq!(half_open_line(line), expect.map(|text| text.parse().unwrap()), "{line}");
+    }
+    check("  0: 0100007F:1F90 0200007F:A001 03 00000000:00000000", Some("127.0.0.1:8080"));
+    check("  0: 0100007F:1F90 0200007F:A001 01 00000000:00000000", None);
+    check("  0: 00000000000000000000000001000000:0050 0:0 03 x", Some("[::1]:80"));
+    check("  sl  local_address rem_address   st tx_queue rx_queue", None);
+    check("  0: 01:50 0:0 03", None);
+    check("  0: é00007F:1F90 0:0 03", None);
+    check("", None);
+}
+
+#[test]
+fn only_the_address_asked_for_matches() {
+    fn check(listened: &str, found: &str, expect: bool) {
+        assert_eq!(matches(listened.parse().unwrap(), found.parse().unwrap()), expect, "{listened} {found}");
+    }
+    check("127.0.0.1:80", "127.0.0.1:80", true);
+    check("127.0.0.1:80", "127.0.0.1:81", false);
+    check("127.0.0.2:80", "127.0.0.1:80", false);
+    check("0.0.0.0:80", "127.0.0.1:80", true);
+    check("[::]:80", "[::ffff:127.0.0.1]:80", true);
+    check("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true);
+    check("[::1]:80", "127.0.0.1:80", false);
+}
+
+#[test]
+fn short_messages_are_no_panic() {
+    for length in 0..24 {
+        assert_eq!(diag_local(&vec![2; length]), None);
+    }
+}
+
+/// A handshake that cannot end: the client throws the SYN-ACK away.
+fn half_open_client(to: SocketAddr) -> socket2::Socket {
+    let client = socket2::Socket::new(socket2::Domain::for_address(to), socket2::Type::STREAM, None).unwrap();
+    let ret = (libc::BPF_RET | libc::BPF_K) as u16;
+    client.attach_filter(&[socket2::SockFilter::new(ret, 0, 0, 0)]).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let _ = client.connect(&to.into());
+    client
+}
+
+#[test]
+fn both_sources_count_handshakes_and_nothing_else() {
+    for text in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
+        let listener = TcpListener::bind(text).unwrap();
+        let at = listener.local_addr().unwrap();
+        let loopback = if at.is_ipv4() { "127.0.0.1" } else { "::1" };
+        let to = SocketAddr::new(loopback.parse().unwrap(), at.port());
+        let whole = TcpStream::connect(to).unwrap();
+        assert_eq!((diag(at).unwrap(), proc_net(at).unwrap()), (0, 0), "{text}: a complete one waits");
+        let mut clients: Vec<_> = (0..3).map(|_| half_open_client(to)).collect();
+        if text == "[::]:0" {
+            clients.push(half_open_client(SocketAddr::new("127.0.0.1".parse().unwrap(), at.port())));
+        }
+        assert_eq!((diag(at).unwrap(), proc_net(at).unwrap()), (clients.len(), clients.len()), "{text}");
+        drop(whole);
+    }
+}

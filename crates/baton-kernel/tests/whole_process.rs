@@ -1,0 +1,122 @@
+//! What changes a whole process: forking, giving up rights, the limit of open files. Runs without the test
+//! harness, whose threads forbid forking; each scenario runs in a child that is judged by its exit code.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use baton_kernel::inherit::{self, ReceiveError};
+use baton_kernel::process::daemon::{Daemonized, daemonize, forget_terminal};
+use baton_kernel::process::ignore_sigpipe;
+use baton_kernel::process::privileges::{Identity, change_root, drop_to};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Exit code of a scenario that went as it should, chosen so that nothing else gives it.
+const AS_IT_SHOULD: i32 = 42;
+
+fn main() {
+    check("a child that exits early", 7, || 7);
+    check("a child that exits with 0 before it is ready", 1, || 0);
+    check("a child that is killed", 128 + 9, || {
+        let _ = nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGKILL);
+        0
+    });
+    check("a session of its own", AS_IT_SHOULD, || {
+        let own = nix::unistd::getsid(None).unwrap();
+        if own == nix::unistd::getpid() { AS_IT_SHOULD } else { 0 }
+    });
+    check("lost descriptors are noticed and closed", AS_IT_SHOULD, truncated);
+    check("a write to nobody is no signal", AS_IT_SHOULD, || {
+        ignore_sigpipe().unwrap();
+        let (us, them) = UnixStream::pair().unwrap();
+        drop(them);
+        let error = std::io::Write::write(&mut &us, b"x").unwrap_err();
+        if error.kind() == std::io::ErrorKind::BrokenPipe { AS_IT_SHOULD } else { 0 }
+    });
+    ready_is_reported();
+    if nix::unistd::Uid::effective().is_root() {
+        let folder = tempfile::tempdir().unwrap();
+        check("rights are given up for good", AS_IT_SHOULD, || rights(folder.path()));
+    } else {
+        eprintln!("SKIPPED: giving up rights, for we have none");
+    }
+    std::thread::scope(|scope| {
+        let (tell, wait) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || wait.recv());
+        let error = daemonize().expect_err("two threads cannot fork");
+        assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+        drop(tell);
+    });
+    println!("all scenarios went as they should");
+}
+
+/// Runs `scenario` in a daemon that never says it is ready, and compares the exit code the parent learns.
+fn check(name: &str, expect: i32, scenario: impl FnOnce() -> i32) {
+    match daemonize().unwrap() {
+        Daemonized::Child(_ready) => std::process::exit(scenario()),
+        Daemonized::Parent(waiting) => {
+            assert!(waiting.child() > 0);
+            assert_eq!(waiting.wait(), expect, "{name}");
+            println!("{name} ... ok");
+        }
+    }
+}
+
+fn ready_is_reported() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    match daemonize().unwrap() {
+        Daemonized::Child(ready) => {
+            drop(ours);
+            ready.ready(true).unwrap();
+            forget_terminal().unwrap();
+            // Lives on after the parent has gone its way, until this socket closes.
+            let _ = std::io::Read::read(&mut &theirs, &mut [0; 1]);
+            std::process::exit(9);
+        }
+        Daemonized::Parent(waiting) => {
+            let child = nix::unistd::Pid::from_raw(waiting.child());
+            assert_eq!(waiting.wait(), 0);
+            assert_eq!(nix::sys::signal::kill(child, None), Ok(()), "the daemon lives");
+            drop((ours, theirs));
+            let ended = nix::sys::wait::waitpid(child, None).unwrap();
+            assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(child, 9));
+            println!("a daemon that is ready ... ok");
+        }
+    }
+}
+
+/// With room for two descriptors only, five arrive: an error, and none of them stays open.
+fn truncated() -> i32 {
+    let (sender, receiver) = UnixStream::pair().unwrap();
+    let file = File::open("/dev/null").unwrap();
+    inherit::send(&sender, b"five", &[file.as_fd(); 5]).unwrap();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 64, hard).unwrap();
+    let mut filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    filling.truncate(filling.len() - 2);
+    let closed = match inherit::receive(&receiver, &mut [0; 16]) {
+        Err(ReceiveError::Truncated { closed }) => closed,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(closed, 2);
+    let free: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert_eq!(free.len(), 2, "what arrived was closed");
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    AS_IT_SHOULD
+}
+
+fn rights(root: &Path) -> i32 {
+    assert!(change_root(Path::new("/no/such/folder")).is_err());
+    change_root(root).unwrap();
+    assert!(!Path::new("/proc/self").exists(), "the old root is out of sight");
+    let identity = Identity { uid: Some(65_534), gid: Some(65_533), groups: Some(vec![65_533, 65_532]) };
+    drop_to(&identity).unwrap();
+    assert!(nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_err());
+    assert_eq!(nix::unistd::getuid().as_raw(), 65_534);
+    assert_eq!(nix::unistd::getegid().as_raw(), 65_533);
+    assert_eq!(nix::unistd::getgroups().unwrap().len(), 2);
+    let error = drop_to(&Identity { uid: Some(0), ..Identity::default() }).unwrap_err();
+    assert_eq!(error.step, "setuid");
+    AS_IT_SHOULD
+}
