@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use socket2::{Domain, SockAddr, SockRef};
+use socket2::{SockAddr, SockRef};
 
 /// Length of `sun_path` (unix(7)).
 const SUN_PATH: usize = 108;
@@ -55,15 +55,6 @@ impl Endpoint {
         match self {
             Endpoint::Inet(address) => Some(*address),
             Endpoint::Unix(_) | Endpoint::Abstract(_) | Endpoint::Fd(_) => None,
-        }
-    }
-
-    /// The kernel's address family; an inherited descriptor has none before it is looked at.
-    pub(crate) fn domain(&self) -> Option<Domain> {
-        match self {
-            Endpoint::Inet(address) => Some(Domain::for_address(*address)),
-            Endpoint::Unix(_) | Endpoint::Abstract(_) => Some(Domain::UNIX),
-            Endpoint::Fd(_) => None,
         }
     }
 

@@ -23,5 +23,5 @@ mod sockopt;
 mod testing;
 
 pub use endpoint::Endpoint;
-pub use group::ListenerGroup;
-pub use listen::{ListenError, ListenOptions, Listening};
+pub use group::{ListenerGroup, PreparedGroup};
+pub use listen::{ListenError, ListenOptions, Listening, Prepared};

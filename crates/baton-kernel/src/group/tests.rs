@@ -88,3 +88,34 @@ fn an_adopted_group_goes_on() {
     assert_eq!(group.shards().iter().map(accept_all).sum::<usize>(), clients.len());
     assert!(ListenerGroup::adopt(Vec::new(), &reuse).is_none());
 }
+
+#[test]
+fn a_prepared_group_is_reached_all_at_once() {
+    for text in LOOPBACKS {
+        let prepared = ListenerGroup::prepare(&endpoint(text), &ListenOptions::default(), 3).unwrap();
+        let at = prepared.local().clone();
+        let early: Vec<_> = (0..30)
+            .map(|_| crate::connect::start(&at, &Default::default()).unwrap().into_fd())
+            .inspect(|fd| assert!(!crate::connect::finished(fd).unwrap(), "not yet"))
+            .collect();
+        let group = prepared.publish().unwrap();
+        let clients = connect(&group, 100);
+        let counts: Vec<_> = group.shards().iter().map(accept_all).collect();
+        assert!(counts.iter().all(|&count| count > 5), "{counts:?}");
+        assert!(counts.iter().sum::<usize>() >= clients.len());
+        drop(early);
+    }
+}
+
+#[test]
+fn a_group_that_cannot_grow_stays_as_it_was() {
+    let share = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+    let mut group = ListenerGroup::open(&endpoint("127.0.0.1:0"), &share, 2).unwrap();
+    // An option no socket can be opened with, as if the interface had gone.
+    group.options.interface = Some("no-such-if".into());
+    assert_eq!(group.grow(4).unwrap_err().reason, ListenReason::NoSuchInterface("no-such-if".into()));
+    let clients = connect(&group, 60);
+    let counts: Vec<_> = group.shards().iter().map(accept_all).collect();
+    assert_eq!(counts.iter().sum::<usize>(), clients.len());
+    assert!(counts.iter().all(|&count| count > 5), "{counts:?}");
+}

@@ -13,9 +13,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use socket2::{Protocol, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::Endpoint;
+use crate::retire::SynFilter;
 use crate::sockopt;
 use crate::stream::{self, Keepalive};
 
@@ -101,7 +102,8 @@ impl ListenOptions {
     }
 }
 
-/// A listening stream socket.
+/// A listening stream socket. Dropping it closes it, which loses what waits in its queue unless it was
+/// [retired](crate::retire) first; the file of a unix socket stays.
 #[derive(Debug)]
 pub struct Listening {
     fd: OwnedFd,
@@ -122,16 +124,90 @@ impl AsRawFd for Listening {
     }
 }
 
-/// Opens a listening socket.
+/// Opens a listening socket: [`prepare`] and [`Prepared::publish`] in one.
 ///
 /// # Errors
 /// See [`ListenReason`]; nothing is left behind.
 pub fn open(endpoint: &Endpoint, options: &ListenOptions) -> Result<Listening, ListenError> {
+    prepare(endpoint, options)?.publish()
+}
+
+/// Does everything of [`open`] that may fail, in a way that nobody can connect yet and nobody notices if it is
+/// given up: a TCP socket listens behind the filter of [`SynFilter`], a unix socket under its temporary name, an
+/// abstract one is bound and does not listen. So a change that fails later resets no client and has not
+/// replaced the socket of a living server.
+///
+/// # Errors
+/// See [`ListenReason`]; nothing is left behind.
+pub fn prepare(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepared, ListenError> {
     match endpoint {
-        Endpoint::Inet(address) => open_inet(endpoint, *address, options),
-        Endpoint::Unix(path) => unix::open(endpoint, path, options),
-        Endpoint::Abstract(_) => open_abstract(endpoint, options),
-        Endpoint::Fd(number) => inherited(endpoint, *number, options),
+        Endpoint::Inet(address) => {
+            let listening = open_inet(endpoint, *address, options, true)?;
+            Ok(Prepared { listening, options: options.clone(), hidden: Hidden::Filtered })
+        }
+        Endpoint::Unix(path) => unix::prepare(endpoint, path, options),
+        Endpoint::Abstract(_) => bind_abstract(endpoint, options),
+        Endpoint::Fd(number) => {
+            let listening = inherited(endpoint, *number, options)?;
+            Ok(Prepared { listening, options: options.clone(), hidden: Hidden::Not })
+        }
+    }
+}
+
+/// One more socket of a `SO_REUSEPORT` group, at the address its first socket has, not hidden.
+pub(crate) fn join(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    options: &ListenOptions,
+) -> Result<Listening, ListenError> {
+    open_inet(endpoint, address, options, false)
+}
+
+/// A listening socket that nobody can connect to yet. Dropped, it leaves no trace.
+#[derive(Debug)]
+pub struct Prepared {
+    listening: Listening,
+    options: ListenOptions,
+    hidden: Hidden,
+}
+
+/// What keeps clients from a prepared socket.
+#[derive(Debug)]
+enum Hidden {
+    /// A filter drops their SYNs.
+    Filtered,
+    /// It has another name.
+    Aside(unix::Aside),
+    /// It is bound and does not listen.
+    Bound,
+    /// Nothing: it was inherited, and clients came before us.
+    Not,
+}
+
+impl Prepared {
+    /// The socket, to look at.
+    pub fn listening(&self) -> &Listening {
+        &self.listening
+    }
+
+    /// Lets clients in.
+    ///
+    /// # Errors
+    /// When the directory of a unix socket vanished or lost its rights in the meantime, or the kernel has no
+    /// memory: practically never.
+    pub fn publish(self) -> Result<Listening, ListenError> {
+        let Prepared { mut listening, options, hidden } = self;
+        let endpoint = listening.endpoint.clone();
+        match hidden {
+            Hidden::Filtered => SynFilter::detach(&listening)
+                .map_err(|e| ListenError::new(&endpoint, ListenReason::Option("SO_DETACH_FILTER"), e))?,
+            Hidden::Aside(aside) => {
+                listening.file = Some(aside.rename().map_err(|e| ListenError::bind(&endpoint, e))?);
+            }
+            Hidden::Bound => listening.relisten(options.backlog).map_err(|e| ListenError::listen(&endpoint, e))?,
+            Hidden::Not => {}
+        }
+        Ok(listening)
     }
 }
 
@@ -158,11 +234,6 @@ impl Listening {
     /// The file of a unix socket, as it was when the socket was opened or adopted.
     pub fn file(&self) -> Option<&SocketFile> {
         self.file.as_ref()
-    }
-
-    /// Remembers another wording of the address asked for (a group's port 0, chosen by its first socket).
-    pub(crate) fn asked_as(&mut self, endpoint: &Endpoint) {
-        self.endpoint = endpoint.clone();
     }
 
     /// Another descriptor of the same socket: same queue, same options.
@@ -220,9 +291,14 @@ impl Listening {
     }
 }
 
-fn open_inet(endpoint: &Endpoint, address: SocketAddr, options: &ListenOptions) -> Result<Listening, ListenError> {
+fn open_inet(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    options: &ListenOptions,
+    is_hidden: bool,
+) -> Result<Listening, ListenError> {
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
-    let socket = new_socket(endpoint)?;
+    let socket = new_socket(endpoint, Domain::for_address(address))?;
     socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
     if options.reuse_port && !options.exclusive {
         socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
@@ -245,16 +321,19 @@ fn open_inet(endpoint: &Endpoint, address: SocketAddr, options: &ListenOptions) 
         // Set after binding, it did not help us past anybody, and lets the rest of the group join.
         socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
     }
+    if is_hidden {
+        SynFilter::attach(&socket).map_err(refused("SO_ATTACH_FILTER"))?;
+    }
     socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
     finish(endpoint, socket.into(), None)
 }
 
-fn open_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Listening, ListenError> {
+fn bind_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepared, ListenError> {
     let address = endpoint.to_sockaddr().map_err(|e| ListenError::new(endpoint, ListenReason::NameTooLong, e))?;
-    let socket = new_socket(endpoint)?;
+    let socket = new_socket(endpoint, Domain::UNIX)?;
     socket.bind(&address).map_err(|e| ListenError::bind(endpoint, e))?;
-    socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
-    finish(endpoint, socket.into(), None)
+    let listening = finish(endpoint, socket.into(), None)?;
+    Ok(Prepared { listening, options: options.clone(), hidden: Hidden::Bound })
 }
 
 /// `fd@N`: a duplicate is used, so that the number stays valid for the next reload.
@@ -301,10 +380,8 @@ fn adopt(endpoint: &Endpoint, fd: OwnedFd, backlog: u32) -> Result<Listening, Li
     finish(endpoint, fd, file)
 }
 
-fn new_socket(endpoint: &Endpoint) -> Result<Socket, ListenError> {
-    let domain = endpoint.domain().expect("every endpoint but a descriptor has a family, and none comes here");
-    let protocol = endpoint.inet().map(|_| Protocol::TCP);
-    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), protocol).map_err(|e| ListenError::socket(endpoint, e))
+fn new_socket(endpoint: &Endpoint, domain: Domain) -> Result<Socket, ListenError> {
+    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None).map_err(|e| ListenError::socket(endpoint, e))
 }
 
 fn finish(endpoint: &Endpoint, fd: OwnedFd, file: Option<SocketFile>) -> Result<Listening, ListenError> {

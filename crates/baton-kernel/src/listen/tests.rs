@@ -294,3 +294,45 @@ fn living_sockets_change_without_losing_their_queue() {
     assert!(wish.can_become(&ListenOptions { tfo: Some(3), ..wish.clone() }));
     assert!(!ListenOptions { tfo: Some(3), ..wish.clone() }.can_become(&wish));
 }
+
+/// Starts a connection and says whether it is established; on loopback that is known at once.
+fn reaches(at: &Endpoint) -> bool {
+    match crate::connect::start(at, &Default::default()) {
+        Ok(started) => crate::connect::finished(&started.into_fd()).unwrap_or(false),
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn a_prepared_socket_is_not_reached_before_it_is_published() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Endpoint::Unix(folder.path().join("x.sock"));
+    let name = Endpoint::Abstract(format!("baton-prepare-{}", std::process::id()).into_bytes());
+    for at in [endpoint("127.0.0.1:0"), endpoint("[::1]:0"), path, name] {
+        let prepared = prepare(&at, &options()).unwrap();
+        let local = prepared.listening().local().clone();
+        assert!(!reaches(&local), "{at}: not yet");
+        assert!(prepared.listening().accept().map_or(true, |none| none.is_none()));
+        let listening = prepared.publish().unwrap();
+        assert!(reaches(&local), "{at}: now");
+        let (accepted, _) = listening.accept().unwrap().expect("and served");
+        assert!(!SynFilter::is_attached(&listening).unwrap() && !SynFilter::is_attached(&accepted).unwrap());
+    }
+}
+
+#[test]
+fn a_prepared_socket_that_is_given_up_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Endpoint::Unix(folder.path().join("x.sock"));
+    let living = open(&path, &options()).unwrap();
+    drop(prepare(&path, &options()).unwrap());
+    assert!(reaches(&path) && living.accept().unwrap().is_some(), "the living server keeps its path");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+
+    let prepared = prepare(&endpoint("127.0.0.1:0"), &options()).unwrap();
+    let local = prepared.listening().local().clone();
+    let waiting = crate::connect::start(&local, &Default::default()).unwrap().into_fd();
+    drop(prepared);
+    assert!(!crate::connect::finished(&waiting).unwrap(), "not reset: it may still reach somebody else");
+    open(&local, &options()).expect("the address is free");
+}

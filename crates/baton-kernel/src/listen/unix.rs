@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{ListenError, ListenOptions, ListenReason, Listening, backlog_int, finish, new_socket};
+use socket2::Domain;
+
+use super::{Hidden, ListenError, ListenOptions, ListenReason, Prepared, backlog_int, finish, new_socket};
 use crate::Endpoint;
 use crate::endpoint::temporary_name;
 
@@ -51,27 +53,29 @@ impl SocketFile {
     }
 }
 
-pub(super) fn open(endpoint: &Endpoint, path: &Path, options: &ListenOptions) -> Result<Listening, ListenError> {
-    if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+pub(super) fn prepare(endpoint: &Endpoint, path: &Path, options: &ListenOptions) -> Result<Prepared, ListenError> {
+    if is_no_socket(path) {
         return Err(ListenError::new(endpoint, ListenReason::NotASocketFile, None));
     }
-    let aside = temporary_name(path);
-    let address = Endpoint::Unix(aside.clone())
+    let name = temporary_name(path);
+    let address = Endpoint::Unix(name.clone())
         .to_sockaddr()
         .map_err(|e| ListenError::new(endpoint, ListenReason::NameTooLong, e))?;
-    let socket = new_socket(endpoint)?;
+    let socket = new_socket(endpoint, Domain::UNIX)?;
     // Left by a process of the same number that died between bind and rename.
-    if fs::symlink_metadata(&aside).is_ok_and(|found| found.file_type().is_socket()) {
-        let _ = fs::remove_file(&aside);
+    if fs::symlink_metadata(&name).is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = fs::remove_file(&name);
     }
     socket.bind(&address).map_err(|e| ListenError::bind(endpoint, e))?;
-    let aside = Aside(Some(aside));
-    own(aside.path(), options).map_err(|e| ListenError::new(endpoint, ListenReason::Ownership, e))?;
+    let aside = Aside { name, path: path.to_owned(), is_renamed: false };
+    own(&aside.name, options).map_err(|e| ListenError::new(endpoint, ListenReason::Ownership, e))?;
     socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
-    fs::rename(aside.path(), path).map_err(|e| ListenError::bind(endpoint, e))?;
-    aside.keep();
-    let file = SocketFile::at(path).map_err(|e| ListenError::bind(endpoint, e))?;
-    finish(endpoint, socket.into(), Some(file))
+    let listening = finish(endpoint, socket.into(), None)?;
+    Ok(Prepared { listening, options: options.clone(), hidden: Hidden::Aside(aside) })
+}
+
+fn is_no_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
 fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
@@ -84,23 +88,29 @@ fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// A file under its temporary name, removed if we fail before it is renamed.
-struct Aside(Option<PathBuf>);
+/// A socket's file under its temporary name; removed unless it is renamed.
+#[derive(Debug)]
+pub(super) struct Aside {
+    name: PathBuf,
+    path: PathBuf,
+    is_renamed: bool,
+}
 
 impl Aside {
-    fn path(&self) -> &Path {
-        self.0.as_deref().expect("emptied only by `keep`, which consumes it")
-    }
-
-    fn keep(mut self) {
-        self.0 = None;
+    /// Puts the file into its place, over whatever socket is there.
+    pub(super) fn rename(mut self) -> io::Result<SocketFile> {
+        // Looked at under the temporary name: by the path another process may have replaced it already.
+        let found = SocketFile::at(&self.name)?;
+        fs::rename(&self.name, &self.path)?;
+        self.is_renamed = true;
+        Ok(SocketFile { path: self.path.clone(), ..found })
     }
 }
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        if let Some(path) = self.0.take() {
-            let _ = fs::remove_file(path);
+        if !self.is_renamed {
+            let _ = fs::remove_file(&self.name);
         }
     }
 }
