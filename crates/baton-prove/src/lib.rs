@@ -1,1 +1,36 @@
-//! The other two ends of the wire: a load client that never stops at an error, and origins that count.
+//! The other two ends of the wire: a load client that never stops at an error, sessions held open, and origins that count.
+//!
+//! Everything here works on any server and knows nothing of the proxy. It even reads HTTP/1 by its own few lines ([`wire`])
+//! instead of by the proxy's parser: an instrument that shares a parser with what it measures shares its mistakes.
+//!
+//! Each end runs on threads of its own, so that the caller's runtime is not disturbed and may be of any kind: `start` spawns,
+//! a handle shows what happens live, and `stop().await` ends it and gives the result.
+//!
+//! - [`load`]: requests as fast as asked for, each failure classified and kept with its instant
+
+//! - [`origin`]: demo origins that say what they saw
+//! - [`phase`]: which requests overlapped a change
+//! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
+
+#![forbid(unsafe_code)]
+
+pub mod failure;
+pub mod load;
+pub mod origin;
+pub mod phase;
+pub mod progress;
+pub mod report;
+pub mod stream;
+pub mod table;
+pub mod websocket;
+
+mod lane;
+mod wire;
+
+pub use failure::{Failure, FailureKind};
+pub use load::{Load, LoadHandle, LoadOptions, LoadResult, Request};
+pub use origin::{Origin, OriginHandle, OriginOptions};
+pub use phase::Phase;
+pub use progress::Progress;
+pub use report::Report;
+pub use stream::Target;

@@ -1,0 +1,229 @@
+//! The load client: asks, checks every answer, never stops at an error, never retries silently.
+//!
+//! Closed loop (each connection asks again as soon as it was answered) or open model (requests start at a fixed rate, whatever
+//! the server does, and latency counts from the intended start, so a stalled server cannot hide by delaying the client).
+//! Runs on threads of its own; [`Load::start`] works in and outside of any runtime.
+
+mod connection;
+mod deadline;
+mod driver;
+mod pace;
+mod request;
+mod stats;
+
+use std::{
+    fmt, io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub use request::{BodyCheck, Request, StatusCheck};
+pub use stats::{LoadProgress, LoadResult};
+
+use crate::{
+    failure::FailureKind,
+    lane::{Lane, Stopper},
+    load::{driver::Driver, request::Prepared, stats::Live},
+    phase::Phase,
+    stream::Target,
+};
+
+/// The most connections of one load.
+pub const CONCURRENCY_MAX: usize = 65_536;
+
+/// The most threads of one load.
+pub const THREADS_MAX: usize = 256;
+
+/// The most failures whose details one load keeps; more are counted by kind only.
+pub const FAILURES_KEPT_MAX: usize = 100_000;
+
+/// What to ask, of whom, and how hard.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// The server.
+    pub target: Target,
+    /// The `Host` header's value; `None` means the target's address.
+    pub host: Option<String>,
+    /// What each connection asks, in turn. Never empty.
+    pub requests: Vec<Request>,
+    /// Keep connections open between requests; otherwise each request has a connection of its own.
+    pub keep_alive: bool,
+    /// How many connections ask at the same time (over all threads).
+    pub concurrency: usize,
+    /// How many threads drive them.
+    pub threads: usize,
+    /// Requests a second, started on time whatever the server does (open model); `None` means closed loop.
+    /// `concurrency` bounds how many are under way: what is late because of it has its lateness in its latency.
+    pub rate: Option<f64>,
+    /// End after so many requests; `None` means no such end.
+    pub count: Option<u64>,
+    /// Start no request after this time; `None` means no such end. Without both, the load runs until told to stop.
+    pub duration: Option<Duration>,
+    /// When to give a request up.
+    pub timeouts: Timeouts,
+    /// How long a connection rests after a failure, so that a server which refuses is not drowned in connections.
+    /// It delays only what this connection would do next (in the open model that lateness counts).
+    pub rest_after_failure: Duration,
+    /// The flag that sorts latencies into "during a change" and "outside".
+    pub phase: Phase,
+}
+
+/// When to give a request up. Each counts from the moment in which the request goes out, connecting included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the connection to be established.
+    pub connect: Duration,
+    /// For the first byte of the answer.
+    pub first_byte: Duration,
+    /// For the whole answer.
+    pub whole: Duration,
+}
+
+impl Default for Timeouts {
+    /// Longer than any stall worth measuring: 10 s, 30 s and 60 s.
+    fn default() -> Timeouts {
+        Timeouts {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(30),
+            whole: Duration::from_secs(60),
+        }
+    }
+}
+
+impl LoadOptions {
+    /// `GET /` over one keep-alive connection, closed loop, until told to stop; change the fields from there.
+    pub fn new(target: impl Into<Target>) -> LoadOptions {
+        LoadOptions {
+            target: target.into(),
+            host: None,
+            requests: vec![Request::get("/")],
+            keep_alive: true,
+            concurrency: 1,
+            threads: 1,
+            rate: None,
+            count: None,
+            duration: None,
+            timeouts: Timeouts::default(),
+            rest_after_failure: Duration::from_millis(1),
+            phase: Phase::new(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), &'static str> {
+        if self.requests.is_empty() {
+            return Err("there is nothing to ask");
+        }
+        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
+            return Err("the number of connections must be between 1 and 65536");
+        }
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            return Err("the number of threads must be between 1 and 256");
+        }
+        if self.rate.is_some_and(|rate| !rate.is_finite() || !(0.001..=1e8).contains(&rate)) {
+            return Err("the rate must be between 0.001 and 100000000 requests a second");
+        }
+        Ok(())
+    }
+}
+
+/// Starts loads.
+#[derive(Debug)]
+pub struct Load;
+
+impl Load {
+    /// Starts the load on threads of its own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options that cannot be meant (the text says which); otherwise what making a thread, its runtime or
+    /// its timer says. A server that is not there is not an error here: its requests fail and are counted.
+    pub fn start(options: LoadOptions) -> io::Result<LoadHandle> {
+        let invalid = |text: &'static str| io::Error::new(io::ErrorKind::InvalidInput, text);
+        options.validate().map_err(invalid)?;
+        let host = options.host.clone().unwrap_or_else(|| options.target.host());
+        let prepared: Result<Vec<Prepared>, &'static str> =
+            options.requests.iter().map(|request| request.prepare(&host, options.keep_alive)).collect();
+        let prepared: Arc<[Prepared]> = prepared.map_err(invalid)?.into();
+
+        let threads = options.threads.min(options.concurrency);
+        let (stopper, stop) = Stopper::new();
+        let started = Instant::now();
+        let mut lanes = Vec::with_capacity(threads);
+        for index in 0..threads {
+            let live = Arc::new(Live::default());
+            let driver = Driver {
+                options: options.clone(),
+                prepared: prepared.clone(),
+                live: live.clone(),
+                stop: stop.clone(),
+                started,
+                index,
+                threads,
+            };
+            let lane = Lane::spawn("load", move || driver.run())?;
+            lanes.push((lane, live));
+        }
+        Ok(LoadHandle { lanes, stopper, started })
+    }
+}
+
+/// A load under way. Dropping it ends the load without a result.
+#[derive(Debug)]
+pub struct LoadHandle {
+    lanes: Vec<(Lane<io::Result<LoadResult>>, Arc<Live>)>,
+    stopper: Stopper,
+    started: Instant,
+}
+
+impl LoadHandle {
+    /// When the load started; instants of failures count from here.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// What was counted until now.
+    pub fn progress(&self) -> LoadProgress {
+        let mut sum = LoadProgress::default();
+        for (_, live) in &self.lanes {
+            live.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// Whether the load has ended by itself (its count or duration).
+    pub fn is_finished(&self) -> bool {
+        self.lanes.iter().all(|(lane, _)| lane.is_finished())
+    }
+
+    /// Starts no more requests, lets those under way end (or time out), and gives the result.
+    pub async fn stop(self) -> LoadResult {
+        self.stopper.stop();
+        self.wait().await
+    }
+
+    /// Waits until the load ends by its count or duration, and gives the result. A load without both never ends by itself.
+    pub async fn wait(self) -> LoadResult {
+        let mut sum = LoadResult::empty(self.started);
+        for (lane, _) in self.lanes {
+            match lane.join().await {
+                Ok(result) => sum.merge(result),
+                Err(error) => sum.errors.push(error.to_string()),
+            }
+        }
+        sum.close();
+        drop(self.stopper);
+        sum
+    }
+}
+
+impl fmt::Display for LoadProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} requests, {} failed", self.requests, self.failed())?;
+        for kind in FailureKind::ALL {
+            let count = self.failures[kind.index()];
+            if count > 0 {
+                write!(f, ", {} {count}", kind.name())?;
+            }
+        }
+        Ok(())
+    }
+}

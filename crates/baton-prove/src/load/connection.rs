@@ -1,0 +1,322 @@
+//! One connection of the load: send a request, read its answer, say precisely what went wrong.
+//!
+//! Knows nothing of rates and counts. Does not allocate per request, and asks the kernel for one write and one read in the
+//! usual case.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::timeout_at,
+};
+
+use super::{
+    Timeouts,
+    deadline::Deadline,
+    request::{BodyCheck, Prepared},
+};
+use crate::{
+    failure::{Ended, FailureKind},
+    stream::{Stream, Target},
+    wire::{self, Body, HEAD_MAX, Malformed, ResponseHead},
+};
+
+/// How long a connection that the server announced to close is waited for, before the client closes it.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+
+/// A place for one connection; empty between connections.
+pub(super) struct Connection {
+    stream: Option<Stream>,
+    /// How many answers the present stream has carried.
+    answers: u64,
+    buffer: Box<[u8]>,
+    deadline: Deadline,
+    /// Connections established here.
+    pub(super) established: u64,
+    /// Kept connections that were found closed before a request went out.
+    pub(super) closed_idle: u64,
+    /// Bytes of bodies read here.
+    pub(super) body_bytes: u64,
+}
+
+impl Connection {
+    pub(super) fn new(now: Instant) -> Connection {
+        Connection {
+            stream: None,
+            answers: 0,
+            buffer: vec![0; HEAD_MAX].into(),
+            deadline: Deadline::new(now),
+            established: 0,
+            closed_idle: 0,
+            body_bytes: 0,
+        }
+    }
+
+    /// How many answers the connection had carried when the last request went out.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// Whether a connection is kept for the next request.
+    pub(super) fn is_open(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Sends `request` at `now` and reads its answer, over the kept connection if there is one. Gives the instant of the
+    /// answer's last byte. A failure leaves no connection behind.
+    pub(super) async fn ask(
+        &mut self,
+        target: &Target,
+        request: &Prepared,
+        timeouts: &Timeouts,
+        now: Instant,
+        keep: bool,
+    ) -> Result<Instant, Ended> {
+        if let Some(stream) = &mut self.stream
+            && poll_fn(|cx| Poll::Ready(is_closed(stream, cx, &mut self.buffer))).await
+        {
+            self.stream = None;
+            self.closed_idle += 1;
+        }
+        if self.stream.is_none() {
+            self.answers = 0;
+            self.stream = Some(connect(target, now + timeouts.connect).await?);
+            self.established += 1;
+        }
+        let mut stream = self.stream.take().expect("set just above");
+
+        self.deadline.set(now + timeouts.first_byte.min(timeouts.whole));
+        let mut exchange = Exchange {
+            stream: &mut stream,
+            request,
+            buffer: &mut self.buffer,
+            deadline: &mut self.deadline,
+            whole: now + timeouts.whole,
+            first_byte_only: timeouts.first_byte < timeouts.whole,
+            reused: self.answers > 0,
+            sent: 0,
+            filled: 0,
+            started: false,
+            head: None,
+            checked: 0,
+            differs: false,
+        };
+        let head = poll_fn(|cx| exchange.poll(cx)).await;
+        self.body_bytes += exchange.checked;
+        let ended = Instant::now();
+        let verdict = head.and_then(|head| exchange.judge(head));
+        // An answer that came before the request was sent whole leaves the rest of it on the wire.
+        let keep = keep && exchange.sent == request.bytes.len() && head.is_ok_and(|head| head.keep);
+        match (&verdict, keep) {
+            (Ok(()), true) => {
+                self.answers += 1;
+                self.stream = Some(stream);
+            }
+            (Ok(()), false) => await_close(stream, &mut self.buffer, ended).await,
+            (Err(_), _) => {}
+        }
+        verdict.map(|()| ended)
+    }
+}
+
+async fn connect(target: &Target, until: Instant) -> Result<Stream, Ended> {
+    match timeout_at(until.into(), target.connect()).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(Ended::connect(&error)),
+        Err(_) => Err(Ended::new(FailureKind::TimeoutConnect)),
+    }
+}
+
+/// Whether a kept connection can carry no further request, as far as the client knows by now. Costs no system call when
+/// nothing has happened on it. Bytes that nobody asked for (such as a 408 before a close) make it as unusable as a close.
+fn is_closed(stream: &mut Stream, cx: &mut Context<'_>, buffer: &mut [u8]) -> bool {
+    Pin::new(stream).poll_read(cx, &mut ReadBuf::new(buffer)).is_ready()
+}
+
+/// Lets the server close first, so that it and not the client keeps the port in TIME_WAIT. The answer is complete: nothing
+/// that happens here is a failure.
+async fn await_close(mut stream: Stream, buffer: &mut [u8], now: Instant) {
+    let closed = poll_fn(|cx| {
+        let mut into = ReadBuf::new(buffer);
+        let _ = ready!(Pin::new(&mut stream).poll_read(cx, &mut into));
+        Poll::Ready(())
+    });
+    let _ = timeout_at((now + CLOSE_WAIT).into(), closed).await;
+}
+
+/// A request and its answer on one stream.
+struct Exchange<'a> {
+    stream: &'a mut Stream,
+    request: &'a Prepared,
+    buffer: &'a mut [u8],
+    deadline: &'a mut Deadline,
+    /// When the whole answer must be there.
+    whole: Instant,
+    /// Whether the deadline before the first byte is the first byte's own.
+    first_byte_only: bool,
+    /// Whether the stream carried an answer before.
+    reused: bool,
+    /// Bytes of the request that were written; all of them after a failed write, because then only reading can tell more.
+    sent: usize,
+    /// Bytes of the answer's head in `buffer`.
+    filled: usize,
+    /// Whether a byte of the answer was seen.
+    started: bool,
+    /// The head and the place in the body, once the head was read.
+    head: Option<(ResponseHead, Body)>,
+    /// Bytes of the body that were read and compared.
+    checked: u64,
+    /// Whether a byte of the body differed from what was expected.
+    differs: bool,
+}
+
+impl Exchange<'_> {
+    /// Ready with the head of an answer that was read whole.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Ended>> {
+        while self.sent < self.request.bytes.len() {
+            match Pin::new(&mut *self.stream).poll_write(cx, &self.request.bytes[self.sent..]) {
+                Poll::Ready(Ok(written)) if written > 0 => self.sent += written,
+                // The server may have answered before it closed: what can be read says what happened.
+                Poll::Ready(_) => self.sent = self.request.bytes.len(),
+                Poll::Pending => break,
+            }
+        }
+        loop {
+            let mut into = ReadBuf::new(&mut self.buffer[self.filled..]);
+            let read = match Pin::new(&mut *self.stream).poll_read(cx, &mut into) {
+                Poll::Ready(read) => read,
+                Poll::Pending => return self.poll_deadline(cx).map(Err),
+            };
+            match read.map(|()| into.filled().len()) {
+                Ok(0) => return Poll::Ready(self.closed(None)),
+                Err(error) => return Poll::Ready(self.closed(Some(&error))),
+                Ok(length) => {
+                    if let Some(done) = self.read(length).transpose() {
+                        return Poll::Ready(done);
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        ready!(self.deadline.poll(cx));
+        let before_first_byte = !self.started && self.first_byte_only;
+        Poll::Ready(self.ended(if before_first_byte {
+            FailureKind::TimeoutFirstByte
+        } else {
+            FailureKind::TimeoutWhole
+        }))
+    }
+
+    /// Takes in `length` more bytes; gives the head when the answer is whole.
+    fn read(&mut self, length: usize) -> Result<Option<ResponseHead>, Ended> {
+        let mut end = self.filled + length;
+        let mut at = 0;
+        while self.head.is_none() {
+            match wire::response(&self.buffer[at..end], self.request.bodyless) {
+                Err(Malformed) => return Err(self.malformed()),
+                Ok(None) => {
+                    self.buffer.copy_within(at..end, 0);
+                    end -= at;
+                    self.filled = end;
+                    self.start();
+                    return Ok(None);
+                }
+                Ok(Some((head, used))) => {
+                    at += used;
+                    // Interim answers (RFC 9110 section 15.2) precede the final one; 101 is final.
+                    if head.status >= 200 || head.status == 101 {
+                        self.head = Some((head, Body::new(head.framing)));
+                    }
+                }
+            }
+        }
+        self.filled = 0;
+        self.read_body(at, end)
+    }
+
+    fn read_body(&mut self, at: usize, end: usize) -> Result<Option<ResponseHead>, Ended> {
+        let (head, body) = self.head.as_mut().expect("set before the body is read");
+        let (checked, differs, expect) = (&mut self.checked, &mut self.differs, &self.request.expect);
+        let used = body.read(&self.buffer[at..end], &mut |data| {
+            if let BodyCheck::Exactly(right) = expect {
+                *differs |= !matches(right, *checked, data);
+            }
+            *checked += data.len() as u64;
+        });
+        let (head, done) = (*head, body.is_done());
+        match used {
+            Err(Malformed) => Err(self.malformed()),
+            // Bytes after the end were not asked for.
+            Ok(used) if done && at + used < end => Err(self.malformed()),
+            Ok(_) if done => Ok(Some(head)),
+            Ok(_) => {
+                self.start();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The first byte came, but not the whole answer: from now on the whole answer's deadline holds.
+    fn start(&mut self) {
+        if !self.started {
+            self.started = true;
+            self.deadline.set(self.whole);
+        }
+    }
+
+    /// The stream has ended, orderly (`None`) or by an error.
+    fn closed(&mut self, error: Option<&io::Error>) -> Result<ResponseHead, Ended> {
+        if let (Some((head, Body::UntilClose)), None) = (self.head, error) {
+            return Ok(head);
+        }
+        let kind = match (self.started, self.reused, error.map(io::Error::kind)) {
+            // The kernel gave up on a peer that does not acknowledge.
+            (_, _, Some(io::ErrorKind::TimedOut)) => FailureKind::TimeoutWhole,
+            (true, _, _) => FailureKind::Truncated,
+            (false, true, _) => FailureKind::ClosedOnReuse,
+            (false, false, _) => FailureKind::ResetBeforeFirstByte,
+        };
+        Err(Ended { errno: error.and_then(io::Error::raw_os_error), ..self.ended(kind) })
+    }
+
+    fn malformed(&self) -> Ended {
+        self.ended(FailureKind::Malformed)
+    }
+
+    fn ended(&self, kind: FailureKind) -> Ended {
+        Ended { status: self.head.map(|(head, _)| head.status), ..Ended::new(kind) }
+    }
+
+    /// Whether a whole answer is the right one.
+    fn judge(&self, head: ResponseHead) -> Result<(), Ended> {
+        let right = match &self.request.expect {
+            BodyCheck::Any => self.checked,
+            BodyCheck::Length(length) => *length,
+            BodyCheck::Exactly(bytes) => bytes.len() as u64,
+        };
+        if !self.request.status.accepts(head.status) {
+            Err(self.ended(FailureKind::WrongStatus))
+        } else if self.checked != right && !self.request.bodyless {
+            Err(self.ended(FailureKind::WrongLength))
+        } else if self.differs {
+            Err(self.ended(FailureKind::WrongBody))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether `data` is what `right` has at `at`. Beyond its end nothing differs: the length tells that.
+fn matches(right: &[u8], at: u64, data: &[u8]) -> bool {
+    let at = usize::try_from(at).unwrap_or(usize::MAX).min(right.len());
+    let length = data.len().min(right.len() - at);
+    right[at..at + length] == data[..length]
+}

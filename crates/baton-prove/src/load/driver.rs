@@ -1,0 +1,223 @@
+//! One thread of the load: its connections, its share of the requests, and when to stop.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use tokio::task::{JoinSet, yield_now};
+
+use super::{
+    LoadOptions,
+    connection::Connection,
+    pace::Pace,
+    request::Prepared,
+    stats::{Live, LoadResult},
+};
+use crate::{
+    failure::{Ended, Failure},
+    lane::Stop,
+};
+
+/// What one thread of a load works from.
+pub(super) struct Driver {
+    pub(super) options: LoadOptions,
+    pub(super) prepared: Arc<[Prepared]>,
+    pub(super) live: Arc<Live>,
+    pub(super) stop: Stop,
+    pub(super) started: Instant,
+    /// This thread's number, from 0.
+    pub(super) index: usize,
+    pub(super) threads: usize,
+}
+
+/// What the connections of one thread share.
+struct Shared {
+    driver: Driver,
+    /// Requests that may still be begun.
+    left: Cell<u64>,
+    /// When no request may be begun any more.
+    until: Option<Instant>,
+    stopping: Cell<bool>,
+    pace: Option<Pace>,
+    result: RefCell<LoadResult>,
+}
+
+impl Driver {
+    /// Runs this thread's share to its end.
+    ///
+    /// # Errors
+    /// When the open model's timer cannot be made or breaks.
+    pub(super) async fn run(self) -> io::Result<LoadResult> {
+        let connections = share(self.options.concurrency as u64, self.index, self.threads);
+        let left = self.options.count.map_or(u64::MAX, |count| share(count, self.index, self.threads));
+        let pace = match self.options.rate {
+            Some(rate) => {
+                let between = 1.0 / rate;
+                let first = self.started + Duration::from_secs_f64(between * self.index as f64);
+                Some(Pace::new(first, between * self.threads as f64)?)
+            }
+            None => None,
+        };
+        let shared = Rc::new(Shared {
+            left: Cell::new(left),
+            until: self.options.duration.map(|duration| self.started + duration),
+            stopping: Cell::new(false),
+            pace,
+            result: RefCell::new(LoadResult::empty(self.started)),
+            driver: self,
+        });
+
+        let mut connections: JoinSet<()> = (0..connections).fold(JoinSet::new(), |mut set, index| {
+            set.spawn_local(ask_on(shared.clone(), index as usize));
+            set
+        });
+        let ended = async { while connections.join_next().await.is_some() {} };
+        let mut stop = shared.driver.stop.clone();
+        let paced = async {
+            match &shared.pace {
+                Some(pace) => pace.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        let stopped = async {
+            stop.asked().await;
+            shared.end_now();
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = ended => {}
+            () = stopped => {}
+            broken = paced => {
+                shared.end_now();
+                broken?;
+            }
+        }
+        Ok(shared.close())
+    }
+}
+
+/// The part of `whole` that falls to thread `index` of `threads`.
+fn share(whole: u64, index: usize, threads: usize) -> u64 {
+    let (index, threads) = (index as u64, threads as u64);
+    whole / threads + u64::from(index < whole % threads)
+}
+
+/// One connection's loop: next start, request, record.
+async fn ask_on(shared: Rc<Shared>, index: usize) {
+    let driver = &shared.driver;
+    let options = &driver.options;
+    let mut now = Instant::now();
+    let mut connection = Connection::new(now);
+    // Connections begin at different places of the list.
+    let mut entry = index * driver.threads + driver.index;
+    while let Some(start) = shared.next_start(now).await {
+        entry = if entry + 1 < driver.prepared.len() { entry + 1 } else { (entry + 1) % driver.prepared.len() };
+        let begun = if shared.pace.is_some() { Instant::now() } else { start };
+        driver.live.begin();
+        let answer = connection
+            .ask(&options.target, &driver.prepared[entry], &options.timeouts, begun, options.keep_alive)
+            .await;
+        match answer {
+            Ok(ended) => {
+                shared.complete(start, ended);
+                // Closing takes time that belongs to no request; a kept connection needs no second look at the clock.
+                now = if connection.is_open() { ended } else { Instant::now() };
+            }
+            Err(ended) => {
+                shared.fail(start, entry, connection.answers(), ended);
+                rest(options.rest_after_failure).await;
+                now = Instant::now();
+            }
+        }
+    }
+    let mut result = shared.result.borrow_mut();
+    result.connections += connection.established;
+    result.closed_idle += connection.closed_idle;
+    result.body_bytes += connection.body_bytes;
+}
+
+async fn rest(time: Duration) {
+    if time.is_zero() {
+        // A refused connection needs no waiting at all: without this the thread would never come to anything else.
+        yield_now().await;
+    } else {
+        tokio::time::sleep(time).await;
+    }
+}
+
+impl Shared {
+    /// When the next request starts by plan, not before it is time to; `None` when there is none.
+    async fn next_start(&self, now: Instant) -> Option<Instant> {
+        if self.stopping.get() || self.left.get() == 0 {
+            return None;
+        }
+        let Some(pace) = &self.pace else {
+            if self.until.is_some_and(|until| now >= until) {
+                return None;
+            }
+            self.left.set(self.left.get() - 1);
+            return Some(now);
+        };
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        self.left.set(self.left.get() - 1);
+        let start = pace.take();
+        if self.until.is_some_and(|until| start >= until) {
+            return None;
+        }
+        pace.wait(start).await;
+        (!self.stopping.get()).then_some(start)
+    }
+
+    fn complete(&self, start: Instant, ended: Instant) {
+        self.driver.live.complete();
+        let during = self.driver.options.phase.overlapped(start);
+        self.result.borrow_mut().complete(ended.saturating_duration_since(start), during);
+    }
+
+    fn fail(&self, start: Instant, request: usize, reused: u64, ended: Ended) {
+        self.driver.live.fail(ended.kind);
+        let began = self.driver.started;
+        self.result.borrow_mut().fail(Failure {
+            at: began.elapsed(),
+            begun: start.saturating_duration_since(began),
+            kind: ended.kind,
+            request,
+            reused,
+            errno: ended.errno,
+            status: ended.status,
+        });
+    }
+
+    /// Begins no more requests.
+    fn end_now(&self) {
+        self.stopping.set(true);
+        if let Some(pace) = &self.pace {
+            pace.wake_all();
+        }
+    }
+
+    fn close(&self) -> LoadResult {
+        let mut result = self.result.replace(LoadResult::empty(self.driver.started));
+        let now = Instant::now();
+        result.elapsed = now - self.driver.started;
+        self.driver.live.add_to(&mut result.counts);
+        if let (Some(pace), Some(until), false) = (&self.pace, self.until, self.stopping.get()) {
+            result.unsent = pace.untaken(until.min(now)).min(self.left.get());
+        }
+        if let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) {
+            let spent = [usage.user_time(), usage.system_time()];
+            result.cpu = spent
+                .iter()
+                .map(|part| Duration::from_micros(part.tv_sec() as u64 * 1_000_000 + part.tv_usec() as u64))
+                .sum();
+        }
+        result
+    }
+}

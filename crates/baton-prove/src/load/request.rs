@@ -1,0 +1,156 @@
+//! A request as asked for, and as bytes ready to be sent.
+
+use std::sync::Arc;
+
+/// One request and what a right answer to it is.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method; `HEAD` answers are expected without a body.
+    pub method: String,
+    /// The request target, usually a path.
+    pub path: String,
+    /// Headers besides `Host`, `Connection` and `Content-Length`, as name and value.
+    pub headers: Vec<(String, String)>,
+    /// The body; empty means none.
+    pub body: Vec<u8>,
+    /// Which status is right.
+    pub status: StatusCheck,
+    /// Which body is right.
+    pub expect: BodyCheck,
+}
+
+/// Which status is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusCheck {
+    /// 200 to 299.
+    Success,
+    /// This one only.
+    Exactly(u16),
+    /// Any final one.
+    Any,
+}
+
+/// Which body is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BodyCheck {
+    /// Any that is whole.
+    Any,
+    /// One of so many bytes.
+    Length(u64),
+    /// These bytes.
+    Exactly(Arc<[u8]>),
+}
+
+impl Request {
+    /// A GET that is right with any whole answer of status 200 to 299.
+    pub fn get(path: impl Into<String>) -> Request {
+        Request {
+            method: "GET".to_owned(),
+            path: path.into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            status: StatusCheck::Success,
+            expect: BodyCheck::Any,
+        }
+    }
+
+    /// A POST of `body`, right as [`Request::get`] is.
+    pub fn post(path: impl Into<String>, body: impl Into<Vec<u8>>) -> Request {
+        Request { method: "POST".to_owned(), body: body.into(), ..Request::get(path) }
+    }
+
+    /// The same request, right only with this body.
+    pub fn expect(mut self, expect: BodyCheck) -> Request {
+        self.expect = expect;
+        self
+    }
+
+    /// The same request, right only with this status.
+    pub fn status(mut self, status: StatusCheck) -> Request {
+        self.status = status;
+        self
+    }
+
+    /// The bytes to send. An error says what cannot be sent.
+    pub(super) fn prepare(&self, host: &str, keep_alive: bool) -> Result<Prepared, &'static str> {
+        let clean = |text: &str| !text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+        if self.method.is_empty() || !clean(&self.method) || self.method.contains(' ') {
+            return Err("the method is empty, or has a space, a line end or a zero byte in it");
+        }
+        if self.path.is_empty() || !clean(&self.path) || self.path.contains(' ') {
+            return Err("the path is empty, or has a space, a line end or a zero byte in it");
+        }
+        if !clean(host) || !self.headers.iter().all(|(name, value)| !name.is_empty() && clean(name) && clean(value)) {
+            return Err("a header is empty, or has a line end or a zero byte in it");
+        }
+
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            text.push_str(&format!("Host: {host}\r\n"));
+        }
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH") {
+            text.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+        }
+        if !keep_alive {
+            text.push_str("Connection: close\r\n");
+        }
+        text.push_str("\r\n");
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        Ok(Prepared { bytes, bodyless: self.method == "HEAD", status: self.status, expect: self.expect.clone() })
+    }
+}
+
+/// A request as bytes, and its checks.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) bytes: Vec<u8>,
+    /// The answer has no body whatever its head says (HEAD).
+    pub(super) bodyless: bool,
+    pub(super) status: StatusCheck,
+    pub(super) expect: BodyCheck,
+}
+
+impl StatusCheck {
+    pub(super) fn accepts(self, status: u16) -> bool {
+        match self {
+            StatusCheck::Success => (200..300).contains(&status),
+            StatusCheck::Exactly(right) => status == right,
+            StatusCheck::Any => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(request: Request, keep_alive: bool, expect: &str) {
+        let text = match request.prepare("h:1", keep_alive) {
+            Ok(prepared) => String::from_utf8(prepared.bytes).expect("made of strings"),
+            Err(text) => text.to_owned(),
+        };
+        assert!(text.contains(expect) && (expect.contains('\r') || !text.contains('\r')), "{text:?}");
+    }
+
+    #[test]
+    fn requests_become_bytes() {
+        check(Request::get("/a"), true, "GET /a HTTP/1.1\r\nHost: h:1\r\n\r\n");
+        check(Request::get("/a"), false, "GET /a HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");
+        check(Request::post("/", "hi"), true, "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\n\r\nhi");
+        let named = Request { headers: vec![("HOST".to_owned(), "x".to_owned())], ..Request::get("/") };
+        check(named, true, "GET / HTTP/1.1\r\nHOST: x\r\n\r\n");
+    }
+
+    #[test]
+    fn what_would_smuggle_is_refused() {
+        check(Request::get("/ HTTP/1.1\r\nX: y"), true, "the path");
+        check(Request::get(""), true, "the path");
+        check(Request { method: "GE T".to_owned(), ..Request::get("/") }, true, "the method");
+        let header = Request { headers: vec![("A".to_owned(), "b\nc".to_owned())], ..Request::get("/") };
+        check(header, true, "a header");
+    }
+}

@@ -1,0 +1,184 @@
+//! A load's result as plain numbers: JSON for programs, a table for people.
+
+use std::{collections::BTreeMap, fmt};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::{
+    failure::{Failure, FailureKind},
+    load::LoadResult,
+    table::Table,
+};
+
+/// The numbers of a load. The field names are the JSON's and stay as they are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Requests begun; `completed` plus `failed`.
+    pub requests: u64,
+    /// Requests answered whole and right.
+    pub completed: u64,
+    /// Requests that failed in any way.
+    pub failed: u64,
+    /// Failed requests by kind; every kind is present.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// From the start to the last end, in seconds.
+    pub seconds: f64,
+    /// Completed requests a second.
+    pub requests_per_second: f64,
+    /// Latency of the completed requests.
+    pub latency_us: Latency,
+    /// Latency of those that overlapped a change; `None` when none did.
+    pub latency_us_during: Option<Latency>,
+    /// Latency of the others; `None` when there are none.
+    pub latency_us_outside: Option<Latency>,
+    /// Connections established.
+    pub connections: u64,
+    /// Kept connections found closed before the next request went out; no failures.
+    pub closed_idle: u64,
+    /// Requests that were due at a fixed rate and not begun, because all connections were busy.
+    pub unsent: u64,
+    /// Bytes of the answers' bodies.
+    pub body_bytes: u64,
+    /// Processor time of the load client itself, in seconds.
+    pub cpu_seconds: f64,
+    /// The first failures, with their instants.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_failures: Vec<Failure>,
+    /// Why the load client itself ended early.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+}
+
+/// How many failures a report shows singly.
+const FIRST_FAILURES: usize = 20;
+
+/// Latency in microseconds; all zero when nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// How many were measured.
+    pub count: u64,
+    /// The median.
+    pub p50: u64,
+    /// What 90 of 100 stay within.
+    pub p90: u64,
+    /// What 99 of 100 stay within.
+    pub p99: u64,
+    /// What 999 of 1000 stay within.
+    pub p999: u64,
+    /// The longest, as exact as the histogram (three digits).
+    pub max: u64,
+}
+
+impl Latency {
+    /// The percentiles of a histogram of microseconds.
+    pub fn new(histogram: &Histogram<u64>) -> Latency {
+        // Above the longest value nothing was measured: the top of its bucket would be a number nobody saw.
+        let at = |quantile| histogram.value_at_quantile(quantile).min(histogram.max());
+        Latency {
+            count: histogram.len(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max(),
+        }
+    }
+
+    fn some(histogram: &Histogram<u64>) -> Option<Latency> {
+        (!histogram.is_empty()).then(|| Latency::new(histogram))
+    }
+}
+
+impl Report {
+    /// The numbers of a result.
+    pub fn new(result: &LoadResult) -> Report {
+        let counts = &result.counts;
+        let seconds = result.elapsed.as_secs_f64();
+        Report {
+            requests: counts.requests,
+            completed: counts.completed,
+            failed: counts.failed(),
+            failures: FailureKind::ALL.map(|kind| (kind.name(), counts.count(kind))).into(),
+            seconds,
+            requests_per_second: if seconds > 0.0 { counts.completed as f64 / seconds } else { 0.0 },
+            latency_us: Latency::new(&result.latency()),
+            latency_us_during: Latency::some(&result.during),
+            latency_us_outside: Latency::some(&result.outside),
+            connections: result.connections,
+            closed_idle: result.closed_idle,
+            unsent: result.unsent,
+            body_bytes: result.body_bytes,
+            cpu_seconds: result.cpu.as_secs_f64(),
+            first_failures: result.failures.iter().take(FIRST_FAILURES).cloned().collect(),
+            errors: result.errors.clone(),
+        }
+    }
+
+    /// Whether nothing failed, the load client included.
+    pub fn is_clean(&self) -> bool {
+        self.failed == 0 && self.errors.is_empty()
+    }
+
+    /// The report as one JSON object, on several lines.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and strings are always JSON")
+    }
+
+    /// The failures' kinds that occurred, as `kind count, kind count`; `none` without failures.
+    pub fn kinds(&self) -> String {
+        let kinds = FailureKind::ALL.map(FailureKind::name);
+        let seen: Vec<String> = kinds
+            .into_iter()
+            .filter_map(|kind| {
+                let count = self.failures.get(kind).copied().filter(|count| *count > 0)?;
+                Some(format!("{kind} {count}"))
+            })
+            .collect();
+        if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
+    }
+
+    /// Several reports in one table, a row each, then a row for each one's latency during changes and outside of them.
+    pub fn table<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)> + Clone) -> String {
+        let mut counts = Table::new(["load", "requests", "failed", "req/s", "failures"]);
+        let mut latencies = Table::new(["latency", "requests", "p50", "p90", "p99", "p99.9", "max"]);
+        for (name, report) in reports {
+            counts.row([
+                name.to_owned(),
+                report.requests.to_string(),
+                report.failed.to_string(),
+                format!("{:.0}", report.requests_per_second),
+                report.kinds(),
+            ]);
+            latencies.row(latency_row(name.to_owned(), &report.latency_us));
+            if let Some(during) = &report.latency_us_during {
+                latencies.row(latency_row("  during changes".to_owned(), during));
+                let outside = report.latency_us_outside.unwrap_or_default();
+                latencies.row(latency_row("  outside".to_owned(), &outside));
+            }
+        }
+        format!("{counts}\n{latencies}")
+    }
+}
+
+fn latency_row(name: String, latency: &Latency) -> [String; 7] {
+    let Latency { count, p50, p90, p99, p999, max } = *latency;
+    [name, count.to_string(), time(p50), time(p90), time(p99), time(p999), time(max)]
+}
+
+/// Microseconds as people read them: three digits and a unit.
+pub fn time(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} us"),
+        1_000..10_000 => format!("{:.2} ms", micros as f64 / 1e3),
+        10_000..100_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        100_000..1_000_000 => format!("{:.0} ms", micros as f64 / 1e3),
+        _ => format!("{:.2} s", micros as f64 / 1e6),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Report::table([("all", self)]))
+    }
+}
