@@ -16,7 +16,7 @@
 //! Sections, in the order of the file:
 //! - `cfg`: the prelude (`http` by default, `cfg tcp`, or `cfg whole` for none) and this text. Without a section: one `listen`
 //!   from `${L1}` to `${O1}`.
-//! - `file NAME [crlf]`: a file `${DIR}/NAME`.
+//! - `file NAME [http]`: a file `${DIR}/NAME`, as it stands or as a message like those of requests.
 //! - `request [CONNECTION] [LISTENER] [nowait]`: lines joined by CRLF up to and with the empty line, then the body as it stands.
 //! - `gets [LISTENER] [keep]`: a line is `[METHOD] /target [xN] [| Header: value]..`, each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
@@ -200,9 +200,11 @@ impl Case {
             }
             "file" => {
                 let name = words.first().ok_or("a name is missing")?;
-                let text = format!("{}\n", body.trim_end_matches('\n'));
-                let text = if words.contains(&"crlf") { text.replace('\n', "\r\n") } else { text };
-                self.files.push((name.to_string(), script::bytes(&text)?));
+                let content = match words.contains(&"http") {
+                    true => message(body)?,
+                    false => script::bytes(&format!("{}\n", body.trim_end_matches('\n')))?,
+                };
+                self.files.push((name.to_string(), content));
             }
             "request" => {
                 let bytes = message(body)?;

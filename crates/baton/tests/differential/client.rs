@@ -29,6 +29,12 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
             links.insert(name.clone(), link);
             continue;
         }
+        if name == "-" {
+            if let Some(fault) = world.await_event(step) {
+                world.change(|state| state.faults.push(fault));
+            }
+            continue;
+        }
         let link = links.entry(name.clone()).or_insert_with(|| {
             let link = connect(world, places, name, "L1", None);
             link.hear();
@@ -107,31 +113,16 @@ fn act(link: &Link, step: &Step) {
         }
         Step::Hear => link.hear(),
         Step::WaitClose => _ = link.wait("for the end of the connection", |past| past.end),
-        Step::AwaitRequests { origin, count } => {
-            let had = |state: &mut crate::world::State| {
-                (state.requests.get(origin).copied().unwrap_or(0) >= *count).then_some(())
-            };
-            if link.world().wait(had).is_none() {
-                link.fault(&format!("for request {count} at {origin}"));
-            }
-        }
-        Step::AwaitLogs(count) => {
-            if link.world().wait(|state| (state.logs.len() >= *count).then_some(())).is_none() {
-                link.fault(&format!("for {count} log lines"));
-            }
-        }
-        Step::AwaitGate(gate) => {
-            if link.world().wait(|state| state.gates.contains(gate).then_some(())).is_none() {
-                link.fault(&format!("for the gate {gate}"));
-            }
-        }
-        Step::Open(gate) => link.world().change(|state| _ = state.gates.insert(gate.clone())),
-        Step::Pause(time) => thread::sleep(*time),
         Step::Shutdown => link.shutdown(),
         Step::Close => link.close(),
         Step::Reset => link.reset(),
         Step::Connect { .. } | Step::Read | Step::ReadHead | Step::Reply | Step::Echo => {
             link.fault("this step is for origins")
+        }
+        step => {
+            if let Some(fault) = link.world().await_event(step) {
+                link.fault(&fault);
+            }
         }
     }
 }

@@ -134,18 +134,14 @@ impl Origin {
                 })
             }
             Step::WaitClose => _ = link.wait("for the end of the connection", |past| past.end),
-            Step::AwaitGate(gate) => {
-                if link.world().wait(|state| state.gates.contains(gate).then_some(())).is_none() {
-                    link.fault(&format!("for the gate {gate}"));
-                }
-            }
-            Step::Open(gate) => link.world().change(|state| _ = state.gates.insert(gate.clone())),
-            Step::Pause(time) => thread::sleep(*time),
             Step::Shutdown => link.shutdown(),
             Step::Close => link.close(),
             Step::Reset => link.reset(),
-            Step::Connect { .. } | Step::Expect(_) | Step::Hear | Step::AwaitRequests { .. } | Step::AwaitLogs(_) => {
-                link.fault("this step is for clients")
+            Step::Connect { .. } | Step::Expect(_) | Step::Hear => link.fault("this step is for clients"),
+            step => {
+                if let Some(fault) = link.world().await_event(step) {
+                    link.fault(&fault);
+                }
             }
         }
     }

@@ -97,14 +97,14 @@ fn listening<'a>(cfg: &str, places: &'a Places) -> Vec<&'a Place> {
 fn listens(place: &Place) -> bool {
     match place {
         Place::Unix(path) => path.exists(),
-        Place::Inet(address) => table_has("/proc/net/tcp", address) || table_has("/proc/net/tcp6", address),
+        Place::Inet(address) => ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| table_has(table, address)),
     }
 }
 
-/// Whether the kernel's table has a listening socket with the address's port. Listening sockets come first in it.
+/// Whether the kernel's table has a listening socket for the address. Listening sockets come first in it.
 fn table_has(table: &str, address: &SocketAddr) -> bool {
     let Ok(file) = File::open(table) else { return false };
-    let port = format!(":{:04X}", address.port());
+    let port = format!("{:04X}", address.port());
     BufReader::new(file)
         .lines()
         .skip(1)
@@ -114,5 +114,7 @@ fn table_has(table: &str, address: &SocketAddr) -> bool {
             let (local, _, state) = (words.next()?, words.next()?, words.next()?);
             (state == "0A").then_some(local)
         })
-        .any(|local| local.ends_with(&port))
+        .filter_map(|local| local.split_once(':').map(|(host, port)| (host.to_string(), port.to_string())))
+        // 127.0.0.1 in the kernel's byte order, or any address.
+        .any(|(host, listening)| listening == port && (host == "0100007F" || host.bytes().all(|byte| byte == b'0')))
 }

@@ -33,6 +33,11 @@ impl Record {
         if !case.has("no-logs") {
             record.logs(case, state, &normal);
         }
+        if !state.faults.is_empty() {
+            record.faults.extend(state.faults.iter().cloned());
+            let lines = state.faults.iter().map(|fault| format!("gave up waiting: {fault}")).collect();
+            record.sections.push(("script".to_string(), lines));
+        }
         if let Some(end) = end {
             record.faults.push(end.clone());
             record.sections.push(("program".to_string(), end.lines().map(str::to_string).collect()));

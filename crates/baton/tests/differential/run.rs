@@ -63,6 +63,8 @@ fn receive(world: &World, syslog: &UdpSocket) {
         }
         if crate::normal::is_traffic(&buffer[..size]) {
             world.change(|state| state.logs.push(buffer[..size].to_vec()));
+        } else {
+            world.change(|state| state.notes.push(String::from_utf8_lossy(&buffer[..size]).into_owned()));
         }
     }
 }

@@ -12,10 +12,13 @@
 //! wait close                           wait until the peer has ended the connection
 //! await O1 2                           wait until origin O1 has had two requests
 //! await log 2                          wait until two log lines have come
+//! await note TEXT                      wait until the program has logged TEXT about itself, such as a server's state
 //! await NAME / open NAME               a gate between the two sides
 //! pause 50                             milliseconds; for slow peers, never to win a race
 //! shutdown / close / reset             end of our bytes, end of the connection, end by RST
 //! ```
+//!
+//! The client connection `-` is none at all; its steps only wait.
 
 use std::time::Duration;
 
@@ -34,6 +37,7 @@ pub enum Step {
     WaitClose,
     AwaitRequests { origin: String, count: usize },
     AwaitLogs(usize),
+    AwaitNote(String),
     AwaitGate(String),
     Open(String),
     Pause(Duration),
@@ -73,6 +77,7 @@ fn step(line: &str) -> Result<Step, String> {
         ("hear", []) => Step::Hear,
         ("wait", ["close"]) => Step::WaitClose,
         ("await", ["log", count]) => Step::AwaitLogs(count.parse().map_err(|_| "not a number")?),
+        ("await", ["note", ..]) => Step::AwaitNote(rest["note ".len()..].to_string()),
         ("await", [origin, count]) => {
             Step::AwaitRequests { origin: origin.to_string(), count: count.parse().map_err(|_| "not a number")? }
         }

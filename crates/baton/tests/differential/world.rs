@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
+use crate::script::Step;
+
 /// Longest wait for anything; reaching it is recorded and is a fault of the case or of the program under test.
 pub const WAIT_MAX: Duration = Duration::from_secs(8);
 
@@ -56,7 +58,12 @@ pub struct State {
     /// Requests that each origin has had.
     pub requests: BTreeMap<String, usize>,
     pub gates: BTreeSet<String>,
+    /// Log lines about connections and requests.
     pub logs: Vec<Vec<u8>>,
+    /// Log lines about the program itself and its servers; they are waited for, not compared.
+    pub notes: Vec<String>,
+    /// Waits that were given up and belong to no connection.
+    pub faults: Vec<String>,
     /// The program is gone; nothing more will come.
     pub over: bool,
 }
@@ -103,6 +110,36 @@ impl World {
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(|broken| broken.into_inner()).0;
         }
+    }
+
+    /// The steps that need no connection; says what was given up.
+    pub fn await_event(&self, step: &Step) -> Option<String> {
+        let (met, what) = match step {
+            Step::Pause(time) => {
+                thread::sleep(*time);
+                return None;
+            }
+            Step::Open(gate) => {
+                self.change(|state| _ = state.gates.insert(gate.clone()));
+                return None;
+            }
+            Step::AwaitGate(gate) => {
+                (self.wait(|state| state.gates.contains(gate).then_some(())), format!("gate {gate}"))
+            }
+            Step::AwaitLogs(count) => {
+                (self.wait(|state| (state.logs.len() >= *count).then_some(())), format!("{count} log lines"))
+            }
+            Step::AwaitNote(text) => (
+                self.wait(|state| state.notes.iter().any(|note| note.contains(text)).then_some(())),
+                format!("the note `{text}`"),
+            ),
+            Step::AwaitRequests { origin, count } => (
+                self.wait(|state| (state.requests.get(origin).copied().unwrap_or(0) >= *count).then_some(())),
+                format!("request {count} at {origin}"),
+            ),
+            _ => return Some("this step needs a connection".to_string()),
+        };
+        met.is_none().then(|| format!("for {what}"))
     }
 
     /// Adds a connection; `owner` says whose it is.
