@@ -1,0 +1,217 @@
+//! ACL criteria: a sample, flags and patterns (configuration manual 7.1), and the predefined ACLs (7.4).
+
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::expr::{Expr, name_at};
+use crate::fetch;
+use crate::later;
+use crate::outside::Files;
+use crate::pattern::{METHODS, Method, Patterns, Reader};
+use crate::place::Place;
+use crate::problem::{Fault, Located};
+
+/// The most bytes a file of patterns may have.
+const PATTERN_FILE_MAX: usize = 64 << 20;
+
+/// One line of an ACL, or what stands between braces.
+#[derive(Clone, Debug)]
+pub(crate) struct Criterion {
+    expr: Expr,
+    patterns: Patterns,
+}
+
+/// A named ACL: one of its criteria must match.
+#[derive(Clone, Debug)]
+pub(crate) struct Acl {
+    pub name: Arc<str>,
+    pub criteria: Vec<Criterion>,
+}
+
+/// The names the manual predefines, with what they stand for.
+pub(crate) const PREDEFINED: &[(&str, &[&str])] = &[
+    ("FALSE", &["always_false"]),
+    ("HTTP", &["req.proto_http"]),
+    ("HTTP_1.0", &["req.ver", "1.0"]),
+    ("HTTP_1.1", &["req.ver", "1.1"]),
+    ("HTTP_2.0", &["req.ver", "2.0"]),
+    ("HTTP_CONTENT", &["req.hdr_val(content-length)", "gt", "0"]),
+    ("HTTP_URL_ABS", &["url_reg", "^[^/:]*://"]),
+    ("HTTP_URL_SLASH", &["url_beg", "/"]),
+    ("HTTP_URL_STAR", &["url", "*"]),
+    ("LOCALHOST", &["src", "127.0.0.1/8", "::1"]),
+    ("METH_CONNECT", &["method", "CONNECT"]),
+    ("METH_DELETE", &["method", "DELETE"]),
+    ("METH_GET", &["method", "GET", "HEAD"]),
+    ("METH_HEAD", &["method", "HEAD"]),
+    ("METH_OPTIONS", &["method", "OPTIONS"]),
+    ("METH_POST", &["method", "POST"]),
+    ("METH_PUT", &["method", "PUT"]),
+    ("METH_TRACE", &["method", "TRACE"]),
+    ("REQ_CONTENT", &["req.len", "gt", "0"]),
+    ("TRUE", &["always_true"]),
+    ("WAIT_END", &["wait_end"]),
+];
+
+/// The endings of derived criteria such as `path_beg`, and the fetches that have them.
+const ENDINGS: &[&str] = &["beg", "end", "sub", "dir", "dom", "len", "reg"];
+const DERIVED: &[&str] = &[
+    "base",
+    "cook",
+    "fhdr",
+    "hdr",
+    "path",
+    "pathq",
+    "req.cook",
+    "req.hdr",
+    "req.fhdr",
+    "res.cook",
+    "res.hdr",
+    "res.fhdr",
+    "scook",
+    "shdr",
+    "url",
+    "url_param",
+    "urlp",
+    "query",
+    "baseq",
+];
+
+impl Criterion {
+    /// Compiles `CRITERION [FLAGS] [PATTERNS]`; word numbers in faults count from the criterion.
+    pub fn compile(words: &[String], files: &dyn Files) -> Result<Criterion, Located> {
+        let Some(first) = words.first() else {
+            return Err(Fault::new("a sample fetch is missing").at(0));
+        };
+        let (expr, derived) = criterion(first, files).map_err(|fault| fault.at(0))?;
+        let mut method = match (derived, expr.has_converters()) {
+            (Some(derived), false) => Some(derived),
+            _ => Method::default_for(expr.gives()),
+        };
+        let mut ignore_case = false;
+        let mut pattern_files = Vec::new();
+        let mut at = 1;
+        while let Some(flag) = words.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
+            if method == Some(Method::Int) && flag.parse::<i64>().is_ok() {
+                break;
+            }
+            let argument =
+                |what: &str| words.get(at + 1).ok_or_else(|| Fault::new(format!("'{flag}' misses {what}")).at(at + 1));
+            match flag.as_str() {
+                "--" => {
+                    at += 1;
+                    break;
+                }
+                "-i" => ignore_case = true,
+                "-n" => {}
+                "-m" => {
+                    let name = argument("a matching method")?;
+                    method = Some(matching_method(name, &expr).map_err(|fault| fault.at(at + 1))?);
+                    at += 1;
+                }
+                "-f" => {
+                    pattern_files.push((at + 1, argument("a file")?));
+                    at += 1;
+                }
+                "-M" | "-u" => return Err(Fault::new(format!("the ACL flag '{flag}' is not supported yet")).at(at)),
+                _ => {
+                    return Err(Fault::new(format!("'{flag}' is not an ACL flag"))
+                        .hint("write '--' before a pattern that begins with '-'")
+                        .at(at));
+                }
+            }
+            at += 1;
+        }
+        let Some(method) = method else {
+            return Err(Fault::new(format!("how to match '{first}' is not known"))
+                .hint("add a matching method, such as '-m str'")
+                .at(0));
+        };
+        let mut reader = Reader::new(method, ignore_case);
+        for (word, path) in pattern_files {
+            read_file(&mut reader, path, files).map_err(|fault| fault.at(word))?;
+        }
+        for (word, pattern) in words.iter().enumerate().skip(at) {
+            reader.add(pattern, false).map_err(|fault| fault.at(word))?;
+        }
+        Ok(Criterion { expr, patterns: reader.finish() })
+    }
+
+    /// Whether it can match at all: HAProxy lets a criterion without a pattern pass and warns.
+    pub fn has_patterns(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    /// Why it can never match at `place`.
+    pub fn missing_at(&self, place: Place) -> Option<(&'static str, &'static str)> {
+        self.expr.missing_at(place).map(|missing| (self.expr.name(), missing))
+    }
+
+    /// Whether one of the sample's values matches one of the patterns.
+    pub fn matches(&self, cx: &Context<'_>) -> bool {
+        self.expr.any(cx, &mut |sample| self.patterns.matches(sample))
+    }
+}
+
+/// The expression, and the matching method if the name is a derived one.
+fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Fault> {
+    let (name, rest) = name_at(text);
+    if name.is_empty() {
+        return Err(Fault::new("a sample fetch is missing"));
+    }
+    if fetch::find(name).is_none()
+        && let Some((base, ending)) = name.rsplit_once('_')
+        && ENDINGS.contains(&ending)
+        && DERIVED.contains(&base)
+        && let Some(row) = fetch::find(base)
+    {
+        let method = METHODS.iter().find(|(known, _)| *known == ending).map(|(_, method)| *method);
+        return Ok((Expr::parse_rest(row, text, rest, files)?, method));
+    }
+    match fetch::find(name) {
+        Some(row) => Ok((Expr::parse_rest(row, text, rest, files)?, None)),
+        None => Err(Fault::unknown("sample fetch", name, later::FETCHES, known_criteria())),
+    }
+}
+
+fn known_criteria() -> impl Iterator<Item = &'static str> {
+    /// The derived names people mistype.
+    const COMMON: &[&str] = &[
+        "path_beg", "path_end", "path_sub", "path_dir", "path_dom", "path_len", "path_reg", "hdr_beg", "hdr_end",
+        "hdr_sub", "hdr_dir", "hdr_dom", "hdr_len", "hdr_reg", "url_beg", "url_end", "url_sub", "url_dir", "url_dom",
+        "url_len", "url_reg", "base_beg", "base_end", "base_sub", "base_dir", "base_dom", "base_len", "base_reg",
+    ];
+    fetch::names().chain(COMMON.iter().copied())
+}
+
+fn matching_method(name: &str, expr: &Expr) -> Result<Method, Fault> {
+    let Some((_, method)) = METHODS.iter().find(|(known, _)| *known == name) else {
+        return Err(Fault::unknown("matching method", name, &[], METHODS.iter().map(|(known, _)| *known)));
+    };
+    match method.takes(expr.gives()) {
+        true => Ok(*method),
+        false => Err(Fault::new(format!(
+            "'-m {name}' cannot match '{}', which is of type {}",
+            expr.name(),
+            expr.gives().word()
+        ))),
+    }
+}
+
+/// One pattern a line; blank lines and lines that begin with `#` are skipped.
+fn read_file(reader: &mut Reader, path: &str, files: &dyn Files) -> Result<(), Fault> {
+    let content =
+        files.read(path).map_err(|error| Fault::new(format!("cannot read the patterns of '{path}': {error}")))?;
+    if content.len() > PATTERN_FILE_MAX {
+        return Err(Fault::new(format!("'{path}' is larger than {PATTERN_FILE_MAX} bytes")));
+    }
+    for (number, line) in String::from_utf8_lossy(&content).lines().enumerate() {
+        let line = line.trim();
+        if !line.is_empty() && !line.starts_with('#') {
+            reader
+                .add(line, true)
+                .map_err(|fault| Fault { message: format!("{path}:{}: {}", number + 1, fault.message), ..fault })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Actions on header fields of requests and responses.
+//!
+//! `Content-Length` and `Transfer-Encoding` describe how a body is delimited on the wire and are not changed by rules:
+//! such a rule compiles with a warning and does nothing.
+
+use baton_http::Headers;
+use regex::bytes::Regex;
+
+use super::{Action, Row, Words, sets, with_text};
+use crate::context::Context;
+use crate::format::Format;
+use crate::problem::{Fault, Located};
+use crate::substitute::{self, Template};
+
+pub(super) const ROWS: &[Row] = &[
+    Row { name: "set-header", sets: sets::HTTP, parse: set, doc: "Removes a header and adds it with a new value." },
+    Row { name: "add-header", sets: sets::HTTP, parse: add, doc: "Adds a header." },
+    Row { name: "del-header", sets: sets::HTTP, parse: del, doc: "Removes headers by name or pattern." },
+    Row {
+        name: "replace-header",
+        sets: sets::HTTP,
+        parse: |words| replace(words, false),
+        doc: "Replaces the whole value of each line that an expression matches.",
+    },
+    Row {
+        name: "replace-value",
+        sets: sets::HTTP,
+        parse: |words| replace(words, true),
+        doc: "Replaces each comma-separated value that an expression matches.",
+    },
+];
+
+/// A compiled edit.
+#[derive(Clone, Debug)]
+pub(crate) struct Edit {
+    on_request: bool,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Set { name: Box<[u8]>, value: Format },
+    Add { name: Box<[u8]>, value: Format },
+    Del(Names),
+    Replace { name: Box<[u8]>, regex: Regex, with: Format, each_value: bool },
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
+enum Names {
+    Exact(Box<[u8]>),
+    Beg(Box<[u8]>),
+    End(Box<[u8]>),
+    Sub(Box<[u8]>),
+    Regex(Regex),
+}
+
+/// Takes a header's name. HAProxy takes any text; only a token can stand in a message (RFC 9110 5.1).
+pub(super) fn name(words: &mut Words<'_, '_>) -> Result<Vec<u8>, Located> {
+    let name = words.take("a header's name")?;
+    match name.bytes().find(|byte| !(byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))) {
+        Some(byte) => {
+            Err(words.blame(Fault::new(format!("'{}' cannot stand in the name of a header", byte.escape_ascii()))))
+        }
+        None => Ok(name.as_bytes().to_vec()),
+    }
+}
+
+/// The edit, unless it would change how bodies are delimited.
+fn edit(words: &mut Words<'_, '_>, name: Option<&[u8]>, what: What) -> Action {
+    let framing = name.is_some_and(is_framing);
+    if framing {
+        words.warn(Fault::new("this does nothing: how a body is delimited is not changed by rules"));
+    }
+    let on_request = words.set == sets::REQUEST;
+    Action::Header(Edit { on_request, what: if framing { What::Nothing } else { what } })
+}
+
+fn is_framing(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+fn set(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    let name = name(words)?;
+    let value = words.format("the header's value")?;
+    Ok(edit(words, Some(&name), What::Set { name: name.clone().into(), value }))
+}
+
+fn add(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    let name = name(words)?;
+    let value = words.format("the header's value")?;
+    Ok(edit(words, Some(&name), What::Add { name: name.clone().into(), value }))
+}
+
+fn del(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    let text = words.take("a header's name")?;
+    if words.peek() != Some("-m") {
+        return Ok(edit(words, Some(text.as_bytes()), What::Del(Names::Exact(text.as_bytes().into()))));
+    }
+    words.at += 1;
+    let method = words.take("a matching method")?;
+    let bytes: Box<[u8]> = text.as_bytes().into();
+    let names = match method {
+        "str" => Names::Exact(bytes),
+        "beg" => Names::Beg(bytes),
+        "end" => Names::End(bytes),
+        "sub" => Names::Sub(bytes),
+        "reg" => Names::Regex(substitute::regex(text, false).map_err(|fault| words.blame(fault))?),
+        _ => {
+            let known = ["str", "beg", "end", "sub", "reg"];
+            return Err(words.blame(Fault::unknown("matching method", method, &[], known.into_iter())));
+        }
+    };
+    Ok(edit(words, None, What::Del(names)))
+}
+
+fn replace(words: &mut Words<'_, '_>, each_value: bool) -> Result<Action, Located> {
+    let name = name(words)?;
+    let pattern = words.take("a regular expression")?;
+    let regex = substitute::regex(pattern, false).map_err(|fault| words.blame(fault))?;
+    let with = words.format("the new value")?;
+    Ok(edit(words, Some(&name), What::Replace { name: name.clone().into(), regex, with, each_value }))
+}
+
+impl Names {
+    /// Patterns see names in lower case, as HAProxy keeps them, and with their own case.
+    fn match_name(&self, name: &[u8]) -> bool {
+        match self {
+            Names::Exact(exact) => name.eq_ignore_ascii_case(exact),
+            Names::Beg(start) => name.get(..start.len()).is_some_and(|part| part.eq_ignore_ascii_case(start)),
+            Names::End(end) => name.len().checked_sub(end.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(end)),
+            Names::Sub(part) => {
+                part.is_empty() || name.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+            }
+            Names::Regex(regex) => regex.is_match(&name.to_ascii_lowercase()),
+        }
+    }
+}
+
+impl Edit {
+    pub fn run(&self, cx: &mut Context<'_>) {
+        match &self.what {
+            What::Nothing => {}
+            What::Set { name, value } => with_text(value, cx, |cx, text| {
+                if let Some((headers, buf)) = self.headers(cx) {
+                    headers.set(buf, name, text);
+                }
+            }),
+            What::Add { name, value } => with_text(value, cx, |cx, text| {
+                if let Some((headers, _)) = self.headers(cx) {
+                    headers.add(name, text);
+                }
+            }),
+            What::Del(names) => {
+                if let Some((headers, buf)) = self.headers(cx) {
+                    delete(headers, buf, names);
+                }
+            }
+            What::Replace { name, regex, with, each_value } => with_text(with, cx, |cx, text| {
+                if let Some((headers, buf)) = self.headers(cx) {
+                    replace_lines(headers, buf, name, regex, &Template::new(text), *each_value);
+                }
+            }),
+        }
+    }
+
+    fn headers<'c>(&self, cx: &'c mut Context<'_>) -> Option<(&'c mut Headers, &'c [u8])> {
+        match self.on_request {
+            true => cx.request.as_mut().map(|request| (&mut request.head.headers, request.buf)),
+            false => cx.response.as_mut().map(|response| (&mut response.head.headers, response.buf)),
+        }
+    }
+}
+
+fn delete(headers: &mut Headers, buf: &[u8], names: &Names) {
+    if let Names::Exact(name) = names {
+        headers.remove(buf, name);
+        return;
+    }
+    let indices: Vec<usize> = headers
+        .iter(buf)
+        .filter(|field| !is_framing(field.name) && names.match_name(field.name))
+        .map(|field| field.index)
+        .collect();
+    for index in indices {
+        headers.remove_at(index);
+    }
+}
+
+fn replace_lines(headers: &mut Headers, buf: &[u8], name: &[u8], regex: &Regex, template: &Template, each_value: bool) {
+    let mut changed: Vec<(usize, Vec<u8>)> = Vec::new();
+    for field in headers.all(buf, name) {
+        if let Some(value) = match each_value {
+            true => replace_values(field.value, regex, template),
+            false => filled(field.value, regex, template),
+        } {
+            changed.push((field.index, value));
+        }
+    }
+    for (index, value) in changed {
+        headers.replace_value(index, &value);
+    }
+}
+
+/// The template filled with what the expression finds in the value.
+fn filled(value: &[u8], regex: &Regex, template: &Template) -> Option<Vec<u8>> {
+    let captures = regex.captures(value)?;
+    let mut out = Vec::new();
+    template.write(&captures, &mut out);
+    Some(out)
+}
+
+/// Each value on its own. As in HAProxy 2.6 a replaced value loses the blanks before it, the others keep theirs.
+fn replace_values(line: &[u8], regex: &Regex, template: &Template) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut done = 0;
+    let mut any = false;
+    for value in baton_http::values(line) {
+        let start = value.as_ptr() as usize - line.as_ptr() as usize;
+        let Some(new) = filled(value, regex, template) else {
+            continue;
+        };
+        any = true;
+        let kept = line[done..start].trim_ascii_end();
+        out.extend_from_slice(if start > done { kept } else { &[] });
+        out.extend_from_slice(&new);
+        done = start + value.len();
+    }
+    out.extend_from_slice(&line[done..]);
+    any.then_some(out)
+}

@@ -1,0 +1,180 @@
+//! Actions: one row each. To add one, write its parser and its row, and what it does.
+
+mod answer;
+mod header;
+mod redirect;
+mod state;
+mod uri;
+
+use crate::condition::{Condition, Surroundings};
+use crate::context::Context;
+use crate::expr::name_at;
+use crate::format::Format;
+use crate::problem::{Fault, Located};
+use crate::rules::Verdict;
+
+pub(crate) use redirect::RedirectRule;
+
+/// The rule sets an action may stand in, as bits.
+pub(crate) mod sets {
+    pub const REQUEST: u8 = 1;
+    pub const RESPONSE: u8 = 2;
+    pub const AFTER: u8 = 4;
+    pub const CONNECTION: u8 = 8;
+    pub const SESSION: u8 = 16;
+    pub const CONTENT: u8 = 32;
+    pub const TCP_RESPONSE: u8 = 64;
+    pub const HTTP: u8 = REQUEST | RESPONSE | AFTER;
+}
+
+/// A row.
+pub(crate) struct Row {
+    pub name: &'static str,
+    /// Where it may stand.
+    pub sets: u8,
+    /// Reads what follows the name, up to the condition.
+    pub parse: fn(&mut Words<'_, '_>) -> Result<Action, Located>,
+    /// What it does, for help and manual.
+    pub doc: &'static str,
+}
+
+/// A compiled action.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    Allow,
+    Reject,
+    Deny(answer::Page),
+    Tarpit(answer::Page),
+    Return(answer::Content),
+    Redirect(Box<RedirectRule>),
+    Header(header::Edit),
+    Uri(uri::Edit),
+    State(state::Edit),
+    /// Accepted, without effect on us.
+    Nothing,
+}
+
+const TABLES: [&[Row]; 5] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS];
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// An action with its condition.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub action: Action,
+    pub condition: Option<Condition>,
+}
+
+impl Rule {
+    /// Compiles the words of a rule for the set with the bit `set`, called `keyword`.
+    pub fn compile(words: &[String], set: u8, keyword: &str, around: &mut Surroundings<'_>) -> Result<Rule, Located> {
+        let Some(first) = words.first() else {
+            return Err(Fault::new(format!("'{keyword}' misses its action")).at(0));
+        };
+        let (name, rest) = name_at(first);
+        let row = rows().find(|row| row.name == name && row.sets & set != 0);
+        let Some(row) = row else {
+            let fits = rows().filter(|row| row.sets & set != 0).map(|row| row.name);
+            let fault = match rows().any(|row| row.name == name) {
+                true => Fault::new(format!("'{keyword}' has no action '{name}'")),
+                false => Fault::unknown(&format!("{keyword} action"), name, crate::later::ACTIONS, fits),
+            };
+            return Err(fault.at(0));
+        };
+        let argument = match rest {
+            "" => None,
+            _ => match rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+                Some(inner) => Some(inner),
+                None => return Err(Fault::new(format!("'{rest}' is not expected after '{name}'")).at(0)),
+            },
+        };
+        let mut input = Words { words, at: 1, set, argument, around };
+        let action = (row.parse)(&mut input)?;
+        if argument.is_some() && !matches!(action, Action::State(_)) {
+            return Err(Fault::new(format!("'{name}' takes no argument in parentheses")).at(0));
+        }
+        let at = input.at;
+        Ok(Rule { action, condition: Condition::compile(words, at, around)? })
+    }
+}
+
+impl Action {
+    /// Does it. `Continue` goes on with the next rule.
+    pub fn run(&self, cx: &mut Context<'_>) -> Verdict {
+        match self {
+            Action::Allow => return Verdict::Allow,
+            Action::Reject => return Verdict::Reject,
+            Action::Deny(page) => return Verdict::Deny(page.make(cx)),
+            Action::Tarpit(page) => return Verdict::Tarpit(page.make(cx)),
+            Action::Return(content) => return Verdict::Return(content.make(cx)),
+            Action::Redirect(rule) => {
+                if let Some(redirect) = rule.make(cx) {
+                    return Verdict::Redirect(redirect);
+                }
+            }
+            Action::Header(edit) => edit.run(cx),
+            Action::Uri(edit) => edit.run(cx),
+            Action::State(edit) => edit.run(cx),
+            Action::Nothing => {}
+        }
+        Verdict::Continue
+    }
+}
+
+/// The words of a rule while they are read.
+pub(crate) struct Words<'a, 'b> {
+    pub words: &'a [String],
+    pub at: usize,
+    pub set: u8,
+    /// What stood in parentheses after the action's name.
+    pub argument: Option<&'a str>,
+    pub around: &'a mut Surroundings<'b>,
+}
+
+impl<'a> Words<'a, '_> {
+    /// The next word, if the action goes on: not at the end and not at the condition.
+    pub fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).map(String::as_str).filter(|word| !matches!(*word, "if" | "unless"))
+    }
+
+    /// Takes the next word, whatever it is.
+    pub fn take(&mut self, what: &str) -> Result<&'a str, Located> {
+        match self.words.get(self.at) {
+            Some(word) if !word.is_empty() => {
+                self.at += 1;
+                Ok(word)
+            }
+            _ => Err(Fault::new(format!("{what} is missing")).at(self.at)),
+        }
+    }
+
+    /// Takes the next word as a format.
+    pub fn format(&mut self, what: &str) -> Result<Format, Located> {
+        let text = self.take(what)?;
+        Format::compile(text, self.around.place, self.around.files).map_err(|fault| self.blame(fault))
+    }
+
+    /// The fault, at the word taken last.
+    pub fn blame(&self, fault: Fault) -> Located {
+        fault.at(self.at - 1)
+    }
+
+    pub fn warn(&mut self, fault: Fault) {
+        let located = fault.at(self.at - 1);
+        self.around.warnings.push(located);
+    }
+}
+
+/// Evaluates a format into the working memory and hands it over together with the context.
+pub(crate) fn with_text(format: &Format, cx: &mut Context<'_>, then: impl FnOnce(&mut Context<'_>, &[u8])) {
+    if let Some(text) = format.constant() {
+        return then(cx, text);
+    }
+    let mut text = std::mem::take(cx.scratch);
+    text.clear();
+    format.write(cx, &mut text);
+    then(cx, &text);
+    *cx.scratch = text;
+}

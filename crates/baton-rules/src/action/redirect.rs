@@ -1,0 +1,134 @@
+//! `redirect`, as an action and as a keyword of its own (configuration manual 4.2 `redirect`).
+
+use super::{Action, Row, Words, sets};
+use crate::context::Context;
+use crate::format::Format;
+use crate::problem::{Fault, Located};
+use crate::reply::Redirect;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "redirect",
+    sets: sets::REQUEST | sets::RESPONSE,
+    parse: |words| RedirectRule::parse(words).map(|rule| Action::Redirect(Box::new(rule))),
+    doc: "Answers with another location.",
+}];
+
+/// A compiled `redirect`.
+#[derive(Clone, Debug)]
+pub(crate) struct RedirectRule {
+    kind: Kind,
+    target: Format,
+    status: u16,
+    cookie: Option<Vec<u8>>,
+    drop_query: bool,
+    append_slash: bool,
+    ignore_empty: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Location,
+    Prefix,
+    Scheme,
+}
+
+impl RedirectRule {
+    /// Reads the words up to the condition.
+    pub fn parse(words: &mut Words<'_, '_>) -> Result<RedirectRule, Located> {
+        let mut to = None;
+        let mut status = 302;
+        let mut cookie = None;
+        let (mut drop_query, mut append_slash, mut ignore_empty) = (false, false, false);
+        while let Some(word) = words.peek() {
+            words.at += 1;
+            match word {
+                "location" => to = Some((Kind::Location, words.format("the location")?)),
+                "prefix" => to = Some((Kind::Prefix, words.format("the prefix")?)),
+                "scheme" => to = Some((Kind::Scheme, words.format("the scheme")?)),
+                "code" => {
+                    let text = words.take("a status")?;
+                    status = match text.parse() {
+                        Ok(code @ (301 | 302 | 303 | 307 | 308)) => code,
+                        _ => {
+                            let fault = Fault::new(format!("'{text}' is not a status of a redirection"));
+                            return Err(words.blame(fault.hint("301, 302, 303, 307 or 308")));
+                        }
+                    };
+                }
+                "set-cookie" => cookie = Some(format!("{}; path=/;", words.take("a cookie")?).into_bytes()),
+                "clear-cookie" => {
+                    cookie = Some(format!("{}; path=/; Max-Age=0;", words.take("a cookie")?).into_bytes());
+                }
+                "drop-query" => drop_query = true,
+                "append-slash" => append_slash = true,
+                "ignore-empty" => ignore_empty = true,
+                _ => {
+                    const KNOWN: [&str; 9] = [
+                        "location",
+                        "prefix",
+                        "scheme",
+                        "code",
+                        "set-cookie",
+                        "clear-cookie",
+                        "drop-query",
+                        "append-slash",
+                        "ignore-empty",
+                    ];
+                    return Err(words.blame(Fault::unknown("redirect argument", word, &[], KNOWN.into_iter())));
+                }
+            }
+        }
+        let Some((kind, target)) = to else {
+            return Err(Fault::new("where to redirect to is missing")
+                .hint("'location', 'prefix' or 'scheme' with a value")
+                .at(words.at));
+        };
+        if kind != Kind::Location && words.set != sets::REQUEST {
+            return Err(words.blame(Fault::new("a response can only be redirected with 'location'")));
+        }
+        Ok(RedirectRule { kind, target, status, cookie, drop_query, append_slash, ignore_empty })
+    }
+
+    /// The answer; `None` when `ignore-empty` makes the rule pass.
+    pub fn make(&self, cx: &Context<'_>) -> Option<Redirect> {
+        let mut location = Vec::new();
+        match self.kind {
+            Kind::Location => self.target.write(cx, &mut location),
+            Kind::Prefix => {
+                self.target.write(cx, &mut location);
+                // A prefix "/" alone adds nothing, so that the target is only normalised.
+                if location == b"/" {
+                    location.clear();
+                }
+                self.write_path(cx, &mut location);
+            }
+            Kind::Scheme => {
+                self.target.write(cx, &mut location);
+                location.extend_from_slice(b"://");
+                if let Some(request) = &cx.request {
+                    location.extend_from_slice(request.head.host(request.buf).unwrap_or(&[]));
+                }
+                self.write_path(cx, &mut location);
+            }
+        }
+        if self.ignore_empty && location.is_empty() {
+            return None;
+        }
+        Some(Redirect { status: self.status, location, cookie: self.cookie.clone() })
+    }
+
+    fn write_path(&self, cx: &Context<'_>, location: &mut Vec<u8>) {
+        let Some(request) = &cx.request else {
+            return;
+        };
+        let whole = request.head.path_and_query(request.buf);
+        let path = match self.drop_query {
+            true => &whole[..memchr::memchr(b'?', whole).unwrap_or(whole.len())],
+            false => whole,
+        };
+        location.extend_from_slice(if path.is_empty() { b"/" } else { path });
+        if self.append_slash && !location.ends_with(b"/") {
+            location.push(b'/');
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Actions on variables, the response's status and what is logged.
+
+use super::{Action, Row, Words, sets, with_text};
+use crate::context::{Context, LogLevel};
+use crate::expr::Expr;
+use crate::format::Format;
+use crate::problem::{Fault, Located};
+use crate::reply::reason;
+use crate::sample::Sample;
+use crate::variable::VariableName;
+
+const ANY: u8 = sets::HTTP | sets::CONNECTION | sets::SESSION | sets::CONTENT | sets::TCP_RESPONSE;
+
+pub(super) const ROWS: &[Row] = &[
+    Row { name: "set-var", sets: ANY, parse: set_var, doc: "Sets a variable to an expression's value." },
+    Row { name: "set-var-fmt", sets: ANY, parse: set_var_fmt, doc: "Sets a variable to a format's text." },
+    Row { name: "unset-var", sets: ANY, parse: unset_var, doc: "Forgets a variable." },
+    Row {
+        name: "set-status",
+        sets: sets::RESPONSE | sets::AFTER,
+        parse: set_status,
+        doc: "Changes the response's status.",
+    },
+    Row {
+        name: "set-log-level",
+        sets: sets::HTTP | sets::CONTENT,
+        parse: set_log_level,
+        doc: "Changes the level of the log line, or drops it.",
+    },
+    Row {
+        name: "strict-mode",
+        sets: sets::HTTP,
+        parse: strict_mode,
+        doc: "Accepted: a rewrite that fails is always skipped here.",
+    },
+];
+
+/// A compiled edit.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    Set(VariableName, Expr),
+    SetFormat(VariableName, Format),
+    Unset(VariableName),
+    Status { status: u16, reason: Vec<u8> },
+    LogLevel(LogLevel),
+}
+
+fn variable(words: &Words<'_, '_>) -> Result<VariableName, Located> {
+    let Some(name) = words.argument else {
+        return Err(
+            words.blame(Fault::new("the variable's name is missing").hint("write it in parentheses: (txn.name)"))
+        );
+    };
+    VariableName::parse(name).map_err(|fault| words.blame(fault))
+}
+
+fn set_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    let name = variable(words)?;
+    let text = words.take("an expression")?;
+    let expr = Expr::compile(text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
+    Ok(Action::State(Edit::Set(name, expr)))
+}
+
+fn set_var_fmt(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    Ok(Action::State(Edit::SetFormat(variable(words)?, words.format("a format")?)))
+}
+
+fn unset_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    Ok(Action::State(Edit::Unset(variable(words)?)))
+}
+
+fn no_argument(words: &Words<'_, '_>) -> Result<(), Located> {
+    match words.argument {
+        None => Ok(()),
+        Some(_) => Err(words.blame(Fault::new("this action takes no argument in parentheses"))),
+    }
+}
+
+fn set_status(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    no_argument(words)?;
+    let text = words.take("a status")?;
+    let status = match text.parse() {
+        Ok(status @ 100..=999) => status,
+        _ => return Err(words.blame(Fault::new(format!("'{text}' is not a status from 100 to 999")))),
+    };
+    let mut phrase = reason(status).as_bytes().to_vec();
+    if words.peek() == Some("reason") {
+        words.at += 1;
+        phrase = words.take("a reason")?.as_bytes().to_vec();
+        if phrase.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            return Err(words.blame(Fault::new("a reason is one line")));
+        }
+    }
+    Ok(Action::State(Edit::Status { status, reason: phrase }))
+}
+
+fn set_log_level(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+    no_argument(words)?;
+    let text = words.take("a log level")?;
+    let level = match (text, LEVELS.iter().position(|level| *level == text)) {
+        ("silent", _) => LogLevel::Silent,
+        (_, Some(level)) => LogLevel::Level(level as u8),
+        _ => {
+            let known = LEVELS.into_iter().chain(["silent"]);
+            return Err(words.blame(Fault::unknown("log level", text, &[], known)));
+        }
+    };
+    Ok(Action::State(Edit::LogLevel(level)))
+}
+
+fn strict_mode(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+    match words.take("'on' or 'off'")? {
+        "on" | "off" => Ok(Action::Nothing),
+        other => Err(words.blame(Fault::new(format!("'{other}' is neither 'on' nor 'off'")))),
+    }
+}
+
+impl Edit {
+    pub fn run(&self, cx: &mut Context<'_>) {
+        match self {
+            Edit::Set(name, expr) => {
+                let value = expr.eval(cx).map(Sample::into_owned);
+                match value {
+                    Some(value) => cx.variables.set(name, value),
+                    None => cx.variables.unset(name),
+                }
+            }
+            Edit::SetFormat(name, format) => {
+                with_text(format, cx, |cx, text| cx.variables.set(name, Sample::Str(text.to_vec().into())));
+            }
+            Edit::Unset(name) => cx.variables.unset(name),
+            Edit::Status { status, reason } => {
+                if let Some(response) = &mut cx.response {
+                    response.head.set_status(*status, reason);
+                }
+            }
+            Edit::LogLevel(level) => cx.log_level = Some(*level),
+        }
+    }
+}

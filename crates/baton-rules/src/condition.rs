@@ -1,0 +1,172 @@
+//! Conditions: `if`/`unless`, ACLs joined by blanks (and) and `or` (configuration manual 7.2).
+
+use crate::acl::{Acl, Criterion, PREDEFINED};
+use crate::context::Context;
+use crate::outside::Files;
+use crate::place::Place;
+use crate::problem::{Fault, Located, nearest};
+
+/// A compiled condition. Without one a rule always applies.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// `unless`.
+    negated: bool,
+    /// Where it stands: a criterion that needs what is not there never matches.
+    place: Place,
+    /// One of the alternatives must hold; in each, all terms.
+    alternatives: Vec<Vec<Term>>,
+}
+
+#[derive(Clone, Debug)]
+struct Term {
+    negated: bool,
+    what: Criteria,
+}
+
+#[derive(Clone, Debug)]
+enum Criteria {
+    /// Index of a named ACL of the proxy.
+    Named(usize),
+    /// What stood between braces, or a predefined ACL.
+    Own(Criterion),
+}
+
+/// What conditions need while they are compiled.
+pub(crate) struct Surroundings<'a> {
+    /// The ACLs declared so far: one must be declared before it is used.
+    pub acls: &'a [Acl],
+    pub place: Place,
+    pub files: &'a dyn Files,
+    /// Faults that do not stop HAProxy either.
+    pub warnings: &'a mut Vec<Located>,
+}
+
+impl Condition {
+    /// Compiles `words[at..]`, which begin with `if` or `unless`. Nothing left: `None`.
+    pub(crate) fn compile(
+        words: &[String],
+        at: usize,
+        around: &mut Surroundings<'_>,
+    ) -> Result<Option<Condition>, Located> {
+        let Some(keyword) = words.get(at) else {
+            return Ok(None);
+        };
+        let negated = match keyword.as_str() {
+            "if" => false,
+            "unless" => true,
+            _ => {
+                let fault = Fault::new(format!("'{keyword}' is not expected here"));
+                let fault = match nearest(keyword, ["if", "unless"].into_iter()) {
+                    Some(near) => fault.hint(format!("did you mean '{near}'?")),
+                    None => fault.hint("'if' or 'unless' with a condition, or the end of the line"),
+                };
+                return Err(fault.at(at));
+            }
+        };
+        let mut alternatives = vec![Vec::new()];
+        let mut at = at + 1;
+        while let Some(word) = words.get(at) {
+            if matches!(word.as_str(), "or" | "||") {
+                alternatives.push(Vec::new());
+                at += 1;
+                continue;
+            }
+            let (term, next) = term(words, at, around)?;
+            if let Some(last) = alternatives.last_mut() {
+                last.push(term);
+            }
+            at = next;
+        }
+        // HAProxy ignores an alternative without terms, and a condition without any never holds.
+        alternatives.retain(|terms| !terms.is_empty());
+        Ok(Some(Condition { negated, place: around.place, alternatives }))
+    }
+
+    /// Whether the condition holds now.
+    pub(crate) fn holds(&self, acls: &[Acl], cx: &Context<'_>) -> bool {
+        let any = self.alternatives.iter().any(|terms| terms.iter().all(|term| term.holds(self.place, acls, cx)));
+        any != self.negated
+    }
+}
+
+/// Reads one term at `at`; gives where the next one starts.
+fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(Term, usize), Located> {
+    let mut at = at;
+    let mut negated = false;
+    let mut word = words[at].as_str();
+    while let Some(rest) = word.strip_prefix('!') {
+        negated = !negated;
+        word = rest;
+        if word.is_empty() {
+            at += 1;
+            word = words.get(at).map(String::as_str).ok_or_else(|| Fault::new("an ACL is missing after '!'").at(at))?;
+        }
+    }
+    if word == "{" {
+        let inner = &words[at + 1..];
+        let Some(length) = inner.iter().position(|word| word == "}") else {
+            return Err(Fault::new("a closing '}' is missing").hint("braces stand between blanks").at(words.len()));
+        };
+        let criterion = own(&inner[..length], at + 1, around)?;
+        return Ok((Term { negated, what: Criteria::Own(criterion) }, at + length + 2));
+    }
+    let what = match around.acls.iter().position(|acl| &*acl.name == word) {
+        Some(index) => {
+            for criterion in &around.acls[index].criteria {
+                warn_never(criterion, at, around.place, around.warnings);
+            }
+            Criteria::Named(index)
+        }
+        None => match PREDEFINED.iter().find(|(name, _)| *name == word) {
+            Some((_, words)) => {
+                let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+                let criterion =
+                    Criterion::compile(&words, around.files).map_err(|located| Located { word: at, ..located })?;
+                warn_never(&criterion, at, around.place, around.warnings);
+                Criteria::Own(criterion)
+            }
+            None => return Err(no_such_acl(word, around).at(at)),
+        },
+    };
+    Ok((Term { negated, what }, at + 1))
+}
+
+fn own(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<Criterion, Located> {
+    let criterion =
+        Criterion::compile(words, around.files).map_err(|located| Located { word: located.word + at, ..located })?;
+    if !criterion.has_patterns() {
+        let fault = Fault::new(format!("'{}' has no pattern and never matches", words[0]));
+        around.warnings.push(fault.hint("use '-m found' to test that there is a value").at(at));
+    }
+    warn_never(&criterion, at, around.place, around.warnings);
+    Ok(criterion)
+}
+
+fn warn_never(criterion: &Criterion, at: usize, place: Place, warnings: &mut Vec<Located>) {
+    if let Some((name, missing)) = criterion.missing_at(place) {
+        let what = format!("this never matches: '{name}' needs {missing}, which {} does not have", place.words());
+        warnings.push(Fault::new(what).at(at));
+    }
+}
+
+fn no_such_acl(name: &str, around: &Surroundings<'_>) -> Fault {
+    let fault = Fault::new(format!("no ACL is called '{name}' above this line"));
+    let declared = around.acls.iter().map(|acl| &*acl.name);
+    let known = declared.chain(PREDEFINED.iter().map(|(name, _)| *name));
+    match known.map(|word| (strsim::damerau_levenshtein(word, name), word)).min() {
+        Some((distance, near)) if distance <= 2 => fault.hint(format!("did you mean '{near}'?")),
+        _ if crate::fetch::find(name).is_some() => fault.hint(format!("write {{ {name} … }} to test the sample fetch")),
+        _ => fault,
+    }
+}
+
+impl Term {
+    fn holds(&self, place: Place, acls: &[Acl], cx: &Context<'_>) -> bool {
+        let test = |criterion: &Criterion| criterion.missing_at(place).is_none() && criterion.matches(cx);
+        let matches = match &self.what {
+            Criteria::Own(criterion) => test(criterion),
+            Criteria::Named(index) => acls.get(*index).is_some_and(|acl| acl.criteria.iter().any(test)),
+        };
+        matches != self.negated
+    }
+}

@@ -1,0 +1,80 @@
+//! What rules are evaluated against: one request or response, and the connection it came by.
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use baton_http::{RequestHead, ResponseHead};
+
+use crate::variable::Variables;
+
+/// Everything an evaluation may look at, and the two heads and the variables it may change.
+///
+/// Build one for each evaluation from what the connection holds; it borrows all of it and allocates nothing.
+pub struct Context<'a> {
+    /// The time, read by the caller.
+    pub now: SystemTime,
+    /// The client's address, after the PROXY protocol; `None` for a unix socket.
+    pub client: Option<SocketAddr>,
+    /// The address the client connected to; `None` for a unix socket.
+    pub destination: Option<SocketAddr>,
+    /// Whether the client side is encrypted.
+    pub client_tls: bool,
+    /// The frontend.
+    pub frontend: ProxyName<'a>,
+    /// The backend; `None` before it is chosen.
+    pub backend: Option<ProxyName<'a>>,
+    /// The server; `None` before it is chosen.
+    pub server: Option<&'a str>,
+    /// Whether this is the connection's first request.
+    pub first_request: bool,
+    /// The request; `None` in TCP mode and in connection rules.
+    pub request: Option<Request<'a>>,
+    /// The response; `None` until its head is there.
+    pub response: Option<Response<'a>>,
+    /// The variables of the connection.
+    pub variables: &'a mut Variables,
+    /// What `set-log-level` asked for; read it after the evaluation.
+    pub log_level: Option<LogLevel>,
+    /// Gives a random number at each call.
+    pub random: &'a dyn Fn() -> u32,
+    /// Working memory: keep one per core, its content does not matter.
+    pub scratch: &'a mut Vec<u8>,
+}
+
+/// `set-log-level`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogLevel {
+    /// No line at all.
+    Silent,
+    /// This syslog level, from 0 (`emerg`) to 7 (`debug`).
+    Level(u8),
+}
+
+/// A proxy as fetches name it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ProxyName<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its `id`.
+    pub id: u32,
+}
+
+/// A request in its read buffer.
+pub struct Request<'a> {
+    /// The head; actions change it.
+    pub head: &'a mut RequestHead,
+    /// The buffer the head was parsed from.
+    pub buf: &'a [u8],
+    /// The bytes of the body that are there already, decoded.
+    pub body: &'a [u8],
+    /// Whether no more of the body will come before the rules decide.
+    pub complete: bool,
+}
+
+/// A response in its read buffer.
+pub struct Response<'a> {
+    /// The head; actions change it.
+    pub head: &'a mut ResponseHead,
+    /// The buffer the head was parsed from.
+    pub buf: &'a [u8],
+}

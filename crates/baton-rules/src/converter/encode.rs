@@ -1,0 +1,121 @@
+//! Converters between encodings (configuration manual 7.3.1).
+
+use std::borrow::Cow;
+
+use super::Converter;
+use crate::args::{Arg, Kind, Value};
+use crate::context::Context;
+use crate::sample::{Sample, Type};
+
+pub(super) const ROWS: &[Converter] = &[
+    Converter::new("hex", Type::Bin, Type::Str, hex, "The bytes in upper-case hexadecimal."),
+    Converter::new("base64", Type::Bin, Type::Str, base64, "The bytes in Base64, padded."),
+    Converter::new("b64dec", Type::Str, Type::Bin, b64dec, "The bytes that padded Base64 stands for."),
+    Converter::new(
+        "url_dec",
+        Type::Str,
+        Type::Str,
+        url_dec,
+        "The text with %XX decoded; '+' is a blank when asked for or after '?'.",
+    )
+    .args(&[Arg::opt(Kind::Int)]),
+    Converter::new("url_enc", Type::Str, Type::Str, url_enc, "The text with all but unreserved characters as %XX.")
+        .args(&[Arg::opt(Kind::Word(&["query"]))]),
+];
+
+fn hex<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let mut out = Vec::new();
+    for &byte in sample.into_bytes().iter() {
+        out.extend_from_slice(&hex_pair(byte));
+    }
+    Some(Sample::Str(Cow::Owned(out)))
+}
+
+pub(crate) fn hex_pair(byte: u8) -> [u8; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn base64<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let bytes = sample.into_bytes();
+    let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for place in 0..4 {
+            out.push(match place <= group.len() {
+                true => ALPHABET[(bits >> (18 - 6 * place) & 63) as usize],
+                false => b'=',
+            });
+        }
+    }
+    Some(Sample::Str(Cow::Owned(out)))
+}
+
+/// Nothing for what is not Base64 with its padding.
+fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    if text.len() % 4 != 0 {
+        return None;
+    }
+    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
+    let digits = &text[..text.len() - padding];
+    if padding > 2 {
+        return None;
+    }
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let mut bits = 0u32;
+        for &digit in group {
+            bits = bits << 6 | ALPHABET.iter().position(|&known| known == digit)? as u32;
+        }
+        bits <<= 6 * (4 - group.len());
+        out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    Some(Sample::Bin(Cow::Owned(out)))
+}
+
+/// Nothing for a `%` without two digits. A `+` is a blank in a query: everywhere with argument 1, else after a `?`.
+fn url_dec<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let mut in_query = args[0].int().unwrap_or(0) != 0;
+    if !text.iter().any(|byte| b"%+".contains(byte)) {
+        return Some(Sample::Str(text));
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? << 4 | digit()?) as u8
+            }
+            b'+' if in_query => b' ',
+            b'?' => {
+                in_query = true;
+                byte
+            }
+            _ => byte,
+        });
+    }
+    Some(Sample::Str(Cow::Owned(out)))
+}
+
+fn url_enc<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let text = sample.into_text();
+    if text.iter().all(plain) {
+        return Some(Sample::Str(text));
+    }
+    let mut out = Vec::with_capacity(text.len() + 16);
+    for byte in text.iter() {
+        if plain(byte) {
+            out.push(*byte);
+        } else {
+            out.push(b'%');
+            out.extend_from_slice(&hex_pair(*byte));
+        }
+    }
+    Some(Sample::Str(Cow::Owned(out)))
+}

@@ -1,0 +1,58 @@
+//! Converters: one row each. To add one, write its function and its row.
+
+mod encode;
+mod hash;
+mod number;
+mod text;
+
+pub(crate) use encode::hex_pair;
+pub(crate) use number::Network;
+
+use crate::args::{Arg, Value};
+use crate::context::Context;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type};
+
+/// Changes a sample, which was cast to the row's `takes` before.
+pub(crate) type Eval = for<'c> fn(Sample<'c>, &'c [Value], &'c Context<'_>) -> Option<Sample<'c>>;
+
+/// A row.
+pub(crate) struct Converter {
+    pub name: &'static str,
+    pub args: &'static [Arg],
+    pub takes: Type,
+    pub gives: Type,
+    /// Checks the arguments further and may replace them.
+    pub check: Option<fn(&mut Vec<Value>) -> Result<(), Fault>>,
+    pub eval: Eval,
+    /// What it gives, for help and manual.
+    pub doc: &'static str,
+}
+
+impl Converter {
+    const fn new(name: &'static str, takes: Type, gives: Type, eval: Eval, doc: &'static str) -> Converter {
+        Converter { name, args: &[], takes, gives, check: None, eval, doc }
+    }
+
+    const fn args(mut self, args: &'static [Arg]) -> Converter {
+        self.args = args;
+        self
+    }
+
+    const fn check(mut self, check: fn(&mut Vec<Value>) -> Result<(), Fault>) -> Converter {
+        self.check = Some(check);
+        self
+    }
+}
+
+const TABLES: [&[Converter]; 4] = [text::ROWS, encode::ROWS, number::ROWS, hash::ROWS];
+
+/// The row of a name.
+pub(crate) fn find(name: &str) -> Option<&'static Converter> {
+    rows().find(|row| row.name == name)
+}
+
+/// All rows.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Converter> {
+    TABLES.iter().flat_map(|table| table.iter())
+}

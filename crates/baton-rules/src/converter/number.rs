@@ -1,0 +1,161 @@
+//! Converters of numbers, booleans and addresses (configuration manual 7.3.1).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Converter;
+use crate::args::{Arg, Kind, Value, prefix4, prefix6};
+use crate::context::Context;
+use crate::sample::{Sample, Type};
+
+const OPERAND: &[Arg] = &[Arg::req(Kind::IntOrVariable)];
+
+pub(super) const ROWS: &[Converter] = &[
+    Converter::new("add", Type::Int, Type::Int, |s, a, c| math(s, a, c, i64::saturating_add), "The sum, saturating.")
+        .args(OPERAND),
+    Converter::new(
+        "sub",
+        Type::Int,
+        Type::Int,
+        |s, a, c| math(s, a, c, i64::saturating_sub),
+        "The difference, saturating.",
+    )
+    .args(OPERAND),
+    Converter::new(
+        "mul",
+        Type::Int,
+        Type::Int,
+        |s, a, c| math(s, a, c, i64::saturating_mul),
+        "The product, saturating.",
+    )
+    .args(OPERAND),
+    Converter::new(
+        "div",
+        Type::Int,
+        Type::Int,
+        |s, a, c| math(s, a, c, divide),
+        "The quotient; the largest integer when divided by 0.",
+    )
+    .args(OPERAND),
+    Converter::new(
+        "mod",
+        Type::Int,
+        Type::Int,
+        |s, a, c| math(s, a, c, remainder),
+        "The remainder; 0 when divided by 0.",
+    )
+    .args(OPERAND),
+    Converter::new("and", Type::Int, Type::Int, |s, a, c| math(s, a, c, |x, y| x & y), "The bits of both.")
+        .args(OPERAND),
+    Converter::new("or", Type::Int, Type::Int, |s, a, c| math(s, a, c, |x, y| x | y), "The bits of either.")
+        .args(OPERAND),
+    Converter::new("xor", Type::Int, Type::Int, |s, a, c| math(s, a, c, |x, y| x ^ y), "The bits that differ.")
+        .args(OPERAND),
+    Converter::new("cpl", Type::Int, Type::Int, |s, _, _| unary(s, |x| !x), "The complement of the bits."),
+    Converter::new(
+        "neg",
+        Type::Int,
+        Type::Int,
+        |s, _, _| unary(s, i64::saturating_neg),
+        "The number with the other sign.",
+    ),
+    Converter::new("bool", Type::Int, Type::Bool, |s, _, _| test(s, |x| x != 0), "Whether the number is not 0."),
+    Converter::new("not", Type::Int, Type::Bool, |s, _, _| test(s, |x| x == 0), "Whether the number is 0."),
+    Converter::new("even", Type::Int, Type::Bool, |s, _, _| test(s, |x| x & 1 == 0), "Whether the number is even."),
+    Converter::new("odd", Type::Int, Type::Bool, |s, _, _| test(s, |x| x & 1 == 1), "Whether the number is odd."),
+    Converter::new("iif", Type::Bool, Type::Str, iif, "The first text if true, the second if false.")
+        .args(&[Arg::req(Kind::Str), Arg::req(Kind::Str)]),
+    Converter::new("ipmask", Type::Ip, Type::Ip, ipmask, "The address under a mask, one for IPv4 and one for IPv6.")
+        .args(&[Arg::req(Kind::Mask4), Arg::opt(Kind::Mask6)]),
+];
+
+fn math<'c>(
+    sample: Sample<'c>,
+    args: &'c [Value],
+    cx: &'c Context<'_>,
+    with: fn(i64, i64) -> i64,
+) -> Option<Sample<'c>> {
+    let operand = match &args[0] {
+        Value::Int(value) => *value,
+        Value::Variable(name) => cx.variables.value(name)?.borrowed().into_int()?,
+        _ => return None,
+    };
+    Some(Sample::Int(with(sample.into_int()?, operand)))
+}
+
+fn divide(left: i64, right: i64) -> i64 {
+    match right {
+        0 => i64::MAX,
+        _ => left.saturating_div(right),
+    }
+}
+
+fn remainder(left: i64, right: i64) -> i64 {
+    left.checked_rem(right).unwrap_or(0)
+}
+
+fn unary(sample: Sample<'_>, with: fn(i64) -> i64) -> Option<Sample<'_>> {
+    Some(Sample::Int(with(sample.into_int()?)))
+}
+
+fn test(sample: Sample<'_>, with: fn(i64) -> bool) -> Option<Sample<'_>> {
+    Some(Sample::Bool(with(sample.into_int()?)))
+}
+
+fn iif<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    Some(Sample::str(args[usize::from(!sample.into_bool()?)].bytes()))
+}
+
+/// Without an IPv6 mask an IPv6 address gives nothing.
+fn ipmask<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    Some(Sample::Ip(match (sample.into_ip()?, &args[0], &args[1]) {
+        (IpAddr::V4(address), Value::Mask4(mask), _) => IpAddr::V4(Ipv4Addr::from(u32::from(address) & mask)),
+        (IpAddr::V6(address), _, Value::Mask6(mask)) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask)),
+        _ => return None,
+    }))
+}
+
+/// An address and how many of its bits count; also for patterns of ACLs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// Reads `A.B.C.D`, `A.B.C.D/24`, `A.B.C.D/255.255.255.0`, `::1` or `2001:db8::/32`.
+    pub fn parse(text: &str) -> Option<Network> {
+        let (address, mask) = match text.split_once('/') {
+            Some((address, mask)) => (address, Some(mask)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match mask {
+            None => most,
+            Some(mask) => match (mask.parse::<u32>(), address) {
+                (Ok(bits), _) if bits <= most => bits,
+                (Err(_), IpAddr::V4(_)) => {
+                    let mask = u32::from(mask.parse::<Ipv4Addr>().ok()?);
+                    (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| mask.leading_ones())?
+                }
+                _ => return None,
+            },
+        };
+        Some(Network { address, bits })
+    }
+
+    /// Whether `address` is in it. An IPv4-mapped IPv6 address counts as the IPv4 address it maps.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(own) ^ u32::from(other)) & prefix4(self.bits) == 0,
+            (IpAddr::V6(own), _) => {
+                let other = match address {
+                    IpAddr::V6(other) => other,
+                    IpAddr::V4(other) => other.to_ipv6_mapped(),
+                };
+                (u128::from(own) ^ u128::from(other)) & prefix6(self.bits) == 0
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Converters of text (configuration manual 7.3.1).
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::Converter;
+use crate::args::{Arg, Kind, Value};
+use crate::context::Context;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type, cut, leading_int};
+use crate::substitute::{self, Substitution, Template};
+
+const FIELD: &[Arg] = &[Arg::req(Kind::Int), Arg::req(Kind::Str), Arg::opt(Kind::Int)];
+
+pub(super) const ROWS: &[Converter] = &[
+    Converter::new("lower", Type::Str, Type::Str, lower, "The text in lower case."),
+    Converter::new("upper", Type::Str, Type::Str, upper, "The text in upper case."),
+    Converter::new("length", Type::Str, Type::Int, length, "The text's length in bytes."),
+    Converter::new("ltrim", Type::Str, Type::Str, ltrim, "The text without these characters at its start.")
+        .args(&[Arg::req(Kind::Str)]),
+    Converter::new("rtrim", Type::Str, Type::Str, rtrim, "The text without these characters at its end.")
+        .args(&[Arg::req(Kind::Str)]),
+    Converter::new("cut_crlf", Type::Str, Type::Str, cut_crlf, "The text up to its first CR or LF."),
+    Converter::new("field", Type::Str, Type::Str, field, "A field between delimiters, empty fields counted.")
+        .args(FIELD),
+    Converter::new("word", Type::Str, Type::Str, word, "A word between delimiters, empty words not counted.")
+        .args(FIELD),
+    Converter::new("bytes", Type::Bin, Type::Bin, bytes, "The bytes from an offset on, of a length.")
+        .args(&[Arg::req(Kind::Int), Arg::opt(Kind::Int)]),
+    Converter::new("concat", Type::Str, Type::Str, concat, "The text, a text, a variable and another text.").args(&[
+        Arg::opt(Kind::Str),
+        Arg::opt(Kind::Variable),
+        Arg::opt(Kind::Str),
+    ]),
+    Converter::new("strcmp", Type::Str, Type::Int, strcmp, "The order of the text and a variable: below, 0, above.")
+        .args(&[Arg::req(Kind::Variable)]),
+    Converter::new("regsub", Type::Str, Type::Str, regsub, "The text with what an expression matches replaced.")
+        .args(&[Arg::req(Kind::Str), Arg::req(Kind::Str), Arg::opt(Kind::Str)])
+        .check(substitution),
+    Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port."),
+    Converter::new("port_only", Type::Str, Type::Int, port_only, "The port of a Host value, 0 without one."),
+];
+
+fn lower<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let mut text = sample.into_text();
+    if text.iter().any(u8::is_ascii_uppercase) {
+        text.to_mut().make_ascii_lowercase();
+    }
+    Some(Sample::Str(text))
+}
+
+fn upper<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let mut text = sample.into_text();
+    if text.iter().any(u8::is_ascii_lowercase) {
+        text.to_mut().make_ascii_uppercase();
+    }
+    Some(Sample::Str(text))
+}
+
+fn length<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    Some(Sample::Int(sample.into_text().len() as i64))
+}
+
+fn ltrim<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let start = text.iter().position(|byte| !args[0].bytes().contains(byte)).unwrap_or(text.len());
+    Some(Sample::Str(cut(text, start, usize::MAX)))
+}
+
+fn rtrim<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let end = text.iter().rposition(|byte| !args[0].bytes().contains(byte)).map_or(0, |last| last + 1);
+    Some(Sample::Str(cut(text, 0, end)))
+}
+
+fn cut_crlf<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let end = memchr::memchr2(b'\r', b'\n', &text).unwrap_or(text.len());
+    Some(Sample::Str(cut(text, 0, end)))
+}
+
+fn field<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    pick(sample.into_text(), args, false)
+}
+
+fn word<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    pick(sample.into_text(), args, true)
+}
+
+/// The pieces of a text from `index` on: from 1 counted from the start, from -1 counted from the end and then going
+/// backwards. `count` of them (1 by default, all for 0), with what stands between. A word that is not there gives
+/// nothing, a field gives nothing either.
+fn pick<'c>(text: Cow<'c, [u8]>, args: &[Value], words: bool) -> Option<Sample<'c>> {
+    let index = args[0].int()?;
+    let delimiters = args[1].bytes();
+    let count = match args[2].int() {
+        None => 1,
+        Some(0) => usize::MAX,
+        Some(count) => usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
+    };
+    let nth = usize::try_from(index.unsigned_abs()).ok()?.checked_sub(1)?;
+    let mut ranges = Pieces { text: &text, delimiters, words, front: 0, back: text.len(), done: false };
+    let (start, end) = if index > 0 {
+        let first = ranges.nth(nth)?;
+        let last = if count > 1 { ranges.take(count - 1).last() } else { None };
+        (first.0, last.unwrap_or(first).1)
+    } else {
+        let last = ranges.by_ref().rev().nth(nth)?;
+        let first = if count > 1 { ranges.rev().take(count - 1).last() } else { None };
+        (first.unwrap_or(last).0, last.1)
+    };
+    Some(Sample::Str(cut(text, start, end)))
+}
+
+/// The ranges between delimiters, from both ends.
+struct Pieces<'t> {
+    text: &'t [u8],
+    delimiters: &'t [u8],
+    words: bool,
+    front: usize,
+    back: usize,
+    done: bool,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        while !self.done {
+            let rest = &self.text[self.front..self.back];
+            let found = rest.iter().position(|byte| self.delimiters.contains(byte));
+            let piece = (self.front, found.map_or(self.back, |at| self.front + at));
+            match found {
+                Some(at) => self.front += at + 1,
+                None => self.done = true,
+            }
+            if !self.words || piece.0 < piece.1 {
+                return Some(piece);
+            }
+        }
+        None
+    }
+}
+
+impl DoubleEndedIterator for Pieces<'_> {
+    fn next_back(&mut self) -> Option<(usize, usize)> {
+        while !self.done {
+            let rest = &self.text[self.front..self.back];
+            let found = rest.iter().rposition(|byte| self.delimiters.contains(byte));
+            let piece = (found.map_or(self.front, |at| self.front + at + 1), self.back);
+            match found {
+                Some(at) => self.back = self.front + at,
+                None => self.done = true,
+            }
+            if !self.words || piece.0 < piece.1 {
+                return Some(piece);
+            }
+        }
+        None
+    }
+}
+
+/// Past the end: empty. A negative offset or length gives nothing.
+fn bytes<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_bytes();
+    let start = usize::try_from(args[0].int()?).ok()?;
+    let length = match args[1].int() {
+        Some(length) => usize::try_from(length).ok()?,
+        None => usize::MAX,
+    };
+    Some(Sample::Bin(cut(text, start, start.saturating_add(length))))
+}
+
+fn concat<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
+    let mut text = sample.into_text().into_owned();
+    text.extend_from_slice(args[0].bytes());
+    if let Value::Variable(name) = &args[1]
+        && let Some(value) = cx.variables.value(name)
+    {
+        value.write(&mut text);
+    }
+    text.extend_from_slice(args[2].bytes());
+    Some(Sample::Str(Cow::Owned(text)))
+}
+
+fn strcmp<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
+    let Value::Variable(name) = &args[0] else {
+        return None;
+    };
+    let other = cx.variables.value(name)?.borrowed().into_text();
+    Some(Sample::Int(match (*sample.into_text()).cmp(&*other) {
+        Ordering::Less => -1,
+        Ordering::Equal => 0,
+        Ordering::Greater => 1,
+    }))
+}
+
+fn substitution(args: &mut Vec<Value>) -> Result<(), Fault> {
+    let (all, ignore_case) = flags(args[2].bytes())?;
+    let pattern = String::from_utf8_lossy(args[0].bytes()).into_owned();
+    if pattern.is_empty() {
+        return Err(Fault::new("the regular expression of converter 'regsub' is missing"));
+    }
+    let regex = substitute::regex(&pattern, ignore_case)?;
+    let template = Template::new(args[1].bytes());
+    *args = vec![Value::Substitution(Box::new(Substitution { regex, template, all }))];
+    Ok(())
+}
+
+fn flags(text: &[u8]) -> Result<(bool, bool), Fault> {
+    match text.iter().find(|flag| !b"gi".contains(flag)) {
+        Some(flag) => Err(Fault::new(format!("unknown flag '{}' of converter 'regsub'", flag.escape_ascii()))
+            .hint("'g' replaces all matches, 'i' ignores the case")),
+        None => Ok((text.contains(&b'g'), text.contains(&b'i'))),
+    }
+}
+
+fn regsub<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let Value::Substitution(substitution) = &args[0] else {
+        return None;
+    };
+    Some(Sample::Str(match substitution.apply(&text) {
+        Some(changed) => Cow::Owned(changed),
+        None => text,
+    }))
+}
+
+/// Where the port of a Host value starts, after the colon; brackets of an IPv6 address stay with the host.
+fn port_start(host: &[u8]) -> Option<usize> {
+    let after = memchr::memrchr(b']', host).map_or(0, |at| at + 1);
+    memchr::memrchr(b':', &host[after..]).map(|at| after + at + 1)
+}
+
+fn host_only<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let end = port_start(&text).map_or(text.len(), |start| start - 1);
+    Some(Sample::Str(cut(text, 0, end)))
+}
+
+fn port_only<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    Some(Sample::Int(port_start(&text).and_then(|start| leading_int(&text[start..])).unwrap_or(0)))
+}

@@ -1,0 +1,143 @@
+//! Sample expressions: a fetch and converters, `hdr(host),lower,field(1,:)`.
+
+use std::fmt;
+
+use crate::args::{self, Value};
+use crate::context::Context;
+use crate::converter::{self, Converter};
+use crate::fetch::{self, Fetch};
+use crate::later;
+use crate::outside::Files;
+use crate::place::Place;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type};
+
+/// The most converters of one expression.
+const CONVERTERS_MAX: usize = 64;
+
+/// A compiled expression.
+#[derive(Clone)]
+pub struct Expr {
+    fetch: &'static Fetch,
+    args: Box<[Value]>,
+    converters: Box<[(&'static Converter, Box<[Value]>)]>,
+    text: Box<str>,
+}
+
+impl Expr {
+    /// Compiles an expression for a rule that stands at `place`. Names and arguments are checked, and that each
+    /// converter can take what the one before it gives.
+    pub fn compile(text: &str, place: Place, files: &dyn Files) -> Result<Expr, Fault> {
+        let expr = Expr::parse(text, files)?;
+        match expr.missing_at(place) {
+            None => Ok(expr),
+            Some(missing) => Err(Fault::new(format!(
+                "'{}' cannot be used here: it needs {missing}, which {} does not have",
+                expr.fetch.names[0],
+                place.words()
+            ))),
+        }
+    }
+
+    /// Compiles without judging where it stands.
+    pub(crate) fn parse(text: &str, files: &dyn Files) -> Result<Expr, Fault> {
+        let (name, rest) = name_at(text);
+        let Some(fetch) = fetch::find(name) else {
+            return Err(Fault::unknown("sample fetch", name, later::FETCHES, fetch::names()));
+        };
+        Expr::parse_rest(fetch, text, rest, files)
+    }
+
+    /// Compiles what follows the fetch's name.
+    pub(crate) fn parse_rest(fetch: &'static Fetch, text: &str, rest: &str, files: &dyn Files) -> Result<Expr, Fault> {
+        let what = format!("sample fetch '{}'", fetch.names[0]);
+        let (given, mut rest) = args::split(rest)?;
+        let mut args = args::typed(&what, fetch.args, &given)?;
+        if let Some(check) = fetch.check {
+            check(&mut args)?;
+        }
+        match fetch.names[0] {
+            "env" => args[0] = Value::Str(files.environment(&given[0]).unwrap_or_default().into_bytes().into()),
+            "hostname" => args = vec![Value::Str(files.hostname().into_bytes().into())],
+            _ => {}
+        }
+        let mut gives = fetch.gives;
+        let mut converters = Vec::new();
+        while !rest.is_empty() {
+            let Some(after) = rest.strip_prefix(',') else {
+                return Err(Fault::new(format!("'{rest}' is not expected after {what}"))
+                    .hint("converters follow after a comma, without blanks"));
+            };
+            let (name, after) = name_at(after);
+            let Some(row) = converter::find(name) else {
+                let known = converter::rows().map(|row| row.name);
+                return Err(Fault::unknown("converter", name, later::CONVERTERS, known));
+            };
+            let what = format!("converter '{name}'");
+            let (given, after) = args::split(after)?;
+            let mut args = args::typed(&what, row.args, &given)?;
+            if let Some(check) = row.check {
+                check(&mut args)?;
+            }
+            if !gives.casts_to(row.takes) {
+                return Err(Fault::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));
+            }
+            if converters.len() == CONVERTERS_MAX {
+                return Err(Fault::new(format!("an expression has at most {CONVERTERS_MAX} converters")));
+            }
+            gives = row.gives;
+            converters.push((row, args.into()));
+            rest = after;
+        }
+        Ok(Expr { fetch, args: args.into(), converters: converters.into(), text: text.into() })
+    }
+
+    /// What a rule at `place` lacks for this expression.
+    pub(crate) fn missing_at(&self, place: Place) -> Option<&'static str> {
+        self.fetch.needs.missing_at(place)
+    }
+
+    /// The type of its result.
+    pub fn gives(&self) -> Type {
+        self.converters.last().map_or(self.fetch.gives, |(row, _)| row.gives)
+    }
+
+    pub(crate) fn has_converters(&self) -> bool {
+        !self.converters.is_empty()
+    }
+
+    /// The fetch's first name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.fetch.names[0]
+    }
+
+    /// The value now; `None` when there is none. Where a name has several values, the one HAProxy takes outside ACLs.
+    pub fn eval<'c>(&'c self, cx: &'c Context<'_>) -> Option<Sample<'c>> {
+        let sample = (self.fetch.eval)(cx, &self.args)?;
+        self.convert(sample, cx)
+    }
+
+    /// Whether one of the values passes the test: what ACLs do.
+    pub(crate) fn any<'c>(&'c self, cx: &'c Context<'_>, test: &mut dyn FnMut(Sample<'c>) -> bool) -> bool {
+        match self.fetch.each {
+            Some(each) => each(cx, &self.args, &mut |sample| self.convert(sample, cx).is_some_and(&mut *test)),
+            None => self.eval(cx).is_some_and(test),
+        }
+    }
+
+    fn convert<'c>(&'c self, sample: Sample<'c>, cx: &'c Context<'_>) -> Option<Sample<'c>> {
+        self.converters.iter().try_fold(sample, |sample, (row, args)| (row.eval)(sample.cast(row.takes)?, args, cx))
+    }
+}
+
+impl fmt::Debug for Expr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Expr({})", self.text)
+    }
+}
+
+/// Splits a name off the start.
+pub(crate) fn name_at(text: &str) -> (&str, &str) {
+    let end = text.find(|char: char| !(char.is_ascii_alphanumeric() || "_.-".contains(char))).unwrap_or(text.len());
+    text.split_at(end)
+}

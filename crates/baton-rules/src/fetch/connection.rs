@@ -1,0 +1,39 @@
+//! Fetches from the connection (configuration manual 7.3.3 and 7.3.4).
+
+use std::net::SocketAddr;
+
+use super::Fetch;
+use crate::args::Value;
+use crate::context::Context;
+use crate::place::Needs;
+use crate::sample::{Sample, Type};
+
+pub(super) const ROWS: &[Fetch] = &[
+    Fetch::new(&["src"], Type::Ip, Needs::NOTHING, |cx, _| ip(cx.client), "The client's address."),
+    Fetch::new(&["src_port"], Type::Int, Needs::NOTHING, |cx, _| port(cx.client), "The client's port."),
+    Fetch::new(&["dst"], Type::Ip, Needs::NOTHING, |cx, _| ip(cx.destination), "The address the client connected to."),
+    Fetch::new(&["dst_port"], Type::Int, Needs::NOTHING, |cx, _| port(cx.destination), "The port connected to."),
+    Fetch::new(&["fe_name"], Type::Str, Needs::NOTHING, fe_name, "The frontend's name."),
+    Fetch::new(&["fe_id"], Type::Int, Needs::NOTHING, fe_id, "The frontend's id."),
+    Fetch::new(&["ssl_fc"], Type::Bool, Needs::NOTHING, ssl_fc, "Whether the client side is encrypted."),
+];
+
+fn ip<'c>(address: Option<SocketAddr>) -> Option<Sample<'c>> {
+    address.map(|address| Sample::Ip(address.ip()))
+}
+
+fn port<'c>(address: Option<SocketAddr>) -> Option<Sample<'c>> {
+    address.map(|address| Sample::Int(address.port().into()))
+}
+
+fn fe_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::str(cx.frontend.name.as_bytes()))
+}
+
+fn fe_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Int(cx.frontend.id.into()))
+}
+
+fn ssl_fc<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Bool(cx.client_tls))
+}

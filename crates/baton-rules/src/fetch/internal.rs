@@ -1,0 +1,107 @@
+//! Fetches from internal states (configuration manual 7.3.2).
+
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Fetch;
+use crate::args::{Arg, Kind, Value};
+use crate::context::Context;
+use crate::place::Needs;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type};
+
+pub(super) const ROWS: &[Fetch] = &[
+    Fetch::new(&["always_true"], Type::Bool, Needs::NOTHING, |_, _| Some(Sample::Bool(true)), "True."),
+    Fetch::new(&["always_false"], Type::Bool, Needs::NOTHING, |_, _| Some(Sample::Bool(false)), "False."),
+    Fetch::new(&["str"], Type::Str, Needs::NOTHING, constant, "The text given.").args(&[Arg::req(Kind::Str)]),
+    Fetch::new(&["bin"], Type::Bin, Needs::NOTHING, constant, "The bytes given in hexadecimal.")
+        .args(&[Arg::req(Kind::Str)])
+        .check(from_hex),
+    Fetch::new(&["meth"], Type::Method, Needs::NOTHING, constant, "The method given.").args(&[Arg::req(Kind::Str)]),
+    Fetch::new(&["int"], Type::Int, Needs::NOTHING, constant, "The integer given.").args(&[Arg::req(Kind::Int)]),
+    Fetch::new(&["bool"], Type::Bool, Needs::NOTHING, boolean, "The boolean given: true, false, 1 or 0.")
+        .args(&[Arg::req(Kind::Word(&["true", "false", "1", "0"]))]),
+    Fetch::new(&["ipv4"], Type::Ip, Needs::NOTHING, constant, "The address given.").args(&[Arg::req(Kind::Ipv4)]),
+    Fetch::new(&["ipv6"], Type::Ip, Needs::NOTHING, constant, "The address given.").args(&[Arg::req(Kind::Ipv6)]),
+    Fetch::new(&["date"], Type::Int, Needs::NOTHING, date, "The time since 1970, with an offset, in s, ms or us.")
+        .args(&[Arg::opt(Kind::Int), Arg::opt(Kind::Word(&["s", "ms", "us"]))]),
+    Fetch::new(&["rand"], Type::Int, Needs::NOTHING, rand, "A random number below 2^32, or below the argument.")
+        .args(&[Arg::opt(Kind::Int)]),
+    Fetch::new(&["var"], Type::Any, Needs::NOTHING, var, "A variable, or the default given.")
+        .args(&[Arg::req(Kind::Variable), Arg::opt(Kind::Str)]),
+    // The two below become constants when the expression is compiled (`Expr::compile`).
+    Fetch::new(&["env"], Type::Str, Needs::NOTHING, constant, "A variable of the environment, read at start.")
+        .args(&[Arg::req(Kind::Str)]),
+    Fetch::new(&["hostname"], Type::Str, Needs::NOTHING, constant, "The host's name, read at start."),
+    Fetch::new(&["be_name"], Type::Str, Needs::BACKEND, be_name, "The backend's name."),
+    Fetch::new(&["be_id"], Type::Int, Needs::BACKEND, be_id, "The backend's id."),
+    Fetch::new(&["wait_end"], Type::Bool, Needs::NOTHING, wait_end, "True once nothing more is waited for."),
+];
+
+fn constant<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    Some(match args.first()? {
+        Value::Int(value) => Sample::Int(*value),
+        Value::Ip(address @ IpAddr::V4(_)) | Value::Ip(address) => Sample::Ip(*address),
+        Value::Str(bytes) => Sample::str(bytes),
+        _ => return None,
+    })
+}
+
+fn boolean<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Bool(matches!(args.first()?.bytes(), b"true" | b"1")))
+}
+
+fn from_hex(args: &mut Vec<Value>) -> Result<(), Fault> {
+    let text = args.first().map(|value| value.bytes().to_vec()).unwrap_or_default();
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let bytes: Option<Vec<u8>> =
+        text.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
+    match bytes {
+        Some(bytes) => args[0] = Value::Str(bytes.into()),
+        None => return Err(Fault::new("pairs of hexadecimal digits are expected")),
+    }
+    Ok(())
+}
+
+fn date<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    let since = cx.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let offset = args[0].int().unwrap_or(0);
+    let value = match args[1].bytes() {
+        b"ms" => (since.as_millis() as i64).saturating_add(offset.saturating_mul(1000)),
+        b"us" => (since.as_micros() as i64).saturating_add(offset.saturating_mul(1_000_000)),
+        _ => (since.as_secs() as i64).saturating_add(offset),
+    };
+    debug_assert!(cx.now >= SystemTime::UNIX_EPOCH);
+    Some(Sample::Int(value))
+}
+
+fn rand<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    let random = i64::from((cx.random)());
+    Some(Sample::Int(match args[0].int() {
+        None => random,
+        Some(range) => ((i128::from(random) * i128::from(range)) >> 32) as i64,
+    }))
+}
+
+fn var<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    let Value::Variable(name) = &args[0] else {
+        return None;
+    };
+    match cx.variables.value(name) {
+        Some(value) => Some(value.borrowed()),
+        None if args[1].is_absent() => None,
+        None => Some(Sample::str(args[1].bytes())),
+    }
+}
+
+fn be_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.backend.map(|backend| Sample::str(backend.name.as_bytes()))
+}
+
+fn be_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.backend.map(|backend| Sample::Int(backend.id.into()))
+}
+
+fn wait_end<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Bool(cx.request.as_ref().is_none_or(|request| request.complete)))
+}

@@ -1,0 +1,73 @@
+//! Sample fetches: one row each. To add one, write its function and its row.
+
+mod connection;
+mod http;
+mod internal;
+mod response;
+
+use crate::args::{Arg, Value};
+use crate::context::Context;
+use crate::place::Needs;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type};
+
+/// Takes one sample; for a name with several values, the one HAProxy takes outside of ACLs.
+pub(crate) type Eval = for<'c> fn(&'c Context<'_>, &'c [Value]) -> Option<Sample<'c>>;
+
+/// Hands each value to the function until it says true; gives whether it did.
+pub(crate) type Each = for<'c> fn(&'c Context<'_>, &'c [Value], &mut dyn FnMut(Sample<'c>) -> bool) -> bool;
+
+/// A row.
+pub(crate) struct Fetch {
+    /// Its names; the first one is the manual's.
+    pub names: &'static [&'static str],
+    pub args: &'static [Arg],
+    pub gives: Type,
+    /// What must be there.
+    pub needs: Needs,
+    /// Checks the arguments further and may replace them.
+    pub check: Option<fn(&mut Vec<Value>) -> Result<(), Fault>>,
+    pub eval: Eval,
+    /// For ACLs: all values of a name.
+    pub each: Option<Each>,
+    /// What it gives, for help and manual.
+    pub doc: &'static str,
+}
+
+impl Fetch {
+    const fn new(names: &'static [&'static str], gives: Type, needs: Needs, eval: Eval, doc: &'static str) -> Fetch {
+        Fetch { names, args: &[], gives, needs, check: None, eval, each: None, doc }
+    }
+
+    const fn args(mut self, args: &'static [Arg]) -> Fetch {
+        self.args = args;
+        self
+    }
+
+    const fn each(mut self, each: Each) -> Fetch {
+        self.each = Some(each);
+        self
+    }
+
+    const fn check(mut self, check: fn(&mut Vec<Value>) -> Result<(), Fault>) -> Fetch {
+        self.check = Some(check);
+        self
+    }
+}
+
+const TABLES: [&[Fetch]; 4] = [internal::ROWS, connection::ROWS, http::ROWS, response::ROWS];
+
+/// The row of a name.
+pub(crate) fn find(name: &str) -> Option<&'static Fetch> {
+    rows().find(|row| row.names.contains(&name))
+}
+
+/// All rows.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Fetch> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// All names, those of the derived ACL criteria not included.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    rows().flat_map(|row| row.names.iter().copied())
+}

@@ -1,0 +1,328 @@
+//! Log-format strings as actions use them: text, `%[expression]` and `%x` variables (configuration manual 8.2.6).
+//!
+//! The variables that need timing, counters or captures are the log's and not done here yet.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use baton_http::TargetForm;
+
+use crate::context::Context;
+use crate::converter::hex_pair;
+use crate::expr::Expr;
+use crate::outside::Files;
+use crate::place::Place;
+use crate::problem::{Fault, nearest};
+
+/// A compiled format.
+#[derive(Clone, Debug)]
+pub struct Format {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Text(Box<[u8]>),
+    Expr(Expr),
+    Variable { variable: Variable, quote: bool, hex: bool },
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Variable {
+    ClientIp,
+    ClientPort,
+    FrontendIp,
+    FrontendPort,
+    Backend,
+    Frontend,
+    FrontendTransport,
+    Hostname,
+    Method,
+    Uri,
+    UriWithoutQuery,
+    Path,
+    Query,
+    Version,
+    Server,
+    Status,
+    RequestLine,
+}
+
+const VARIABLES: &[(&str, Variable)] = &[
+    ("ci", Variable::ClientIp),
+    ("cp", Variable::ClientPort),
+    ("fi", Variable::FrontendIp),
+    ("fp", Variable::FrontendPort),
+    ("b", Variable::Backend),
+    ("f", Variable::Frontend),
+    ("ft", Variable::FrontendTransport),
+    ("H", Variable::Hostname),
+    ("HM", Variable::Method),
+    ("HU", Variable::Uri),
+    ("HP", Variable::UriWithoutQuery),
+    ("HPO", Variable::Path),
+    ("HQ", Variable::Query),
+    ("HV", Variable::Version),
+    ("s", Variable::Server),
+    ("ST", Variable::Status),
+    ("r", Variable::RequestLine),
+];
+
+/// Known to HAProxy 2.6, not here yet.
+const LATER: &[&str] = &[
+    "B", "CC", "CS", "ID", "T", "Ta", "Tc", "Td", "Tl", "Th", "Ti", "Tq", "TR", "Tr", "Ts", "Tt", "Tu", "Tw", "U",
+    "ac", "bc", "bi", "bp", "bq", "fc", "lc", "hr", "hrl", "hs", "hsl", "ms", "pid", "rc", "rt", "sc", "si", "sp",
+    "sq", "sslc", "sslv", "t", "tr", "trg", "trl", "ts", "tsc",
+];
+
+impl Format {
+    /// Compiles a format for a rule at `place`.
+    pub fn compile(text: &str, place: Place, files: &dyn Files) -> Result<Format, Fault> {
+        match text.bytes().find(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            Some(byte) => Err(Fault::new(format!("the byte 0x{byte:02x} cannot stand in a message's head"))),
+            None => Format::compile_lines(text, place, files),
+        }
+    }
+
+    /// The same for a body, which may have several lines.
+    pub(crate) fn compile_lines(text: &str, place: Place, files: &dyn Files) -> Result<Format, Fault> {
+        let mut format = Format { pieces: Vec::new() };
+        let mut plain = Vec::new();
+        let mut rest = text;
+        let (mut quote_all, mut hex_all) = (false, false);
+        while let Some(at) = rest.find('%') {
+            plain.extend_from_slice(&rest.as_bytes()[..at]);
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix('%') {
+                plain.push(b'%');
+                rest = after;
+                continue;
+            }
+            let (mut quote, mut hex) = (quote_all, hex_all);
+            if let Some(flags) = rest.strip_prefix('{') {
+                let Some((flags, after)) = flags.split_once('}') else {
+                    return Err(Fault::new("a closing '}' is missing after '%{'"));
+                };
+                read_flags(flags, &mut quote, &mut hex)?;
+                rest = after;
+            }
+            if let Some(inner) = rest.strip_prefix('[') {
+                let end = expression_end(inner)?;
+                format.text(&mut plain);
+                format.pieces.push(Piece::Expr(Expr::compile(&inner[..end], place, files)?));
+                rest = &inner[end + 1..];
+                continue;
+            }
+            let end = rest.find(|char: char| !char.is_ascii_alphabetic()).unwrap_or(rest.len());
+            let (name, after) = rest.split_at(end);
+            rest = after;
+            if name == "o" {
+                (quote_all, hex_all) = (quote, hex);
+                continue;
+            }
+            let variable = find_variable(name)?;
+            format.text(&mut plain);
+            format.pieces.push(match variable {
+                Variable::Hostname => Piece::Text(files.hostname().into_bytes().into()),
+                _ => Piece::Variable { variable, quote, hex },
+            });
+        }
+        plain.extend_from_slice(rest.as_bytes());
+        format.text(&mut plain);
+        Ok(format)
+    }
+
+    /// Bytes that stay as they are.
+    pub(crate) fn verbatim(bytes: &[u8]) -> Format {
+        Format { pieces: vec![Piece::Text(bytes.into())] }
+    }
+
+    fn text(&mut self, plain: &mut Vec<u8>) {
+        if !plain.is_empty() {
+            self.pieces.push(Piece::Text(std::mem::take(plain).into()));
+        }
+    }
+
+    /// The text, if the format has no variable part.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match &self.pieces[..] {
+            [] => Some(&[]),
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the format's value. Control characters but tabs become `%XX`, as in HAProxy 2.6, so that no value can
+    /// end a header line.
+    pub fn write(&self, cx: &Context<'_>, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            let start = out.len();
+            match piece {
+                Piece::Text(text) => {
+                    out.extend_from_slice(text);
+                    continue;
+                }
+                Piece::Expr(expr) => {
+                    if let Some(sample) = expr.eval(cx) {
+                        sample.write(out);
+                    }
+                }
+                Piece::Variable { variable, quote, hex } => {
+                    if *quote && !variable.is_number() {
+                        out.push(b'"');
+                    }
+                    variable.write(cx, *hex, out);
+                    if *quote && !variable.is_number() {
+                        out.push(b'"');
+                    }
+                }
+            }
+            encode_controls(out, start);
+        }
+    }
+}
+
+fn find_variable(name: &str) -> Result<Variable, Fault> {
+    if let Some((_, variable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
+        return Ok(*variable);
+    }
+    if name.is_empty() {
+        return Err(Fault::new("a name or '[' is missing after '%'").hint("write '%%' for a percent sign"));
+    }
+    if LATER.contains(&name) {
+        return Err(Fault::new(format!("the log-format variable '%{name}' is not supported here yet")));
+    }
+    let fault = Fault::new(format!("unknown log-format variable '%{name}'"));
+    Err(match nearest(name, VARIABLES.iter().map(|(known, _)| *known).filter(|known| known.len() > 1)) {
+        Some(near) if name.len() > 1 => fault.hint(format!("did you mean '%{near}'? A percent sign is written '%%'")),
+        _ => fault.hint("write '%%' for a percent sign"),
+    })
+}
+
+fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), Fault> {
+    for flag in flags.split(',') {
+        match flag {
+            "+Q" => *quote = true,
+            "-Q" => *quote = false,
+            "+X" => *hex = true,
+            "-X" => *hex = false,
+            "+E" | "-E" => {}
+            _ => {
+                return Err(Fault::new(format!("unknown flag '{flag}' in '%{{{flags}}}'"))
+                    .hint("+Q, -Q, +X, -X, +E and -E are known"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the `]` of `%[…]` stands: quotes inside of parentheses protect it.
+fn expression_end(text: &str) -> Result<usize, Fault> {
+    let mut quote = None;
+    let mut depth = 0usize;
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match (byte, quote) {
+            (b']', None) if depth == 0 => return Ok(at),
+            (b'(', None) => depth += 1,
+            (b')', None) => depth = depth.saturating_sub(1),
+            (b'"' | b'\'', None) if depth > 0 => quote = Some(byte),
+            (b'\\', None | Some(b'"')) => _ = bytes.next(),
+            (_, Some(open)) if byte == open => quote = None,
+            _ => {}
+        }
+    }
+    Err(Fault::new(format!("a closing ']' is missing after '%[{text}'")))
+}
+
+/// Replaces control characters from `start` on.
+fn encode_controls(out: &mut Vec<u8>, start: usize) {
+    let control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    if !out[start..].iter().any(control) {
+        return;
+    }
+    let raw = out.split_off(start);
+    for byte in raw {
+        if control(&byte) {
+            out.push(b'%');
+            out.extend_from_slice(&hex_pair(byte));
+        } else {
+            out.push(byte);
+        }
+    }
+}
+
+impl Variable {
+    /// Numbers are not quoted.
+    fn is_number(self) -> bool {
+        matches!(self, Variable::ClientPort | Variable::FrontendPort | Variable::Status)
+    }
+
+    fn write(self, cx: &Context<'_>, hex: bool, out: &mut Vec<u8>) {
+        let request = cx.request.as_ref();
+        match self {
+            Variable::ClientIp => write_ip(cx.client, hex, out),
+            Variable::ClientPort => write_port(cx.client, hex, out),
+            Variable::FrontendIp => write_ip(cx.destination, hex, out),
+            Variable::FrontendPort => write_port(cx.destination, hex, out),
+            Variable::Backend => out.extend_from_slice(cx.backend.unwrap_or(cx.frontend).name.as_bytes()),
+            Variable::Frontend => out.extend_from_slice(cx.frontend.name.as_bytes()),
+            Variable::FrontendTransport => {
+                out.extend_from_slice(cx.frontend.name.as_bytes());
+                if cx.client_tls {
+                    out.push(b'~');
+                }
+            }
+            Variable::Hostname => {}
+            Variable::Method => {
+                out.extend_from_slice(request.map_or(b"<BADREQ>", |it| it.head.method_text(it.buf)));
+            }
+            Variable::Uri => out.extend_from_slice(request.map_or(b"<BADREQ>", |it| it.head.target(it.buf))),
+            Variable::UriWithoutQuery => {
+                let uri = request.map_or(&b"<BADREQ>"[..], |it| it.head.target(it.buf));
+                out.extend_from_slice(&uri[..memchr::memchr(b'?', uri).unwrap_or(uri.len())]);
+            }
+            Variable::Path => out.extend_from_slice(request.map_or(b"<BADREQ>", |it| match it.head.form() {
+                TargetForm::Asterisk => it.head.target(it.buf),
+                _ => it.head.path(it.buf),
+            })),
+            Variable::Query => {
+                if let Some(query) = request.and_then(|it| it.head.query(it.buf)) {
+                    out.push(b'?');
+                    out.extend_from_slice(query);
+                }
+            }
+            Variable::Version => {
+                out.extend_from_slice(request.map_or("<BADREQ>", |it| it.head.version.text()).as_bytes());
+            }
+            Variable::Server => out.extend_from_slice(cx.server.unwrap_or("<NOSRV>").as_bytes()),
+            Variable::Status => match &cx.response {
+                Some(response) => _ = write!(out, "{}", response.head.status),
+                None => out.extend_from_slice(b"-1"),
+            },
+            Variable::RequestLine => match request {
+                Some(it) => {
+                    out.extend_from_slice(it.head.method_text(it.buf));
+                    out.push(b' ');
+                    out.extend_from_slice(it.head.target(it.buf));
+                    out.push(b' ');
+                    out.extend_from_slice(it.head.version.text().as_bytes());
+                }
+                None => out.extend_from_slice(b"<BADREQ>"),
+            },
+        }
+    }
+}
+
+fn write_ip(address: Option<SocketAddr>, hex: bool, out: &mut Vec<u8>) {
+    let _ = match address {
+        None => write!(out, "unix"),
+        Some(SocketAddr::V4(address)) if hex => write!(out, "{:08X}", u32::from(*address.ip())),
+        Some(address) => write!(out, "{}", address.ip()),
+    };
+}
+
+fn write_port(address: Option<SocketAddr>, hex: bool, out: &mut Vec<u8>) {
+    let port = address.map_or(0, |address| address.port());
+    let _ = if hex { write!(out, "{port:04X}") } else { write!(out, "{port}") };
+}

@@ -1,0 +1,29 @@
+//! What compiling needs from outside: files of patterns, the environment, the host's name.
+
+use std::io;
+
+/// Where patterns and names come from. The rules themselves open nothing.
+pub trait Files {
+    /// The content of a file named by `-f` or `file`.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// A variable of the environment, for `env(NAME)`.
+    fn environment(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    /// The host's name, for `hostname` and `%H`.
+    fn hostname(&self) -> String {
+        String::new()
+    }
+}
+
+/// No files at all: each is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}

@@ -1,0 +1,312 @@
+//! Matching a sample against patterns (configuration manual 7.1.1 to 7.1.6).
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use regex::bytes::Regex;
+
+use crate::converter::Network;
+use crate::problem::Fault;
+use crate::sample::{Sample, Type};
+use crate::substitute;
+
+/// `-m`, and the endings of ACL criteria.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Method {
+    Found,
+    Bool,
+    Int,
+    Ip,
+    Str,
+    Beg,
+    End,
+    Sub,
+    Dir,
+    Dom,
+    Len,
+    Reg,
+    Bin,
+}
+
+pub(crate) const METHODS: &[(&str, Method)] = &[
+    ("found", Method::Found),
+    ("bool", Method::Bool),
+    ("int", Method::Int),
+    ("ip", Method::Ip),
+    ("str", Method::Str),
+    ("beg", Method::Beg),
+    ("end", Method::End),
+    ("sub", Method::Sub),
+    ("dir", Method::Dir),
+    ("dom", Method::Dom),
+    ("len", Method::Len),
+    ("reg", Method::Reg),
+    ("bin", Method::Bin),
+];
+
+impl Method {
+    /// What a sample of this type is matched as when the rule does not say.
+    pub fn default_for(kind: Type) -> Option<Method> {
+        match kind {
+            Type::Bool => Some(Method::Bool),
+            Type::Int => Some(Method::Int),
+            Type::Ip => Some(Method::Ip),
+            Type::Str | Type::Method => Some(Method::Str),
+            Type::Bin => Some(Method::Bin),
+            Type::Any => None,
+        }
+    }
+
+    fn needs(self) -> Type {
+        match self {
+            Method::Found => Type::Any,
+            Method::Bool => Type::Bool,
+            Method::Int => Type::Int,
+            Method::Ip => Type::Ip,
+            Method::Bin => Type::Bin,
+            _ => Type::Str,
+        }
+    }
+
+    /// Whether it can match samples of this type. A boolean is read from text through a number.
+    pub fn takes(self, kind: Type) -> bool {
+        kind.casts_to(self.needs())
+    }
+}
+
+/// What a sample is compared with.
+#[derive(Clone, Debug)]
+pub(crate) enum Patterns {
+    Found,
+    Bool,
+    Ranges(Vec<Range>),
+    Lengths(Vec<Range>),
+    Networks(Vec<Network>),
+    /// Sorted, so that long lists are searched quickly.
+    Exact {
+        sorted: Vec<Box<[u8]>>,
+        ignore_case: bool,
+    },
+    Text {
+        how: Method,
+        list: Vec<Box<[u8]>>,
+        ignore_case: bool,
+    },
+    Regexes(Vec<Regex>),
+}
+
+/// A range of integers, both ends included.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Range {
+    low: i64,
+    high: i64,
+}
+
+/// Reads patterns; the position of the one at fault comes with it.
+pub(crate) struct Reader {
+    method: Method,
+    ignore_case: bool,
+    operator: Operator,
+    patterns: Patterns,
+}
+
+#[derive(Clone, Copy)]
+enum Operator {
+    Eq,
+    Ge,
+    Gt,
+    Le,
+    Lt,
+}
+
+impl Reader {
+    pub fn new(method: Method, ignore_case: bool) -> Reader {
+        let patterns = match method {
+            Method::Found => Patterns::Found,
+            Method::Bool => Patterns::Bool,
+            Method::Int => Patterns::Ranges(Vec::new()),
+            Method::Len => Patterns::Lengths(Vec::new()),
+            Method::Ip => Patterns::Networks(Vec::new()),
+            Method::Str | Method::Bin => Patterns::Exact { sorted: Vec::new(), ignore_case },
+            Method::Reg => Patterns::Regexes(Vec::new()),
+            how => Patterns::Text { how, list: Vec::new(), ignore_case },
+        };
+        Reader { method, ignore_case, operator: Operator::Eq, patterns }
+    }
+
+    /// Adds one pattern. Operators before numbers (`gt 5`) hold for the numbers after them; files have none.
+    pub fn add(&mut self, text: &str, in_file: bool) -> Result<(), Fault> {
+        match &mut self.patterns {
+            Patterns::Found | Patterns::Bool => {}
+            Patterns::Ranges(ranges) | Patterns::Lengths(ranges) => {
+                let operator = match text {
+                    _ if in_file => None,
+                    "eq" => Some(Operator::Eq),
+                    "ge" => Some(Operator::Ge),
+                    "gt" => Some(Operator::Gt),
+                    "le" => Some(Operator::Le),
+                    "lt" => Some(Operator::Lt),
+                    _ => None,
+                };
+                match operator {
+                    Some(operator) => self.operator = operator,
+                    None => ranges.push(Range::parse(text, self.operator)?),
+                }
+            }
+            Patterns::Networks(networks) => {
+                match text {
+                    "localhost" => networks.extend(Network::parse("127.0.0.1")),
+                    _ => networks.push(Network::parse(text).ok_or_else(|| {
+                        Fault::new(format!("'{text}' is not a valid IPv4 or IPv6 address or network"))
+                    })?),
+                }
+            }
+            Patterns::Exact { sorted, .. } if self.method == Method::Bin => {
+                let bytes: Option<Vec<u8>> = text
+                    .as_bytes()
+                    .chunks(2)
+                    .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|it| it.len() == 2)?, 16).ok())
+                    .collect();
+                sorted.push(
+                    bytes.ok_or_else(|| Fault::new(format!("'{text}' is not pairs of hexadecimal digits")))?.into(),
+                );
+            }
+            Patterns::Exact { sorted, .. } => sorted.push(text.as_bytes().into()),
+            Patterns::Text { list, .. } => list.push(text.as_bytes().into()),
+            Patterns::Regexes(regexes) => regexes.push(substitute::regex(text, self.ignore_case)?),
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Patterns {
+        if let Patterns::Exact { sorted, ignore_case } = &mut self.patterns {
+            sorted.sort_unstable_by(|left, right| compare(left, right, *ignore_case));
+            sorted.dedup();
+        }
+        self.patterns
+    }
+}
+
+impl Patterns {
+    /// Whether nothing can match because no pattern was given.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Patterns::Found | Patterns::Bool => false,
+            Patterns::Ranges(list) | Patterns::Lengths(list) => list.is_empty(),
+            Patterns::Networks(list) => list.is_empty(),
+            Patterns::Exact { sorted, .. } => sorted.is_empty(),
+            Patterns::Text { list, .. } => list.is_empty(),
+            Patterns::Regexes(list) => list.is_empty(),
+        }
+    }
+
+    /// Whether the sample matches one of them.
+    pub fn matches(&self, sample: Sample<'_>) -> bool {
+        match self {
+            Patterns::Found => true,
+            Patterns::Bool => sample.into_bool().unwrap_or(false),
+            Patterns::Ranges(ranges) => sample.into_int().is_some_and(|value| holds(ranges, value)),
+            Patterns::Lengths(ranges) => holds(ranges, sample.into_text().len() as i64),
+            Patterns::Networks(networks) => {
+                sample.into_ip().is_some_and(|address: IpAddr| networks.iter().any(|network| network.holds(address)))
+            }
+            Patterns::Exact { sorted, ignore_case } => {
+                let text = match sample {
+                    Sample::Bin(bytes) => bytes,
+                    other => other.into_text(),
+                };
+                sorted.binary_search_by(|pattern| compare(pattern, &text, *ignore_case)).is_ok()
+            }
+            Patterns::Text { how, list, ignore_case } => {
+                let text = sample.into_text();
+                list.iter().any(|pattern| text_matches(*how, &text, pattern, *ignore_case))
+            }
+            Patterns::Regexes(regexes) => {
+                let text = sample.into_text();
+                regexes.iter().any(|regex| regex.is_match(&text))
+            }
+        }
+    }
+}
+
+fn holds(ranges: &[Range], value: i64) -> bool {
+    ranges.iter().any(|range| (range.low..=range.high).contains(&value))
+}
+
+impl Range {
+    /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number.
+    fn parse(text: &str, operator: Operator) -> Result<Range, Fault> {
+        let number = |text: &str| -> Result<i64, Fault> {
+            let plain = text.parse::<i64>().ok().or_else(|| dotted(text));
+            plain.ok_or_else(|| {
+                Fault::new(format!("'{text}' is not a number"))
+                    .hint("numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known")
+            })
+        };
+        let dash = text.char_indices().skip(1).find(|&(_, char)| char == '-').map(|(at, _)| at);
+        if let Some((low, high)) = text.split_once(':').or_else(|| dash.map(|at| (&text[..at], &text[at + 1..]))) {
+            let low = if low.is_empty() { i64::MIN } else { number(low)? };
+            let high = if high.is_empty() { i64::MAX } else { number(high)? };
+            return match low <= high {
+                true => Ok(Range { low, high }),
+                false => Err(Fault::new(format!("'{text}' is an empty range"))),
+            };
+        }
+        let value = number(text)?;
+        Ok(match operator {
+            Operator::Eq => Range { low: value, high: value },
+            Operator::Ge => Range { low: value, high: i64::MAX },
+            Operator::Gt => Range { low: value.saturating_add(1), high: i64::MAX },
+            Operator::Le => Range { low: i64::MIN, high: value },
+            Operator::Lt => Range { low: i64::MIN, high: value.saturating_sub(1) },
+        })
+    }
+}
+
+/// A version such as `3.1` as one number: the part before the dot in the upper 16 bits.
+fn dotted(text: &str) -> Option<i64> {
+    let (major, minor) = text.split_once('.')?;
+    Some(i64::from(major.parse::<u16>().ok()?) << 16 | i64::from(minor.parse::<u16>().ok()?))
+}
+
+fn compare(left: &[u8], right: &[u8], ignore_case: bool) -> Ordering {
+    match ignore_case {
+        false => left.cmp(right),
+        true => left.iter().map(u8::to_ascii_lowercase).cmp(right.iter().map(u8::to_ascii_lowercase)),
+    }
+}
+
+fn same(left: &[u8], right: &[u8], ignore_case: bool) -> bool {
+    if ignore_case { left.eq_ignore_ascii_case(right) } else { left == right }
+}
+
+fn text_matches(how: Method, text: &[u8], pattern: &[u8], ignore_case: bool) -> bool {
+    match how {
+        Method::Beg => text.get(..pattern.len()).is_some_and(|start| same(start, pattern, ignore_case)),
+        Method::End => text.len().checked_sub(pattern.len()).is_some_and(|at| same(&text[at..], pattern, ignore_case)),
+        Method::Sub if ignore_case => {
+            pattern.is_empty() || text.windows(pattern.len()).any(|part| part.eq_ignore_ascii_case(pattern))
+        }
+        Method::Sub => memchr::memmem::find(text, pattern).is_some(),
+        Method::Dir => between(text, pattern, b"/?", ignore_case),
+        Method::Dom => between(text, pattern, b"/?.:", ignore_case),
+        _ => same(text, pattern, ignore_case),
+    }
+}
+
+/// Whether the pattern stands in the text with a delimiter or an end on each side; its own outer delimiters do not count.
+fn between(text: &[u8], pattern: &[u8], delimiters: &[u8], ignore_case: bool) -> bool {
+    let is_delimiter = |byte: &u8| delimiters.contains(byte);
+    let start = pattern.iter().position(|byte| !is_delimiter(byte)).unwrap_or(pattern.len());
+    let end = pattern.iter().rposition(|byte| !is_delimiter(byte)).map_or(start, |last| last + 1);
+    let pattern = &pattern[start..end];
+    if pattern.is_empty() {
+        return false;
+    }
+    let ends_at = |at: usize| text.get(at).is_none_or(is_delimiter);
+    (0..text.len()).any(|at| {
+        (at == 0 || is_delimiter(&text[at - 1]))
+            && ends_at(at + pattern.len())
+            && text.get(at..at + pattern.len()).is_some_and(|part| same(part, pattern, ignore_case))
+    })
+}

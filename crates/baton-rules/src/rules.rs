@@ -1,0 +1,399 @@
+//! A proxy's rules, compiled; and what evaluating them decides.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use baton_model::{Proxy, Ruleset};
+
+use crate::acl::{Acl, Criterion};
+use crate::action::{Action, RedirectRule, Rule, Words, sets};
+use crate::condition::{Condition, Surroundings};
+use crate::context::Context;
+use crate::format::Format;
+use crate::outside::Files;
+use crate::place::Place;
+use crate::problem::{Fault, Located, Problem};
+use crate::reply::{Redirect, Reply};
+
+/// The rules of one proxy. Sets without rules are empty lists and cost one test of a length.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyRules {
+    /// What is not wrong but probably not meant, in the order of the rule sets.
+    pub warnings: Vec<Problem>,
+    /// `tcp-request inspect-delay`: how long content rules may wait for data.
+    pub inspect_delay: Option<Duration>,
+    acls: Vec<Acl>,
+    http_request: Vec<Rule>,
+    http_response: Vec<Rule>,
+    http_after_response: Vec<Rule>,
+    tcp_connection: Vec<Rule>,
+    tcp_session: Vec<Rule>,
+    tcp_content: Vec<Rule>,
+    tcp_response: Vec<Rule>,
+    use_backend: Vec<(Format, Option<Condition>)>,
+    use_server: Vec<(Format, Option<Condition>)>,
+    redirect: Vec<(RedirectRule, Option<Condition>)>,
+    monitor_fail: Vec<Condition>,
+    force_persist: Vec<Condition>,
+    ignore_persist: Vec<Condition>,
+}
+
+/// What a rule set decides.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// No rule decided: go on.
+    Continue,
+    /// `allow`, `accept`: go on, the rest of the set was skipped.
+    Allow,
+    /// Answer this error.
+    Deny(Denial),
+    /// Answer this error after `timeout tarpit`.
+    Tarpit(Denial),
+    /// Answer this redirection.
+    Redirect(Redirect),
+    /// Answer this.
+    Return(Reply),
+    /// Close without an answer.
+    Reject,
+}
+
+/// The answer of `deny` and `tarpit`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Denial {
+    /// The status.
+    pub status: u16,
+    /// What to answer; `None`: the proxy's error page of that status.
+    pub reply: Option<Reply>,
+}
+
+/// Compiles all rules of a proxy and gives all problems at once, in the order of the rule sets.
+pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<Problem>> {
+    let mut compiler =
+        Compiler { proxy, files, rules: ProxyRules::default(), problems: Vec::new(), warnings: Vec::new() };
+    compiler.run();
+    match compiler.problems.is_empty() {
+        true => Ok(compiler.rules),
+        false => Err(compiler.problems),
+    }
+}
+
+struct Compiler<'a> {
+    proxy: &'a Proxy,
+    files: &'a dyn Files,
+    rules: ProxyRules,
+    problems: Vec<Problem>,
+    warnings: Vec<Located>,
+}
+
+impl Compiler<'_> {
+    fn run(&mut self) {
+        let request = match self.proxy.role.is_backend() {
+            true => Place::BackendRequest,
+            false => Place::FrontendRequest,
+        };
+        self.each(Ruleset::Acl, |it, words| it.acl(words));
+        self.actions(Ruleset::TcpConnection, Place::Connection, sets::CONNECTION, "tcp-request connection");
+        self.actions(Ruleset::TcpSession, Place::Connection, sets::SESSION, "tcp-request session");
+        self.actions(Ruleset::TcpContent, request, sets::CONTENT, "tcp-request content");
+        self.actions(Ruleset::HttpRequest, request, sets::REQUEST, "http-request");
+        self.actions(Ruleset::TcpResponse, Place::Response, sets::TCP_RESPONSE, "tcp-response content");
+        self.actions(Ruleset::HttpResponse, Place::Response, sets::RESPONSE, "http-response");
+        self.actions(Ruleset::HttpAfterResponse, Place::Response, sets::AFTER, "http-after-response");
+        self.each(Ruleset::Redirect, |it, words| it.redirect(words, request));
+        self.each(Ruleset::UseBackend, |it, words| {
+            let named = it.named(words, "a backend", request)?;
+            it.rules.use_backend.push(named);
+            Ok(())
+        });
+        self.each(Ruleset::UseServer, |it, words| {
+            let named = it.named(words, "a server", request)?;
+            it.rules.use_server.push(named);
+            Ok(())
+        });
+        for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist] {
+            self.each(set, |it, words| it.bare_condition(set, words, request));
+        }
+    }
+
+    /// Compiles each rule of a set and keeps its problems and warnings with their place.
+    fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &[String]) -> Result<(), Located>) {
+        let proxy = self.proxy;
+        for rule in proxy.rules(set) {
+            let locate = |located: Located| Problem {
+                ruleset: set,
+                source: rule.source.clone(),
+                word: located.word.min(rule.words.len()),
+                message: located.fault.message,
+                hint: located.fault.hint,
+            };
+            if let Err(located) = one(self, &rule.words) {
+                self.problems.push(locate(located));
+            }
+            self.rules.warnings.extend(self.warnings.drain(..).map(locate));
+        }
+    }
+
+    fn around(&mut self, place: Place) -> Surroundings<'_> {
+        Surroundings { acls: &self.rules.acls, place, files: self.files, warnings: &mut self.warnings }
+    }
+
+    fn acl(&mut self, words: &[String]) -> Result<(), Located> {
+        let Some(name) = words.first() else {
+            return Err(Fault::new("an ACL's name is missing").at(0));
+        };
+        if let Some(char) = name.chars().find(|char| !(char.is_ascii_alphanumeric() || "_-.:".contains(*char))) {
+            return Err(Fault::new(format!("'{char}' cannot stand in the name of an ACL"))
+                .hint("letters, digits, '_', '-', '.' and ':' can")
+                .at(0));
+        }
+        if matches!(name.as_str(), "or" | "if" | "unless") {
+            return Err(Fault::new(format!("an ACL cannot be called '{name}', a word of conditions")).at(0));
+        }
+        let criterion = Criterion::compile(&words[1..], self.files)
+            .map_err(|located| Located { word: located.word + 1, ..located })?;
+        if !criterion.has_patterns() {
+            let fault = Fault::new("this has no pattern and never matches");
+            self.warnings.push(fault.hint("use '-m found' to test that there is a value").at(1));
+        }
+        match self.rules.acls.iter_mut().find(|acl| *acl.name == **name) {
+            Some(acl) => acl.criteria.push(criterion),
+            None => self.rules.acls.push(Acl { name: name.as_str().into(), criteria: vec![criterion] }),
+        }
+        Ok(())
+    }
+
+    fn actions(&mut self, set: Ruleset, place: Place, bit: u8, keyword: &str) {
+        self.each(set, |it, words| {
+            if set == Ruleset::TcpContent && words.first().is_some_and(|word| word == "inspect-delay") {
+                it.rules.inspect_delay = Some(inspect_delay(words)?);
+                return Ok(());
+            }
+            let mut around = it.around(place);
+            let rule = Rule::compile(words, bit, keyword, &mut around)?;
+            let list = match set {
+                Ruleset::HttpRequest => &mut it.rules.http_request,
+                Ruleset::HttpResponse => &mut it.rules.http_response,
+                Ruleset::HttpAfterResponse => &mut it.rules.http_after_response,
+                Ruleset::TcpConnection => &mut it.rules.tcp_connection,
+                Ruleset::TcpSession => &mut it.rules.tcp_session,
+                Ruleset::TcpContent => &mut it.rules.tcp_content,
+                _ => &mut it.rules.tcp_response,
+            };
+            list.push(rule);
+            Ok(())
+        });
+    }
+
+    fn redirect(&mut self, words: &[String], place: Place) -> Result<(), Located> {
+        let mut around = self.around(place);
+        let mut input = Words { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
+        let rule = RedirectRule::parse(&mut input)?;
+        let at = input.at;
+        let condition = Condition::compile(words, at, &mut around)?;
+        self.rules.redirect.push((rule, condition));
+        Ok(())
+    }
+
+    fn named(&mut self, words: &[String], what: &str, place: Place) -> Result<(Format, Option<Condition>), Located> {
+        let mut around = self.around(place);
+        let name = words.first().ok_or_else(|| Fault::new(format!("the name of {what} is missing")).at(0))?;
+        let format = Format::compile(name, place, around.files).map_err(|fault| fault.at(0))?;
+        Ok((format, Condition::compile(words, 1, &mut around)?))
+    }
+
+    fn bare_condition(&mut self, set: Ruleset, words: &[String], place: Place) -> Result<(), Located> {
+        let mut around = self.around(place);
+        let condition = Condition::compile(words, 0, &mut around)?
+            .ok_or_else(|| Fault::new("a condition is missing").hint("'if' or 'unless' and ACLs").at(0))?;
+        match set {
+            Ruleset::MonitorFail => self.rules.monitor_fail.push(condition),
+            Ruleset::ForcePersist => self.rules.force_persist.push(condition),
+            _ => self.rules.ignore_persist.push(condition),
+        }
+        Ok(())
+    }
+}
+
+/// A number of milliseconds, or with a unit (configuration manual 2.5).
+fn inspect_delay(words: &[String]) -> Result<Duration, Located> {
+    let text = words.get(1).ok_or_else(|| Fault::new("the delay is missing").at(1))?;
+    let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let unit_us: u64 = match &text[digits..] {
+        "us" => 1,
+        "" | "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        unit => return Err(Fault::new(format!("'{unit}' is not a unit of time")).hint("us, ms, s, m, h, d").at(1)),
+    };
+    let delay = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit_us));
+    match (delay, words.get(2)) {
+        (_, Some(word)) => Err(Fault::new(format!("'{word}' is not expected here")).at(2)),
+        (Some(us), None) => Ok(Duration::from_micros(us)),
+        (None, None) => Err(Fault::new(format!("'{text}' is not a time")).at(1)),
+    }
+}
+
+impl ProxyRules {
+    /// Whether there is no rule at all.
+    pub fn is_empty(&self) -> bool {
+        self.http_request.is_empty()
+            && self.http_response.is_empty()
+            && self.http_after_response.is_empty()
+            && self.tcp_connection.is_empty()
+            && self.tcp_session.is_empty()
+            && self.tcp_content.is_empty()
+            && self.tcp_response.is_empty()
+            && self.use_backend.is_empty()
+            && self.use_server.is_empty()
+            && self.redirect.is_empty()
+            && self.monitor_fail.is_empty()
+            && self.force_persist.is_empty()
+            && self.ignore_persist.is_empty()
+    }
+
+    /// Whether a set has rules, so that a caller need not even build a [`Context`].
+    pub fn has(&self, set: Ruleset) -> bool {
+        !match set {
+            Ruleset::Acl => self.acls.is_empty(),
+            Ruleset::HttpRequest => self.http_request.is_empty(),
+            Ruleset::HttpResponse => self.http_response.is_empty(),
+            Ruleset::HttpAfterResponse => self.http_after_response.is_empty(),
+            Ruleset::TcpConnection => self.tcp_connection.is_empty(),
+            Ruleset::TcpSession => self.tcp_session.is_empty(),
+            Ruleset::TcpContent => self.tcp_content.is_empty(),
+            Ruleset::TcpResponse => self.tcp_response.is_empty(),
+            Ruleset::UseBackend => self.use_backend.is_empty(),
+            Ruleset::UseServer => self.use_server.is_empty(),
+            Ruleset::Redirect => self.redirect.is_empty(),
+            Ruleset::MonitorFail => self.monitor_fail.is_empty(),
+            Ruleset::ForcePersist => self.force_persist.is_empty(),
+            Ruleset::IgnorePersist => self.ignore_persist.is_empty(),
+        }
+    }
+
+    /// `http-request` rules.
+    pub fn http_request(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.http_request, cx)
+    }
+
+    /// `http-response` rules. `req.` variables end before them.
+    pub fn http_response(&self, cx: &mut Context<'_>) -> Verdict {
+        cx.variables.end_request();
+        self.run(&self.http_response, cx)
+    }
+
+    /// `http-after-response` rules: for every answer, also for our own. Only `Continue` and `Allow` come out.
+    pub fn http_after_response(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.http_after_response, cx)
+    }
+
+    /// `tcp-request connection` rules: `Continue`, `Allow` or `Reject`.
+    pub fn tcp_connection(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.tcp_connection, cx)
+    }
+
+    /// `tcp-request session` rules: `Continue`, `Allow` or `Reject`.
+    pub fn tcp_session(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.tcp_session, cx)
+    }
+
+    /// `tcp-request content` rules: `Continue`, `Allow` or `Reject`.
+    pub fn tcp_content(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.tcp_content, cx)
+    }
+
+    /// `tcp-response content` rules: `Continue`, `Allow` or `Reject`.
+    pub fn tcp_response(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.tcp_response, cx)
+    }
+
+    /// The first `redirect` rule that applies. They come after the `http-request` rules.
+    pub fn redirect(&self, cx: &Context<'_>) -> Option<Redirect> {
+        self.redirect.iter().filter(|(_, condition)| self.applies(condition, cx)).find_map(|(rule, _)| rule.make(cx))
+    }
+
+    /// The name from the first `use_backend` rule that applies. A computed name that no backend has means
+    /// `default_backend`, as in HAProxy 2.6.
+    pub fn backend<'c>(&'c self, cx: &Context<'_>) -> Option<Cow<'c, str>> {
+        self.use_backend.iter().find(|(_, condition)| self.applies(condition, cx)).map(|(name, _)| text(name, cx))
+    }
+
+    /// The name from the first `use-server` rule that applies and whose server `usable` accepts.
+    pub fn server<'c>(&'c self, cx: &Context<'_>, usable: &mut dyn FnMut(&str) -> bool) -> Option<Cow<'c, str>> {
+        self.use_server
+            .iter()
+            .filter(|(_, condition)| self.applies(condition, cx))
+            .map(|(name, _)| text(name, cx))
+            .find(|name| usable(name))
+    }
+
+    /// Whether `monitor fail` applies: the answer to `monitor-uri` is then 503.
+    pub fn monitor_fail(&self, cx: &Context<'_>) -> bool {
+        self.monitor_fail.iter().any(|condition| self.matches(condition, cx))
+    }
+
+    /// Whether persistence holds even for a server that is down.
+    pub fn force_persist(&self, cx: &Context<'_>) -> bool {
+        self.force_persist.iter().any(|condition| self.matches(condition, cx))
+    }
+
+    /// Whether the request's persistence cookie is ignored.
+    pub fn ignore_persist(&self, cx: &Context<'_>) -> bool {
+        self.ignore_persist.iter().any(|condition| self.matches(condition, cx))
+    }
+
+    /// Whether a condition of this proxy holds.
+    pub fn matches(&self, condition: &Condition, cx: &Context<'_>) -> bool {
+        condition.holds(&self.acls, cx)
+    }
+
+    /// Compiles a condition (`if …` or `unless …`) against this proxy's ACLs, for keywords other crates own.
+    pub fn condition(&self, words: &[String], place: Place, files: &dyn Files) -> Result<Option<Condition>, Fault> {
+        let mut warnings = Vec::new();
+        let mut around = Surroundings { acls: &self.acls, place, files, warnings: &mut warnings };
+        Condition::compile(words, 0, &mut around).map_err(|located| located.fault)
+    }
+
+    /// The constant names of `use_backend` rules, so that it can be checked that they exist.
+    pub fn backend_names(&self) -> impl Iterator<Item = &str> {
+        self.use_backend.iter().filter_map(|(name, _)| std::str::from_utf8(name.constant()?).ok())
+    }
+
+    /// The constant names of `use-server` rules, so that it can be checked that they exist.
+    pub fn server_names(&self) -> impl Iterator<Item = &str> {
+        self.use_server.iter().filter_map(|(name, _)| std::str::from_utf8(name.constant()?).ok())
+    }
+
+    fn applies(&self, condition: &Option<Condition>, cx: &Context<'_>) -> bool {
+        condition.as_ref().is_none_or(|condition| self.matches(condition, cx))
+    }
+
+    fn run(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
+        for Rule { action, condition } in rules {
+            if !self.applies(condition, cx) {
+                continue;
+            }
+            match action {
+                Action::Allow => return Verdict::Allow,
+                _ => match action.run(cx) {
+                    Verdict::Continue => {}
+                    verdict => return verdict,
+                },
+            }
+        }
+        Verdict::Continue
+    }
+}
+
+fn text<'c>(format: &'c Format, cx: &Context<'_>) -> Cow<'c, str> {
+    match format.constant() {
+        Some(constant) => String::from_utf8_lossy(constant),
+        None => {
+            let mut out = Vec::new();
+            format.write(cx, &mut out);
+            Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+        }
+    }
+}
