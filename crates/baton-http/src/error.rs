@@ -13,7 +13,7 @@ pub enum HeadErrorKind {
     BareCr,
     /// A NUL byte (RFC 9110 5.5 forbids to forward it).
     Nul,
-    /// The method is not a token.
+    /// The method is not a token, or is `PRI`, which RFC 9113 keeps for itself.
     Method,
     /// The target has a byte that is not allowed there, or none of the forms of RFC 9112 3.2.
     Target,
@@ -35,7 +35,7 @@ pub enum HeadErrorKind {
     Host,
     /// A body in an HTTP/1.0 GET, HEAD or DELETE, whose peers may not expect one.
     BodyNotAllowed,
-    /// `Upgrade: websocket` without `Sec-WebSocket-Key`.
+    /// `Upgrade: websocket` without a `Sec-WebSocket-Key` of 24 bytes.
     WebsocketKey,
     /// Status 101 although the request asked for no upgrade, or without `Upgrade` and `Connection: upgrade`.
     Upgrade,

@@ -231,8 +231,10 @@ impl RequestHead {
         let method = &bytes[..method_end];
         let target = &bytes[target_start..target_end];
         let version = &bytes[target_end + gap..];
-        if (method, target, version) == (b"PRI", b"*", b"HTTP/2.0") {
-            return HeadError::new(HeadErrorKind::Http2Preface, line.start);
+        if method == b"PRI" {
+            let preface = (target, version) == (b"*", b"HTTP/2.0");
+            let kind = if preface { HeadErrorKind::Http2Preface } else { HeadErrorKind::Method };
+            return HeadError::new(kind, line.start);
         }
         let Some(version) = Version::of(version) else {
             return HeadError::new(HeadErrorKind::Version, line.start + target_end + gap);
@@ -280,10 +282,10 @@ impl RequestHead {
             }
         }
         self.settle_framing(lengths)?;
-        if let Some((index, text)) = host {
-            self.agree_on_host(buf, index, text)?;
+        if self.form == TargetForm::Absolute || self.form == TargetForm::Authority {
+            self.agree_on_host(buf, host)?;
         }
-        self.settle_upgrade(websocket)
+        self.settle_upgrade(buf, websocket)
     }
 
     /// A further `Host` must say the same, and is dropped.
@@ -312,29 +314,36 @@ impl RequestHead {
         Ok(())
     }
 
-    fn agree_on_host(&mut self, buf: &[u8], index: usize, text: Text) -> Result<(), HeadError> {
+    /// The target's authority and `Host` must agree. Where the target names its default port, it loses it, and `Host`
+    /// with it.
+    fn agree_on_host(&mut self, buf: &[u8], host: Option<(usize, Text)>) -> Result<(), HeadError> {
         let target = self.headers.text(buf, self.target);
-        let host = self.headers.text(buf, text);
-        let host_len = host.len();
         let path_at = target.len() - target::path_and_query(self.form, target).len();
-        match target::agree(self.form, target, host) {
-            Agreement::Same => Ok(()),
-            Agreement::Differ => HeadError::new(HeadErrorKind::Host, self.headers.offset(index)),
-            Agreement::DefaultPort { authority, host: host_cut } => {
-                self.headers.set_value(index, text.slice(0, host_len.saturating_sub(host_cut)));
+        let value = host.map(|(_, text)| self.headers.text(buf, text));
+        let value_len = value.map_or(0, <[u8]>::len);
+        match (target::agree(self.form, target, value), host) {
+            (Agreement::Same, _) => {}
+            (Agreement::Differ, host) => {
+                let at = host.map_or(0, |(index, _)| self.headers.offset(index));
+                return HeadError::new(HeadErrorKind::Host, at);
+            }
+            (Agreement::DefaultPort { authority, host: host_cut }, host) => {
+                if let Some((index, text)) = host {
+                    self.headers.set_value(index, text.slice(0, value_len.saturating_sub(host_cut)));
+                }
                 if self.form == TargetForm::Absolute {
                     let (target, start) = (self.target, self.headers.added().len());
                     self.headers.append(buf, target.slice(0, path_at.saturating_sub(authority)));
                     self.headers.append(buf, target.slice(path_at, usize::MAX));
                     self.target = self.headers.added_since(start);
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// An upgrade needs `Connection: upgrade`, `Upgrade` and no body; with a body `Upgrade` is dropped.
-    fn settle_upgrade(&mut self, websocket: bool) -> Result<(), HeadError> {
+    fn settle_upgrade(&mut self, buf: &[u8], websocket: bool) -> Result<(), HeadError> {
         if !self.connection.upgrade || !self.headers.may_have(Name::Upgrade) {
             return Ok(());
         }
@@ -342,7 +351,8 @@ impl RequestHead {
             self.headers.remove_known(Name::Upgrade);
             return Ok(());
         }
-        if websocket && !self.headers.may_have(Name::SecWebsocketKey) {
+        let key = self.headers.known(buf, Name::SecWebsocketKey).map_or(0, |field| field.value.len());
+        if websocket && key != WEBSOCKET_KEY_LEN {
             return HeadError::new(HeadErrorKind::WebsocketKey, self.scan.line);
         }
         self.upgrade = true;
@@ -350,18 +360,16 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Leaves one `te: trailers` if it was asked for (RFC 9110 10.1.4), where it stood.
+    /// Leaves `te: trailers` where a `TE` field has that value (RFC 9110 10.1.4), and removes other `TE` fields.
     fn keep_trailers_only(&mut self, buf: &[u8]) {
         if !self.headers.may_have(Name::Te) {
             return;
         }
-        let mut kept = false;
         for index in 0..self.headers.slots() {
             let Some((Name::Te, text)) = self.headers.slot(index) else {
                 continue;
             };
-            if !kept && values(self.headers.text(buf, text)).any(is_trailers) {
-                kept = true;
+            if values(self.headers.text(buf, text)).any(|value| value == b"trailers") {
                 self.headers.replace_value(index, b"trailers");
             } else {
                 self.headers.remove_at(index);
@@ -370,10 +378,8 @@ impl RequestHead {
     }
 }
 
-fn is_trailers(value: &[u8]) -> bool {
-    let name = value.split(|&byte| byte == b';').next().unwrap_or(value);
-    crate::scan::trim(name).eq_ignore_ascii_case(b"trailers")
-}
+/// The length of every `Sec-WebSocket-Key`: 16 bytes in base64 (RFC 6455 4.1).
+const WEBSOCKET_KEY_LEN: usize = 24;
 
 /// The bytes HAProxy 2.6 takes in a target: printable ASCII but for `#`.
 static TARGET: [bool; 256] = {

@@ -92,8 +92,8 @@ pub(crate) enum Agreement {
     },
 }
 
-/// Compares as HAProxy 2.6 does: without case, without the user part, the scheme's default port being optional.
-pub(crate) fn agree(form: TargetForm, target: &[u8], host: &[u8]) -> Agreement {
+/// Compares the authority with `Host`, if there is one, as HAProxy 2.6 does: without case, without the user part, the scheme's default port being optional.
+pub(crate) fn agree(form: TargetForm, target: &[u8], host: Option<&[u8]>) -> Agreement {
     let ours = host_of(authority(form, target));
     let (our_name, our_port) = split_port(ours);
     let default: &[u8] = match form {
@@ -112,6 +112,7 @@ pub(crate) fn agree(form: TargetForm, target: &[u8], host: &[u8]) -> Agreement {
     if ours.is_empty() {
         return Agreement::Same;
     }
+    let host = host.unwrap_or(our_name);
     let (their_name, their_port) = split_port(host);
     let both_default = is_default(our_port) && is_default(their_port) && our_name.eq_ignore_ascii_case(their_name);
     if !both_default {
@@ -120,7 +121,8 @@ pub(crate) fn agree(form: TargetForm, target: &[u8], host: &[u8]) -> Agreement {
     match our_port {
         None => Agreement::Same,
         Some(port) => {
-            let host_cut = their_port.filter(|port| !port.is_empty()).map_or(0, |port| port.len() + 1);
+            let cut_empty = form == TargetForm::Absolute;
+            let host_cut = their_port.filter(|port| cut_empty || !port.is_empty()).map_or(0, |port| port.len() + 1);
             Agreement::DefaultPort { authority: port.len() + 1, host: host_cut }
         }
     }
