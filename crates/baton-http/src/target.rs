@@ -112,7 +112,7 @@ pub(crate) fn agree(form: TargetForm, target: &[u8], host: Option<&[u8]>) -> Agr
     if ours.is_empty() {
         return Agreement::Same;
     }
-    let host = host.unwrap_or(our_name);
+    let host = host.unwrap_or(ours);
     let (their_name, their_port) = split_port(host);
     let both_default = is_default(our_port) && is_default(their_port) && our_name.eq_ignore_ascii_case(their_name);
     if !both_default {
