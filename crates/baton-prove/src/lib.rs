@@ -1,13 +1,13 @@
 //! The other two ends of the wire: a load client that never stops at an error, sessions held open, and origins that count.
 //!
-//! Everything here works on any server and knows nothing of the proxy. It even reads HTTP/1 by its own few lines ([`wire`])
+//! Everything here works on any server and knows nothing of the proxy. It even reads HTTP/1 by its own few lines (module `wire`)
 //! instead of by the proxy's parser: an instrument that shares a parser with what it measures shares its mistakes.
 //!
 //! Each end runs on threads of its own, so that the caller's runtime is not disturbed and may be of any kind: `start` spawns,
 //! a handle shows what happens live, and `stop().await` ends it and gives the result.
 //!
 //! - [`load`]: requests as fast as asked for, each failure classified and kept with its instant
-
+//! - [`sessions`]: WebSockets and TCP tunnels held open, checked byte for byte
 //! - [`origin`]: demo origins that say what they saw
 //! - [`phase`]: which requests overlapped a change
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
@@ -20,6 +20,7 @@ pub mod origin;
 pub mod phase;
 pub mod progress;
 pub mod report;
+pub mod sessions;
 pub mod stream;
 pub mod table;
 pub mod websocket;
@@ -33,4 +34,5 @@ pub use origin::{Origin, OriginHandle, OriginOptions};
 pub use phase::Phase;
 pub use progress::Progress;
 pub use report::Report;
+pub use sessions::{SessionOptions, Sessions, SessionsHandle, SessionsResult};
 pub use stream::Target;

@@ -14,7 +14,8 @@ use sha1::{Digest, Sha1};
 pub const MESSAGE_MAX: usize = 1024 * 1024;
 
 /// The longest head of a frame: two bytes, a 64-bit length and a mask.
-pub(crate) const FRAME_HEAD_MAX: usize = 14;
+#[cfg(test)]
+const FRAME_HEAD_MAX: usize = 14;
 
 /// What a server answers to `Sec-WebSocket-Key` in `Sec-WebSocket-Accept` (RFC 6455 section 4.2.2).
 pub fn accept_key(key: &[u8]) -> String {
