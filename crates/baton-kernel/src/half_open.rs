@@ -1,7 +1,8 @@
 //! Counting TCP handshakes under way at a listening address: SYN received, last ACK not yet.
 //!
 //! The kernel is asked by sock_diag(7), which walks its tables and sends only what matches; where that is not
-//! available, `/proc/net/tcp` and `tcp6` are read, which list every connection of the machine as text.
+//! available, `/proc/net/tcp` and `tcp6` are read, which list every connection of the machine as text, in pieces
+//! while connections come and go, so that their count may be off by some.
 
 use std::fs;
 use std::io;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod retire;
 pub mod splice;
 pub mod stream;
+pub mod watch;
 
 mod sockopt;
 #[cfg(test)]

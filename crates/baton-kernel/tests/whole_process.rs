@@ -8,8 +8,10 @@ use std::path::Path;
 
 use baton_kernel::inherit::{self, ReceiveError};
 use baton_kernel::process::daemon::{Daemonized, daemonize, forget_terminal};
-use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::privileges::{Identity, change_root, drop_to};
+use baton_kernel::process::{ignore_sigpipe, usage};
+use baton_kernel::retire::Retiring;
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, listen};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Exit code of a scenario that went as it should, chosen so that nothing else gives it.
@@ -26,6 +28,7 @@ fn main() {
         let own = nix::unistd::getsid(None).unwrap();
         if own == nix::unistd::getpid() { AS_IT_SHOULD } else { 0 }
     });
+    check("what is given up leaves no descriptor", AS_IT_SHOULD, no_leaks);
     check("lost descriptors are noticed and closed", AS_IT_SHOULD, truncated);
     check("a write to nobody is no signal", AS_IT_SHOULD, || {
         ignore_sigpipe().unwrap();
@@ -84,6 +87,31 @@ fn ready_is_reported() {
             println!("a daemon that is ready ... ok");
         }
     }
+}
+
+/// Failures, prepared sockets that are dropped, and whole lives of sockets: all descriptors come back.
+fn no_leaks() -> i32 {
+    let options = ListenOptions::default();
+    let folder = tempfile::tempdir().unwrap();
+    let unix = Endpoint::Unix(folder.path().join("x.sock"));
+    let inet = |text: &str| Endpoint::Inet(text.parse().unwrap());
+    let taken = listen::open(&inet("127.0.0.1:0"), &options).unwrap();
+    let before = usage::open_descriptors().unwrap();
+    for _ in 0..20 {
+        assert!(listen::open(taken.local(), &options).is_err());
+        assert!(listen::open(&inet("192.0.2.1:0"), &options).is_err());
+        assert!(listen::open(&Endpoint::Fd(0), &options).is_err());
+        assert!(ListenerGroup::open(taken.local(), &options, 4).is_err());
+        drop(listen::prepare(&unix, &options).unwrap());
+        drop(ListenerGroup::prepare(&inet("[::1]:0"), &options, 4).unwrap());
+        let retiring = Retiring::start(listen::open(&inet("127.0.0.1:0"), &options).unwrap()).unwrap();
+        assert!(retiring.is_empty().unwrap());
+        drop(Retiring::start(listen::open(&unix, &options).unwrap()).unwrap());
+    }
+    assert_eq!(usage::open_descriptors().unwrap(), before);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nor a file");
+    std::fs::remove_dir(folder.path()).unwrap();
+    AS_IT_SHOULD
 }
 
 /// With room for two descriptors only, five arrive: an error, and none of them stays open.

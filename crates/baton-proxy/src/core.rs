@@ -1,1 +1,290 @@
-//! One core: its runtime, its view of the generation, its pools.
+//! One core: its runtime's state, its view of the generation, its connections.
+//!
+//! Everything in here belongs to one thread. What crosses threads is a [`Command`](crate::Command), a counter, or the
+//! balancer behind its lock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use crate::accept::{Acceptor, Client};
+use crate::buffer::BufferPool;
+use crate::clock::Clock;
+use crate::deadline::Deadline;
+use crate::generation::{Generation, ListenerId};
+use crate::record::LogWriter;
+use crate::state::Registry;
+use crate::upstream::Upstreams;
+use crate::view::{FrontendSlot, FrontendView};
+use crate::work::Work;
+
+/// Memory of finished requests that a core keeps for the next ones.
+const WORK_KEPT_MAX: usize = 256;
+
+/// The state of one core.
+#[derive(Debug)]
+pub struct Core {
+    /// Its number, from 0.
+    pub number: usize,
+    /// What outlives generations.
+    pub registry: Arc<Registry>,
+    /// Read once per turn.
+    pub clock: Rc<Clock>,
+    /// Read buffers.
+    pub buffers: BufferPool,
+    /// Idle connections to servers.
+    pub upstreams: Upstreams,
+    /// Where log lines go out.
+    pub log: LogWriter,
+    /// Whether a soft stop is under way.
+    pub draining: Cell<bool>,
+    frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
+    acceptors: RefCell<HashMap<ListenerId, Acceptor>>,
+    sessions: RefCell<Slab<Rc<Session>>>,
+    /// Working memory of rules.
+    pub scratch: RefCell<Vec<u8>>,
+    spare: RefCell<Vec<Box<Work>>>,
+    bufsize: usize,
+    open: Arc<AtomicUsize>,
+    random: Cell<u64>,
+}
+
+/// What others may tell a client connection's task.
+#[derive(Debug, Default)]
+pub struct Session {
+    order: Cell<Order>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// An order to a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Order {
+    /// Go on.
+    #[default]
+    Run,
+    /// End as soon as no request is in flight.
+    CloseIdle,
+    /// End now.
+    Abort,
+}
+
+/// Why a wait ended without its event.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Interrupt {
+    /// The deadline passed.
+    Timeout,
+    /// The connection was told to end.
+    Abort,
+}
+
+impl Core {
+    /// A core without a generation.
+    pub fn new(
+        number: usize,
+        registry: Arc<Registry>,
+        clock: Rc<Clock>,
+        open: Arc<AtomicUsize>,
+        bufsize: usize,
+    ) -> Core {
+        let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number as u64 + 1) ^ u64::from(std::process::id());
+        Core {
+            number,
+            registry,
+            clock,
+            buffers: BufferPool::new(bufsize),
+            upstreams: Upstreams::default(),
+            log: LogWriter::default(),
+            draining: Cell::new(false),
+            frontends: RefCell::default(),
+            acceptors: RefCell::default(),
+            sessions: RefCell::default(),
+            scratch: RefCell::default(),
+            spare: RefCell::default(),
+            bufsize,
+            open,
+            random: Cell::new(seed | 1),
+        }
+    }
+
+    /// The instant of this turn.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// A number for balancing and spreading; not for secrets (xorshift64*).
+    pub fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Works by `generation` from the next request on.
+    pub fn apply(self: &Rc<Self>, generation: &Arc<Generation>) {
+        self.log.apply(&generation.model.global);
+        let mut frontends = self.frontends.borrow_mut();
+        let views = FrontendView::all(self, generation);
+        for (name, slot) in frontends.iter() {
+            if !views.contains_key(name) {
+                slot.remove();
+            }
+        }
+        frontends.retain(|name, _| views.contains_key(name));
+        for (name, view) in views {
+            match frontends.get(&name) {
+                Some(slot) => slot.replace(view),
+                None => {
+                    frontends.insert(name, Rc::new(FrontendSlot::new(view)));
+                }
+            }
+        }
+        let mut acceptors = self.acceptors.borrow_mut();
+        for plan in &generation.listeners {
+            let Some(slot) = frontends.get(&plan.frontend.proxy.name) else { continue };
+            match acceptors.get(&plan.id) {
+                Some(acceptor) => acceptor.lead(plan.clone(), slot.clone()),
+                None => {
+                    if let Some(acceptor) = Acceptor::start(self, plan.clone(), slot.clone()) {
+                        acceptors.insert(plan.id, acceptor);
+                    }
+                }
+            }
+        }
+        self.upstreams.retire();
+    }
+
+    /// Memory for a request of this client, with the bytes that were read already.
+    pub fn work(&self, client: &mut Client) -> Box<Work> {
+        let mut work = self.spare.borrow_mut().pop().unwrap_or_else(|| Work::new(self.bufsize));
+        if let Some(mut input) = client.input.take() {
+            std::mem::swap(&mut work.input, &mut input);
+            self.buffers.give(input);
+        }
+        work
+    }
+
+    /// Takes the memory back; bytes of the next request stay with the client.
+    pub fn rest(&self, client: &mut Client, mut work: Box<Work>) {
+        work.next();
+        if !work.input.is_empty() {
+            let spare = self.buffers.take();
+            client.input = Some(std::mem::replace(&mut work.input, spare));
+        }
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < WORK_KEPT_MAX {
+            spare.push(work);
+        }
+    }
+
+    /// Stops accepting on a listener and drops its sockets.
+    pub fn close(&self, id: ListenerId) {
+        if let Some(acceptor) = self.acceptors.borrow_mut().remove(&id) {
+            acceptor.stop();
+        }
+    }
+
+    /// Soft stop: idle connections end within `spread`; without it at their own timeout.
+    pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
+        self.draining.set(true);
+        let Some(spread) = spread else { return };
+        let idle: Vec<Rc<Session>> = self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect();
+        let core = self.clone();
+        tokio::task::spawn_local(async move {
+            let count = idle.len().max(1) as u32;
+            for session in idle {
+                session.give(Order::CloseIdle);
+                tokio::time::sleep(spread / count).await;
+            }
+            drop(core);
+        });
+    }
+
+    /// Ends every connection now.
+    pub fn abort(&self) {
+        for (_, acceptor) in self.acceptors.borrow_mut().drain() {
+            acceptor.stop();
+        }
+        let sessions: Vec<Rc<Session>> = self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect();
+        for session in sessions {
+            session.give(Order::Abort);
+        }
+    }
+
+    /// Registers a client connection for as long as the guard lives.
+    pub fn enter(self: &Rc<Self>) -> Registered {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let session = Rc::new(Session::default());
+        let key = self.sessions.borrow_mut().insert(session.clone());
+        Registered { core: self.clone(), session, key }
+    }
+}
+
+/// A registered client connection.
+#[derive(Debug)]
+pub struct Registered {
+    core: Rc<Core>,
+    /// What it is told.
+    pub session: Rc<Session>,
+    key: usize,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.core.sessions.borrow_mut().remove(self.key);
+        self.core.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    /// Gives an order; a later one may only be stricter.
+    pub fn give(&self, order: Order) {
+        if self.order.get() != Order::Abort {
+            self.order.set(order);
+        }
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The order in force.
+    pub fn order(&self) -> Order {
+        self.order.get()
+    }
+
+    /// Remembers whom to wake; a clone of the waker is made once for a connection's life.
+    fn listen(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+}
+
+/// Polls `event` until it is ready, the deadline passes or the connection is aborted.
+pub async fn until<T>(
+    core: &Core,
+    session: &Session,
+    deadline: &mut Deadline,
+    mut event: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Result<T, Interrupt> {
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(value) = event(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        if session.order() == Order::Abort {
+            return Poll::Ready(Err(Interrupt::Abort));
+        }
+        session.listen(cx);
+        deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
+    })
+    .await
+}

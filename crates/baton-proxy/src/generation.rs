@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{Bind, Model, Proxy, Server};
-use baton_rules::ProxyRules;
+use baton_rules::{Files, ProxyRules};
 
 use crate::balance::BackendState;
 use crate::state::{BackendFigures, CounterBlock, FrontendState, Registry};
@@ -27,6 +27,8 @@ pub struct Generation {
     pub number: u64,
     /// What was asked.
     pub model: Arc<Model>,
+    /// Connections of the whole process: the global `maxconn`, or what the descriptors allow.
+    pub maxconn: u32,
     /// Frontends that take part (not `disabled`).
     pub frontends: Vec<Arc<FrontendPlan>>,
     /// Backends by name, `disabled` ones left out.
@@ -118,26 +120,32 @@ pub struct OpenListener {
 }
 
 impl Generation {
-    /// Builds all plans. Nothing that is in use is touched; every reason to refuse is reported at once.
+    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules. Nothing that is in use is touched; every reason to refuse is reported at once.
     pub fn prepare(
         number: u64,
         model: Arc<Model>,
+        maxconn: u32,
         listeners: Vec<OpenListener>,
         registry: &Registry,
+        files: &dyn Files,
         now: Instant,
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
         let mut backends = HashMap::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
-            if let Some(rules) = compile(proxy, &mut refused) {
-                backends.insert(proxy.name.clone(), Arc::new(BackendPlan::prepare(proxy, rules, &model, registry, now)));
+            if let Some(rules) = compile(proxy, files, &mut refused) {
+                backends.insert(
+                    proxy.name.clone(),
+                    Arc::new(BackendPlan::prepare(proxy, rules, &model, maxconn, registry, now)),
+                );
             }
         }
         let mut frontends = Vec::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled) {
-            if let Some(rules) = compile(proxy, &mut refused) {
+            if let Some(rules) = compile(proxy, files, &mut refused) {
                 let own = proxy.role.is_backend().then(|| &*proxy.name);
-                let default_backend = proxy.default_backend.as_deref().or(own).and_then(|name| backends.get(name)).cloned();
+                let default_backend =
+                    proxy.default_backend.as_deref().or(own).and_then(|name| backends.get(name)).cloned();
                 let state = registry.frontend(&proxy.name);
                 frontends.push(Arc::new(FrontendPlan { proxy: proxy.clone(), rules, state, default_backend }));
             }
@@ -150,7 +158,7 @@ impl Generation {
             Some(Arc::new(ListenerPlan { id: open.id, bind: open.bind, frontend, shards: open.shards }))
         };
         let listeners = listeners.into_iter().filter_map(lead).collect();
-        Ok(Generation { number, model, frontends, backends, listeners })
+        Ok(Generation { number, model, maxconn, frontends, backends, listeners })
     }
 
     /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.
@@ -168,6 +176,7 @@ impl BackendPlan {
         proxy: &Arc<Proxy>,
         rules: Arc<ProxyRules>,
         model: &Model,
+        maxconn: u32,
         registry: &Registry,
         now: Instant,
     ) -> BackendPlan {
@@ -177,13 +186,13 @@ impl BackendPlan {
             Arc::new(ServerPlan { server: server.clone(), counters })
         };
         let servers = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
-        let fullconn = proxy.fullconn.unwrap_or_else(|| default_fullconn(model, &proxy.name));
+        let fullconn = proxy.fullconn.unwrap_or_else(|| default_fullconn(model, maxconn, &proxy.name));
         BackendPlan { proxy: proxy.clone(), rules, state, figures, servers, fullconn }
     }
 }
 
-fn compile(proxy: &Proxy, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>> {
-    match baton_rules::compile(proxy) {
+fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>> {
+    match baton_rules::compile(proxy, files) {
         Ok(rules) => Some(Arc::new(rules)),
         Err(problems) => {
             let object = format!("{} {}", proxy.role.word(), proxy.name);
@@ -198,7 +207,7 @@ fn compile(proxy: &Proxy, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>>
 }
 
 /// A tenth of the `maxconn` of all frontends that may lead to the backend (configuration manual, `fullconn`).
-fn default_fullconn(model: &Model, backend: &str) -> u32 {
+fn default_fullconn(model: &Model, global: u32, backend: &str) -> u32 {
     use baton_model::Ruleset::UseBackend;
     let leads_here = |proxy: &&Arc<Proxy>| {
         proxy.role.is_frontend()
@@ -206,7 +215,7 @@ fn default_fullconn(model: &Model, backend: &str) -> u32 {
                 || (proxy.role.is_backend() && &*proxy.name == backend)
                 || proxy.rules(UseBackend).iter().any(|rule| rule.words.first().is_some_and(|word| word == backend)))
     };
-    let global = model.global.maxconn.unwrap_or(2000);
-    let sum: u64 = model.proxies.iter().filter(leads_here).map(|proxy| u64::from(proxy.maxconn.unwrap_or(global))).sum();
+    let sum: u64 =
+        model.proxies.iter().filter(leads_here).map(|proxy| u64::from(proxy.maxconn.unwrap_or(global))).sum();
     u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
 }

@@ -5,9 +5,25 @@
 
 pub mod accept;
 pub mod balance;
+mod buffer;
+mod clock;
 pub mod core;
+mod deadline;
+mod ended;
 pub mod generation;
+mod parse;
+mod place;
+mod record;
+mod relay;
+mod request;
+mod respond;
+mod route;
 pub mod state;
+mod stream;
+mod tcp;
+mod upstream;
+mod view;
+mod work;
 pub mod workers;
 
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerId, ListenerPlan, Refused, ServerPlan};

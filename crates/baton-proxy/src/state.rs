@@ -110,6 +110,8 @@ pub struct FrontendState {
     pub open: AtomicI64,
     /// The most that were open at once.
     pub open_max: AtomicI64,
+    /// Told when a connection closes: accepting may go on if the frontend was full.
+    pub freed: tokio::sync::Notify,
 }
 
 /// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].
@@ -171,6 +173,7 @@ impl Registry {
                 counters: CounterBlock::new(self.cores),
                 open: AtomicI64::new(0),
                 open_max: AtomicI64::new(0),
+                freed: tokio::sync::Notify::new(),
             })
         })
     }
@@ -199,7 +202,8 @@ impl Registry {
     /// Registers what a generation uses and forgets what none uses any more. Part of the commit: cannot fail.
     pub fn keep(&self, generation: &crate::Generation) {
         let mut names = self.names();
-        names.frontends = generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
+        names.frontends =
+            generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
         names.backends = generation
             .backends
             .values()

@@ -1,11 +1,21 @@
 //! The cores as the change line sees them: threads that take commands.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::core::Core;
 use crate::generation::{Generation, ListenerId};
 use crate::state::Registry;
+
+/// How often a stopping core looks whether its last connection is gone.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// What the change line tells every core. Commands are obeyed in order, between two turns of a core's loop.
 #[derive(Clone, Debug)]
@@ -27,23 +37,112 @@ pub enum Command {
 /// All cores.
 #[derive(Debug)]
 pub struct Workers {
-    _private: (),
+    threads: Vec<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    commands: mpsc::UnboundedSender<(Command, oneshot::Sender<()>)>,
+    open: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
 }
 
 impl Workers {
     /// Starts `count` threads named `baton/1` …, each with its own runtime; they wait for the first `Apply`.
-    pub fn start(_count: usize, _registry: Arc<Registry>) -> io::Result<Workers> {
-        Ok(Workers { _private: () })
+    pub fn start(count: usize, registry: Arc<Registry>, bufsize: usize) -> io::Result<Workers> {
+        let threads = (0..count).map(|number| Worker::start(number, registry.clone(), bufsize));
+        Ok(Workers { threads: threads.collect::<io::Result<_>>()? })
     }
 
     /// Tells all cores and returns once each has obeyed.
-    pub async fn command(&self, _command: Command) {}
+    pub async fn command(&self, command: Command) {
+        let mut answers = Vec::with_capacity(self.threads.len());
+        for worker in &self.threads {
+            let (done, answer) = oneshot::channel();
+            if worker.commands.send((command.clone(), done)).is_ok() {
+                answers.push(answer);
+            }
+        }
+        for answer in answers {
+            // A core that ended meanwhile has nothing left to obey.
+            let _ = answer.await;
+        }
+    }
 
     /// Client connections (any mode) open on all cores.
     pub fn open_connections(&self) -> usize {
-        0
+        self.threads.iter().map(|worker| worker.open.load(Ordering::Relaxed)).sum()
     }
 
     /// Waits for all threads to end after `Abort`, or after `Drain` once the last connection is closed.
-    pub fn join(self) {}
+    pub fn join(self) {
+        for worker in self.threads {
+            drop(worker.commands);
+            let _ = worker.thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn start(number: usize, registry: Arc<Registry>, bufsize: usize) -> io::Result<Worker> {
+        let (commands, orders) = mpsc::unbounded_channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        let shared = open.clone();
+        let thread = std::thread::Builder::new().name(format!("baton/{}", number + 1)).spawn(move || {
+            run(number, registry, shared, bufsize, orders);
+        })?;
+        Ok(Worker { commands, open, thread })
+    }
+}
+
+fn run(
+    number: usize,
+    registry: Arc<Registry>,
+    open: Arc<AtomicUsize>,
+    bufsize: usize,
+    orders: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>,
+) {
+    // The hook runs on this thread, but its type must be `Send`: the clock is found through a thread local.
+    thread_local! {
+        static CLOCK: Rc<Clock> = Rc::new(Clock::new());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_unpark(|| CLOCK.with(|clock| clock.refresh()))
+        .build_local(tokio::runtime::LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("[ALERT] core {number} cannot start its event loop: {error}");
+            return;
+        }
+    };
+    let core = Rc::new(Core::new(number, registry, CLOCK.with(Rc::clone), open.clone(), bufsize));
+    runtime.block_on(obey(core, open, orders));
+}
+
+/// Obeys until told to abort, or until the channel is closed and the last connection of a soft stop is gone.
+async fn obey(
+    core: Rc<Core>,
+    open: Arc<AtomicUsize>,
+    mut orders: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>,
+) {
+    while let Some((command, done)) = orders.recv().await {
+        match command {
+            Command::Apply(generation) => core.apply(&generation),
+            Command::Close(id) => core.close(id),
+            Command::Drain { spread } => core.drain(spread),
+            Command::Abort => {
+                core.abort();
+                let _ = done.send(());
+                // One turn, so that the connections' tasks see the order and write their log lines.
+                tokio::task::yield_now().await;
+                return;
+            }
+        }
+        let _ = done.send(());
+    }
+    while core.draining.get() && open.load(Ordering::Relaxed) > 0 {
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
 }

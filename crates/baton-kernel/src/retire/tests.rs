@@ -185,3 +185,27 @@ fn a_syn_flood_of_retired_attempts_leaves_no_half_open_ones() {
     let _clients: Vec<_> = (0..100).map(|_| attempt(&at)).collect();
     assert!(retiring.is_empty().unwrap());
 }
+
+#[test]
+fn all_shards_of_an_address_retire_together() {
+    let at = endpoint("[::1]:0");
+    let group = crate::ListenerGroup::open(&at, &ListenOptions::default(), 3).unwrap();
+    let local = group.local().clone();
+    let before: Vec<_> = (0..60).map(|_| TcpStream::connect(local.inet().unwrap()).unwrap()).collect();
+    let retiring: Vec<_> = group.into_shards().into_iter().map(|shard| Retiring::start(shard).unwrap()).collect();
+    let late: Vec<_> = (0..30).map(|_| attempt(&local)).collect();
+    let mut accepted = Vec::new();
+    for shard in &retiring {
+        assert!(!shard.is_empty().unwrap());
+        accepted.extend(std::iter::from_fn(|| shard.listening().accept().unwrap()));
+        assert!(shard.is_empty().unwrap());
+    }
+    assert_eq!(accepted.len(), before.len());
+    drop(retiring);
+    assert!(late.iter().all(|fd| !connect::finished(fd).unwrap()), "neither established nor reset");
+    for (mut client, (server, _)) in before.into_iter().zip(accepted) {
+        // Whoever was accepted lives on, whichever shard it came from.
+        drop(server);
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "a clean end, no reset");
+    }
+}

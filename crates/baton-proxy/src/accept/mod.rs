@@ -1,1 +1,142 @@
-//! Accepting connections.
+//! Accepting connections, as many as the frontend and the process may have.
+
+mod client;
+mod proxy_protocol;
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use socket2::{SockAddr, SockRef, Socket};
+use tokio::io::unix::AsyncFd;
+
+pub use client::{Addresses, Client};
+pub use proxy_protocol::write_header;
+
+use crate::core::Core;
+use crate::generation::ListenerPlan;
+use crate::state::{Counter, enter};
+use crate::view::FrontendSlot;
+
+/// Connections accepted before other work gets its turn, unless `tune.maxaccept` says otherwise.
+const ACCEPTS_PER_TURN: usize = 64;
+/// Pause after the system refused us a descriptor.
+const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
+/// How often a full frontend looks for room, besides being told.
+const PAUSE_WHEN_FULL: Duration = Duration::from_millis(100);
+
+/// The task that accepts on one listener for one core.
+#[derive(Debug)]
+pub struct Acceptor {
+    target: Rc<RefCell<Target>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Where accepted connections go now.
+#[derive(Clone, Debug)]
+struct Target {
+    plan: Arc<ListenerPlan>,
+    slot: Rc<FrontendSlot>,
+}
+
+impl Acceptor {
+    /// Starts accepting on this core's socket of the listener. `None` when the socket cannot be watched, which the log
+    /// of the process says.
+    pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Option<Acceptor> {
+        let fd = plan.shards.get(core.number % plan.shards.len().max(1))?;
+        let watched = fd.try_clone().and_then(|fd| baton_kernel::watch::listening(fd));
+        let listening = match watched {
+            Ok(listening) => listening,
+            Err(error) => {
+                eprintln!("[ALERT] listener {} cannot be served by core {}: {error}", plan.bind.address, core.number);
+                return None;
+            }
+        };
+        let target = Rc::new(RefCell::new(Target { plan, slot }));
+        let task = tokio::task::spawn_local(accept_all(core.clone(), listening, target.clone()));
+        Some(Acceptor { target, task })
+    }
+
+    /// Connections accepted from now on go to this frontend, with the options of this `bind`.
+    pub fn lead(&self, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) {
+        *self.target.borrow_mut() = Target { plan, slot };
+    }
+
+    /// Stops accepting and closes this core's descriptor.
+    pub fn stop(&self) {
+        self.task.abort();
+    }
+}
+
+async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefCell<Target>>) {
+    loop {
+        wait_for_room(&core, &target).await;
+        let Ok(mut ready) = listening.readable().await else { return };
+        for _ in 0..ACCEPTS_PER_TURN {
+            let now = target.borrow().clone();
+            if !has_room(&core, &now.slot) {
+                break;
+            }
+            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            match SockRef::from(listening.get_ref()).accept4(flags) {
+                Ok((socket, peer)) => admit(&core, &now, socket, &peer),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => {
+                        ready.clear_ready();
+                        break;
+                    }
+                    Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO) => {}
+                    _ => {
+                        core.log.trouble(&format!("accept on {}: {error}", now.plan.bind.address));
+                        tokio::time::sleep(PAUSE_WITHOUT_DESCRIPTORS).await;
+                        break;
+                    }
+                },
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What waits in the kernel's queue is neither lost nor refused: it is accepted when there is room.
+async fn wait_for_room(core: &Rc<Core>, target: &Rc<RefCell<Target>>) {
+    loop {
+        let slot = target.borrow().slot.clone();
+        if has_room(core, &slot) {
+            return;
+        }
+        let state = slot.view().plan.state.clone();
+        let freed = state.freed.notified();
+        if has_room(core, &slot) {
+            return;
+        }
+        let _ = tokio::time::timeout(PAUSE_WHEN_FULL, freed).await;
+    }
+}
+
+fn has_room(core: &Core, slot: &FrontendSlot) -> bool {
+    let view = slot.view();
+    let limit = view.plan.proxy.maxconn.unwrap_or(view.maxconn_global);
+    view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
+        && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
+}
+
+fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
+    let view = target.slot.view();
+    let state = &view.plan.state;
+    core.registry.open.fetch_add(1, Ordering::Relaxed);
+    enter(&state.open, &state.open_max);
+    state.counters.add(core.number, Counter::Connections, 1);
+    match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
+        Ok(client) => {
+            tokio::task::spawn_local(crate::request::connection(core.clone(), client));
+        }
+        Err(error) => {
+            client::leave(core, state);
+            core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
+        }
+    }
+}

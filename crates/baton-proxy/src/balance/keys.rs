@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use baton_model::{HashType, UriHash};
+use baton_model::{HashType, Server, UriHash};
 
 use super::hash;
 
@@ -26,7 +26,7 @@ pub fn url_param(kind: &HashType, name: &str, query: &[u8]) -> Option<u32> {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         (&pair[..at] == name.as_bytes()).then(|| &pair[at + 1..])
     })?;
-    Some(hash::key(kind, value))
+    (!value.is_empty()).then(|| hash::key(kind, value))
 }
 
 /// `balance hdr(NAME)`: the header's value. `None` when it is empty.
@@ -51,40 +51,98 @@ fn uri_part<'a>(what: &UriHash, target: &'a [u8]) -> &'a [u8] {
         part = &part[..part.len().min(what.len as usize)];
     }
     let mut slashes = 0;
-    for (at, byte) in part.iter().enumerate() {
-        match byte {
-            b'?' if !what.whole => return &part[..at],
-            b'/' => {
-                slashes += 1;
-                if what.depth > 0 && slashes > what.depth {
-                    return &part[..at];
-                }
-            }
-            _ => {}
-        }
-    }
-    part
+    let end = part.iter().position(|byte| {
+        slashes += u32::from(*byte == b'/');
+        (*byte == b'?' && !what.whole) || (what.depth > 0 && slashes > what.depth)
+    });
+    &part[..end.unwrap_or(part.len())]
 }
 
 /// From the first slash of the path of an absolute URI.
 fn path(target: &[u8]) -> &[u8] {
-    let after = target.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
     if target.first() == Some(&b'/') {
         return target;
     }
-    let slash = target[after..].iter().position(|byte| *byte == b'/');
-    slash.map_or(&[], |at| &target[after + at..])
+    let Some(scheme) = target.windows(3).position(|three| three == b"://") else { return &[] };
+    let authority = &target[scheme + 3..];
+    authority.iter().position(|byte| *byte == b'/').map_or(&[], |at| &authority[at..])
 }
 
-/// The second-level label of a host name.
+/// The label before the last dot of a host name; all of it without a dot, a port included, as HAProxy does.
 fn main_domain(value: &[u8]) -> &[u8] {
-    let host = value.split(|byte| *byte == b':').next().unwrap_or(value);
-    let mut labels = host.rsplit(|byte| *byte == b'.');
-    let last = labels.next().unwrap_or(host);
-    labels.next().unwrap_or(last)
+    let mut labels = value.rsplit(|byte| *byte == b'.');
+    let last = labels.next();
+    labels.next().or(last).unwrap_or(value)
 }
 
 /// The value of a server's dynamic cookie: 16 hexadecimal digits from the key and the server's address and port.
-pub fn dynamic_cookie(_key: &str, _server: &baton_model::Server) -> Option<String> {
+pub fn dynamic_cookie(_key: &str, _server: &Server) -> Option<String> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_uri(what: UriHash, target: &str, expect: &str) {
+        assert_eq!(uri_part(&what, target.as_bytes()), expect.as_bytes(), "{what:?} {target}");
+    }
+
+    #[test]
+    fn uri_parts_are_haproxys() {
+        let plain = UriHash::default;
+        check_uri(plain(), "/abc/def/ghi?x=1/2", "/abc/def/ghi");
+        check_uri(plain(), "http://host.ex/abc/def?q=1", "http://host.ex/abc/def");
+        check_uri(plain(), "*", "*");
+        check_uri(UriHash { whole: true, ..plain() }, "/abc?x=1/2", "/abc?x=1/2");
+        check_uri(UriHash { len: 6, ..plain() }, "/abc/def?x", "/abc/d");
+        check_uri(UriHash { len: 6, ..plain() }, "/a?bcdef", "/a");
+        check_uri(UriHash { depth: 2, ..plain() }, "/a/b/c/d/?z", "/a/b");
+        check_uri(UriHash { depth: 3, ..plain() }, "http://host.ex/abc/def", "http://host.ex/abc");
+        check_uri(UriHash { len: 6, depth: 1, ..plain() }, "//a/b", "/");
+        check_uri(UriHash { path_only: true, ..plain() }, "http://host.ex/abc/def?q", "/abc/def");
+        check_uri(UriHash { path_only: true, ..plain() }, "http://host.ex", "");
+        check_uri(UriHash { path_only: true, depth: 1, whole: true, ..plain() }, "/abc/", "/abc");
+    }
+
+    fn check_param(query: &str, expect: Option<&str>) {
+        let kind = HashType::default();
+        assert_eq!(
+            url_param(&kind, "k", query.as_bytes()),
+            expect.map(|value| bytes(&kind, value.as_bytes())),
+            "{query}"
+        );
+    }
+
+    #[test]
+    fn the_first_parameter_with_a_value_counts() {
+        check_param("k=val", Some("val"));
+        check_param("a=1&k=val&k=w", Some("val"));
+        check_param("k&k=3", Some("3"));
+        check_param("k=a%20b", Some("a%20b"));
+        check_param("K=val", None);
+        check_param("kk=1", None);
+        check_param("a;k=5", None);
+        check_param("x=1?k=9", None);
+        check_param("k=", None);
+        check_param("", None);
+    }
+
+    #[test]
+    fn use_domain_only_takes_the_label_before_the_last_dot() {
+        let check = |value: &str, expect: &str| assert_eq!(main_domain(value.as_bytes()), expect.as_bytes());
+        check("www.haproxy.1wt.eu", "1wt");
+        check("1wt.eu", "1wt");
+        check("localhost", "localhost");
+        check("host:80", "host:80");
+        check("www.x.org:8080", "x");
+        check("10.1.2.3", "2");
+        check("a.b.", "b");
+    }
+
+    #[test]
+    fn an_ipv4_source_is_its_number() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(source(&HashType::default(), address), 0x7f00_0001);
+    }
 }

@@ -1,6 +1,10 @@
 //! A static table of servers, each as often as its weight: `static-rr`, and `hash-type map-based`.
+//!
+//! The table's order is HAProxy's, found by looking at `static-rr`: each place goes to the server that collected the most
+//! credit, where each server is credited its weight per place and a place costs the total; credit is compared in whole
+//! totals only, and the first server of the configuration wins a tie.
 
-use super::group::Choice;
+use super::group::{Choice, WEIGHT_SCALE};
 
 /// The table, and the place that round robin has reached in it.
 #[derive(Clone, Debug, Default)]
@@ -12,9 +16,25 @@ pub(super) struct Map {
 impl Map {
     /// Lays the table again for servers and weights (in the order of the configuration).
     pub(super) fn rebuild(&mut self, servers: impl Iterator<Item = (usize, u32)>) {
+        let mut servers: Vec<(usize, i64, i64)> =
+            servers.map(|(server, weight)| (server, i64::from(weight.div_ceil(WEIGHT_SCALE)), 0)).collect();
+        let divisor = servers.iter().fold(0, |divisor, (_, weight, _)| common_divisor(divisor, *weight)).max(1);
+        servers.iter_mut().for_each(|(_, weight, _)| *weight /= divisor);
+        let total: i64 = servers.iter().map(|(_, weight, _)| weight).sum();
         self.table.clear();
-        for (server, _) in servers {
-            self.table.push(server);
+        for _ in 0..total {
+            let mut best: Option<(i64, usize)> = None;
+            for (place, (_, weight, credit)) in servers.iter_mut().enumerate() {
+                *credit += *weight;
+                let rank = credit.div_euclid(total);
+                if best.is_none_or(|(most, _)| rank > most) {
+                    best = Some((rank, place));
+                }
+            }
+            if let Some((_, place)) = best {
+                servers[place].2 -= total;
+                self.table.push(servers[place].0);
+            }
         }
         if self.next >= self.table.len() {
             self.next = 0;
@@ -59,4 +79,8 @@ impl Map {
             None => Choice::Full,
         }
     }
+}
+
+fn common_divisor(one: i64, other: i64) -> i64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
 }

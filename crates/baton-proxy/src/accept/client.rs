@@ -1,0 +1,197 @@
+//! A client's connection, from accept to close.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use baton_rules::{LogLevel, Variables};
+use socket2::{SockAddr, Socket};
+
+use crate::accept::proxy_protocol::{self, Header};
+use crate::buffer::Buffer;
+use crate::core::{Core, Registered, until};
+use crate::deadline::Deadline;
+use crate::generation::ListenerPlan;
+use crate::state::FrontendState;
+use crate::stream::Stream;
+use crate::upstream::Connection;
+use crate::view::{FrontendSlot, FrontendView};
+
+/// Who talks to whom; `None` on unix sockets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Addresses {
+    /// The client's address, or what a PROXY header says it is.
+    pub source: Option<SocketAddr>,
+    /// The address the client connected to.
+    pub destination: Option<SocketAddr>,
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Client {
+    /// The socket.
+    pub stream: Stream,
+    /// Who talks to whom.
+    pub addresses: Addresses,
+    /// The frontend it came in by.
+    pub slot: Rc<FrontendSlot>,
+    /// The listener, for its options.
+    pub listener: Arc<ListenerPlan>,
+    /// Bytes read but not used, while no request is in work.
+    pub input: Option<Buffer>,
+    /// When the current wait ends.
+    pub deadline: Deadline,
+    /// Its place among the core's connections.
+    pub registered: Registered,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// Requests so far.
+    pub requests: u64,
+    /// A server connection that only this client may use.
+    pub private: Option<Connection>,
+    /// The server of the previous request.
+    pub last_server: Option<Arc<crate::balance::ServerState>>,
+    /// Variables of the rules.
+    pub variables: Variables,
+    /// What `set-log-level` asked for.
+    pub log_level: Option<LogLevel>,
+    state: Arc<FrontendState>,
+    core: Rc<Core>,
+}
+
+impl Client {
+    /// Takes over an accepted socket. The frontend's and the process's gauges were counted up before; dropping the client
+    /// counts them down, and so must the caller if this fails.
+    pub fn new(
+        core: &Rc<Core>,
+        socket: Socket,
+        peer: &SockAddr,
+        listener: &Arc<ListenerPlan>,
+        slot: Rc<FrontendSlot>,
+    ) -> io::Result<Client> {
+        let view = slot.view();
+        let mut addresses = Addresses { source: peer.as_socket().map(unmap), destination: None };
+        if addresses.source.is_some() {
+            socket.set_tcp_nodelay(true)?;
+            addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket()).map(unmap);
+        }
+        if view.plan.proxy.tcp.client_keepalive {
+            socket.set_keepalive(true)?;
+        }
+        let stream = Stream::new(socket)?;
+        Ok(Client {
+            stream,
+            addresses,
+            slot,
+            listener: listener.clone(),
+            input: None,
+            deadline: Deadline::default(),
+            registered: core.enter(),
+            accepted: core.now(),
+            requests: 0,
+            private: None,
+            last_server: None,
+            variables: Variables::default(),
+            log_level: None,
+            state: view.plan.state.clone(),
+            core: core.clone(),
+        })
+    }
+
+    /// The configuration to go by now.
+    pub fn view(&self) -> Rc<FrontendView> {
+        self.slot.view()
+    }
+
+    /// Reads the PROXY header that `accept-proxy` requires. False: it was bad or did not come; the connection ends.
+    pub async fn accept_proxy(&mut self, core: &Core) -> bool {
+        let mut buffer = self.input.take().unwrap_or_else(|| core.buffers.take());
+        let view = self.view();
+        let limit = view.plan.proxy.timeouts.http_request.or(view.plan.proxy.timeouts.client);
+        self.deadline.set(limit.map(|limit: Duration| core.now() + limit));
+        loop {
+            match proxy_protocol::parse(&buffer) {
+                Ok(Header::Partial) if !buffer.is_full() => {}
+                Ok(Header::Complete { len, addresses }) => {
+                    buffer.consume(len);
+                    if let Some(addresses) = addresses {
+                        self.addresses = addresses;
+                    }
+                    self.input = Some(buffer);
+                    return true;
+                }
+                Ok(Header::Partial) | Err(_) => return false,
+            }
+            let stream = &self.stream;
+            let read =
+                until(core, &self.registered.session, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
+                    .await;
+            match read {
+                Ok(Ok(count)) if count > 0 => buffer.filled(count),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Gives the read buffer back when there is nothing in it.
+    pub fn rest(&mut self, core: &Core) {
+        if let Some(buffer) = self.input.take_if(|buffer| buffer.is_empty()) {
+            core.buffers.give(buffer);
+        }
+    }
+
+    /// Ends our direction and reads what still comes, for a moment: closing with unread bytes would reset the connection
+    /// and the client might lose the response that is on its way.
+    pub async fn linger(&mut self, core: &Core) {
+        /// The longest we wait for the client to close.
+        const LINGER_MAX: Duration = Duration::from_secs(2);
+        /// Bytes we are willing to throw away.
+        const LINGER_BYTES: usize = 1 << 20;
+        self.stream.shutdown_write();
+        self.deadline.set(Some(core.now() + LINGER_MAX));
+        let mut buffer = core.buffers.take();
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            buffer.clear();
+            let stream = &self.stream;
+            let read =
+                until(core, &self.registered.session, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
+                    .await;
+            match read {
+                Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
+                _ => break,
+            }
+        }
+        core.buffers.give(buffer);
+    }
+
+    /// The descriptor's number.
+    pub fn fd(&self) -> i32 {
+        self.stream.as_raw_fd()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        leave(&self.core, &self.state);
+        if let Some(buffer) = self.input.take() {
+            self.core.buffers.give(buffer);
+        }
+    }
+}
+
+/// A connection of the frontend is gone.
+pub(super) fn leave(core: &Core, state: &FrontendState) {
+    core.registry.open.fetch_sub(1, Ordering::Relaxed);
+    state.open.fetch_sub(1, Ordering::Relaxed);
+    state.freed.notify_waiters();
+}
+
+/// An IPv4 client of an IPv6 socket is an IPv4 client.
+fn unmap(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

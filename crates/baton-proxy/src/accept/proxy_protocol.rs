@@ -1,0 +1,235 @@
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of the package `haproxy-doc`): reading it from a client,
+//! writing it to a server. Pure functions on bytes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use baton_model::ProxyProtocol;
+
+use super::Addresses;
+
+/// The first bytes of version 2.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest line of version 1, line end included.
+const V1_MAX: usize = 107;
+/// Length of the fixed part of version 2.
+const V2_FIXED: usize = 16;
+
+/// What stands at the start of the bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Header {
+    /// More bytes are needed to tell.
+    Partial,
+    /// A whole header.
+    Complete {
+        /// Its length in bytes.
+        len: usize,
+        /// Who it says talks to whom; `None`: `UNKNOWN` or `LOCAL`, the connection's own addresses hold.
+        addresses: Option<Addresses>,
+    },
+}
+
+/// Not a PROXY header.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Malformed;
+
+/// Reads a header of either version.
+pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
+    let start = &bytes[..bytes.len().min(SIGNATURE.len())];
+    if start == &SIGNATURE[..start.len()] {
+        parse_v2(bytes)
+    } else if bytes.starts_with(b"PROXY ") || b"PROXY ".starts_with(bytes) {
+        parse_v1(bytes)
+    } else {
+        Err(Malformed)
+    }
+}
+
+fn parse_v1(bytes: &[u8]) -> Result<Header, Malformed> {
+    let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(V1_MAX)]) else {
+        return if bytes.len() < V1_MAX { Ok(Header::Partial) } else { Err(Malformed) };
+    };
+    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    let mut words = line.split(' ').skip(1);
+    let family = words.next().ok_or(Malformed)?;
+    let len = end + 1;
+    if family == "UNKNOWN" {
+        return Ok(Header::Complete { len, addresses: None });
+    }
+    let mut next = || words.next().ok_or(Malformed);
+    let (source, destination, source_port, destination_port) = (next()?, next()?, next()?, next()?);
+    let ip = |text: &str| -> Result<IpAddr, Malformed> {
+        match family {
+            "TCP4" => text.parse().map(IpAddr::V4).map_err(|_| Malformed),
+            "TCP6" => text.parse().map(IpAddr::V6).map_err(|_| Malformed),
+            _ => Err(Malformed),
+        }
+    };
+    let port = |text: &str| text.parse::<u16>().map_err(|_| Malformed);
+    let addresses = Addresses {
+        source: Some(SocketAddr::new(ip(source)?, port(source_port)?)),
+        destination: Some(SocketAddr::new(ip(destination)?, port(destination_port)?)),
+    };
+    if words.next().is_some() {
+        return Err(Malformed);
+    }
+    Ok(Header::Complete { len, addresses: Some(addresses) })
+}
+
+fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
+    let Some(fixed) = bytes.get(..V2_FIXED) else { return Ok(Header::Partial) };
+    let (command, family) = (fixed[12], fixed[13]);
+    let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+    let len = V2_FIXED + rest;
+    if command >> 4 != 2 {
+        return Err(Malformed);
+    }
+    let Some(body) = bytes.get(V2_FIXED..len) else { return Ok(Header::Partial) };
+    let addresses = match (command & 15, family) {
+        (0, _) => None,
+        (1, 0x11 | 0x12) => {
+            let block: &[u8; 12] = body.first_chunk().ok_or(Malformed)?;
+            let ip = |at: usize| IpAddr::V4(Ipv4Addr::new(block[at], block[at + 1], block[at + 2], block[at + 3]));
+            Some((ip(0), ip(4), [block[8], block[9]], [block[10], block[11]]))
+        }
+        (1, 0x21 | 0x22) => {
+            let block: &[u8; 36] = body.first_chunk().ok_or(Malformed)?;
+            let ip = |at: usize| {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&block[at..at + 16]);
+                IpAddr::V6(Ipv6Addr::from(octets))
+            };
+            Some((ip(0), ip(16), [block[32], block[33]], [block[34], block[35]]))
+        }
+        // Unix sockets and unspecified families carry no address of use here.
+        (1, _) => None,
+        _ => return Err(Malformed),
+    };
+    let addresses = addresses.map(|(source, destination, source_port, destination_port)| Addresses {
+        source: Some(SocketAddr::new(source, u16::from_be_bytes(source_port))),
+        destination: Some(SocketAddr::new(destination, u16::from_be_bytes(destination_port))),
+    });
+    Ok(Header::Complete { len, addresses })
+}
+
+/// Appends the header that `send-proxy` or `send-proxy-v2` puts first on a server's connection.
+pub fn write_header(version: ProxyProtocol, addresses: &Addresses, out: &mut Vec<u8>) {
+    match version {
+        ProxyProtocol::Off => {}
+        ProxyProtocol::V1 => write_v1(addresses, out),
+        ProxyProtocol::V2 => write_v2(addresses, out),
+    }
+}
+
+fn write_v1(addresses: &Addresses, out: &mut Vec<u8>) {
+    let (Some(source), Some(destination)) = (addresses.source, addresses.destination) else {
+        out.extend_from_slice(b"PROXY UNKNOWN\r\n");
+        return;
+    };
+    let (from, to) = same_family(source.ip(), destination.ip());
+    let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
+    let line = format!("PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port());
+    out.extend_from_slice(line.as_bytes());
+}
+
+fn write_v2(addresses: &Addresses, out: &mut Vec<u8>) {
+    out.extend_from_slice(SIGNATURE);
+    let (Some(source), Some(destination)) = (addresses.source, addresses.destination) else {
+        // LOCAL, unspecified family, nothing follows.
+        out.extend_from_slice(&[0x20, 0, 0, 0]);
+        return;
+    };
+    out.push(0x21);
+    match same_family(source.ip(), destination.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            out.extend_from_slice(&[0x11, 0, 12]);
+            out.extend_from_slice(&from.octets());
+            out.extend_from_slice(&to.octets());
+        }
+        (from, to) => {
+            out.extend_from_slice(&[0x21, 0, 36]);
+            out.extend_from_slice(&wide(from).octets());
+            out.extend_from_slice(&wide(to).octets());
+        }
+    }
+    out.extend_from_slice(&source.port().to_be_bytes());
+    out.extend_from_slice(&destination.port().to_be_bytes());
+}
+
+/// Both as they are when they are of one family, else both as IPv6.
+fn same_family(from: IpAddr, to: IpAddr) -> (IpAddr, IpAddr) {
+    if from.is_ipv4() == to.is_ipv4() { (from, to) } else { (wide(from).into(), wide(to).into()) }
+}
+
+fn wide(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], expect: &str) {
+        let text = match parse(bytes) {
+            Err(Malformed) => "malformed".to_owned(),
+            Ok(Header::Partial) => "partial".to_owned(),
+            Ok(Header::Complete { len, addresses: None }) => format!("{len} own"),
+            Ok(Header::Complete { len, addresses: Some(Addresses { source, destination }) }) => {
+                let show = |address: Option<SocketAddr>| address.map_or("?".to_owned(), |address| address.to_string());
+                format!("{len} {} {}", show(source), show(destination))
+            }
+        };
+        assert_eq!(text, expect, "{}", bytes.escape_ascii());
+    }
+
+    #[test]
+    fn version_1() {
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80\r\nGET", "43 192.0.2.1:5000 198.51.100.2:80");
+        check(b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n", "40 [2001:db8::1]:1 [2001:db8::2]:2");
+        check(b"PROXY UNKNOWN ffff:f... whatever\r\n", "34 own");
+        check(b"PRO", "partial");
+        check(b"PROXY TCP4 192.0.2.1", "partial");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000\r\n", "malformed");
+        check(b"PROXY TCP4 2001:db8::1 198.51.100.2 5000 80\r\n", "malformed");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80 9\r\n", "malformed");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80\n", "malformed");
+        check(b"GET / HTTP/1.1\r\n\r\n", "malformed");
+        check(&[b"PROXY ".as_slice(), &[b'x'; 101]].concat(), "malformed");
+        check(b"", "partial");
+    }
+
+    #[test]
+    fn version_2() {
+        let with = |rest: &[u8]| [SIGNATURE.as_slice(), rest].concat();
+        check(&with(b"\x21\x11\0\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x13\x88\0\x50"), "28 1.2.3.4:5000 5.6.7.8:80");
+        check(&with(b"\x20\0\0\0"), "16 own");
+        check(&with(b"\x21\x31\0\x01x"), "17 own");
+        check(&with(b"\x21\x11\0\x0b12345678901"), "malformed");
+        check(&with(b"\x31\x11\0\0"), "malformed");
+        check(&with(b"\x22\x11\0\0"), "malformed");
+        check(&with(b"\x21\x11\0\x0c\x01"), "partial");
+        check(&SIGNATURE[..5], "partial");
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let cases = [("192.0.2.1:1", "192.0.2.2:2"), ("[2001:db8::1]:1", "[::1]:65535"), ("192.0.2.1:1", "[::1]:2")];
+        for (source, destination) in cases {
+            for version in [ProxyProtocol::V1, ProxyProtocol::V2] {
+                let addresses = Addresses { source: source.parse().ok(), destination: destination.parse().ok() };
+                let mut out = Vec::new();
+                write_header(version, &addresses, &mut out);
+                let Ok(Header::Complete { len, addresses: Some(read) }) = parse(&out) else {
+                    panic!("{}", out.escape_ascii());
+                };
+                assert_eq!(len, out.len());
+                let plain = |address: Option<SocketAddr>| address.map(|a| (a.ip().to_canonical(), a.port()));
+                assert_eq!(plain(read.source), plain(addresses.source));
+                assert_eq!(plain(read.destination), plain(addresses.destination));
+            }
+        }
+    }
+}

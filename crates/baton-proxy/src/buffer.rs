@@ -1,0 +1,168 @@
+//! Read buffers, from a pool of the core's own. An idle connection holds none.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+
+/// Buffers a core keeps for later; more are given back to the allocator.
+const KEPT_MAX: usize = 256;
+
+/// A fixed piece of memory with the bytes that were read but not used yet.
+///
+/// A head that is in use can be pinned: its bytes stay where they are, before the live ones, until
+/// [`unpin`](Self::unpin), so that spans into it stay valid while a body passes through the rest.
+#[derive(Debug)]
+pub struct Buffer {
+    data: Box<[u8]>,
+    pinned: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    /// Room for `size` bytes, empty.
+    pub fn new(size: usize) -> Buffer {
+        Buffer { data: vec![0; size].into_boxed_slice(), pinned: 0, start: 0, end: 0 }
+    }
+
+    /// The free room behind the bytes. Moves them to the front first when nothing is left behind them.
+    pub fn room(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            self.start = self.pinned;
+            self.end = self.pinned;
+        } else if self.end == self.data.len() {
+            self.compact();
+        }
+        &mut self.data[self.end..]
+    }
+
+    /// Moves the bytes to the front, behind what is pinned.
+    pub fn compact(&mut self) {
+        if self.start > self.pinned {
+            self.data.copy_within(self.start..self.end, self.pinned);
+            self.end -= self.start - self.pinned;
+            self.start = self.pinned;
+        }
+    }
+
+    /// `count` bytes were read into [`room`](Self::room).
+    pub fn filled(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.data.len());
+    }
+
+    /// The first `count` bytes are used up.
+    pub fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    /// The first `count` bytes, a head, are used but stay in place for [`pinned`](Self::pinned).
+    pub fn pin(&mut self, count: usize) {
+        debug_assert!(self.pinned == 0);
+        self.compact();
+        self.pinned = count.min(self.end);
+        self.start = self.pinned;
+    }
+
+    /// The pinned bytes.
+    pub fn pinned(&self) -> &[u8] {
+        &self.data[..self.pinned]
+    }
+
+    /// Lets go of the pinned bytes.
+    pub fn unpin(&mut self) {
+        self.pinned = 0;
+    }
+
+    /// Whether no more can be read before something is consumed.
+    pub fn is_full(&self) -> bool {
+        self.start == self.pinned && self.end == self.data.len()
+    }
+
+    /// The whole capacity in bytes.
+    pub fn capacity(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Forgets what it holds.
+    pub fn clear(&mut self) {
+        self.pinned = 0;
+        self.start = 0;
+        self.end = 0;
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+}
+
+/// A core's spare buffers of one size, and spare vectors to compose output in.
+#[derive(Debug)]
+pub struct BufferPool {
+    size: usize,
+    spare: RefCell<Vec<Buffer>>,
+    vectors: RefCell<Vec<Vec<u8>>>,
+}
+
+impl BufferPool {
+    /// A pool of buffers of `size` bytes (`tune.bufsize`).
+    pub fn new(size: usize) -> BufferPool {
+        BufferPool { size, spare: RefCell::default(), vectors: RefCell::default() }
+    }
+
+    /// An empty buffer.
+    pub fn take(&self) -> Buffer {
+        self.spare.borrow_mut().pop().unwrap_or_else(|| Buffer::new(self.size))
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&self, mut buffer: Buffer) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < KEPT_MAX && buffer.capacity() == self.size {
+            buffer.clear();
+            spare.push(buffer);
+        }
+    }
+
+    /// An empty vector with room for a composed message.
+    pub fn vector(&self) -> Vec<u8> {
+        self.vectors.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(self.size))
+    }
+
+    /// Gives a vector back; one that grew out of proportion is dropped.
+    pub fn give_vector(&self, mut vector: Vec<u8>) {
+        let mut vectors = self.vectors.borrow_mut();
+        if vectors.len() < KEPT_MAX && vector.capacity() <= 4 * self.size {
+            vector.clear();
+            vectors.push(vector);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_moves_what_is_left_to_the_front() {
+        let mut buffer = Buffer::new(8);
+        buffer.room().copy_from_slice(b"abcdefgh");
+        buffer.filled(8);
+        assert!(buffer.is_full());
+        buffer.consume(5);
+        assert_eq!(buffer.room().len(), 5);
+        assert_eq!(&*buffer, b"fgh");
+        buffer.pin(1);
+        assert_eq!((buffer.pinned(), &*buffer), (&b"f"[..], &b"gh"[..]));
+        assert_eq!(buffer.room().len(), 5);
+        buffer.consume(1);
+        buffer.compact();
+        assert_eq!((buffer.pinned(), &*buffer), (&b"f"[..], &b"h"[..]));
+        buffer.unpin();
+        buffer.consume(9);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.room().len(), 8);
+    }
+}

@@ -1,0 +1,172 @@
+//! Reading a request's head from the client.
+
+use std::time::Duration;
+
+use baton_http::{ChunkStep, Framing, Parsed};
+
+use crate::accept::Client;
+use crate::core::{Core, Interrupt, Order, until};
+use crate::ended::{Cause, Ended, Phase};
+use crate::record::Entry;
+use crate::work::Work;
+
+/// What ended the wait for a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arrival {
+    /// Bytes are there, or the client closed: reading tells.
+    Ready,
+    /// The wait took too long, or the connection was told to end.
+    Over(Interrupt),
+}
+
+/// Waits, without any memory, until the client sends something.
+pub async fn arrival(core: &Core, client: &mut Client) -> Arrival {
+    let view = client.view();
+    let timeouts = &view.plan.proxy.timeouts;
+    let limit = if client.requests == 0 {
+        timeouts.http_request.or(timeouts.client)
+    } else {
+        timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client)
+    };
+    let since = if client.requests == 0 { client.accepted } else { core.now() };
+    client.deadline.set(limit.map(|limit| since + limit));
+    drop(view);
+    let session = client.registered.session.clone();
+    let stream = &client.stream;
+    let ready = until(core, &session, &mut client.deadline, |cx| {
+        if session.order() == Order::CloseIdle {
+            return std::task::Poll::Ready(None);
+        }
+        stream.poll_readable(cx).map(Some)
+    });
+    match ready.await {
+        Ok(Some(())) => Arrival::Ready,
+        Ok(None) => Arrival::Over(Interrupt::Abort),
+        Err(interrupt) => Arrival::Over(interrupt),
+    }
+}
+
+/// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.
+pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
+    let view = entry.frontend.clone();
+    let timeouts = &view.plan.proxy.timeouts;
+    let limit = timeouts.http_request.or(timeouts.client);
+    client.deadline.set(limit.map(|limit| entry.began + limit));
+    work.input.compact();
+    loop {
+        if !work.input.is_empty() {
+            match work.request.parse(&work.input, &view.limits) {
+                Ok(Parsed::Complete(len)) => {
+                    work.input.pin(len);
+                    entry.bytes_in += len as u64;
+                    entry.request_time = Some(core.now().saturating_duration_since(entry.began));
+                    entry.has_request = true;
+                    if !view.sinks.is_empty() {
+                        keep_line(work);
+                    }
+                    return Ok(());
+                }
+                Ok(Parsed::Partial) => {}
+                Err(error) => return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status())),
+            }
+            if work.input.is_full() {
+                return Err(Ended::new(Cause::Proxy, Phase::Request));
+            }
+        }
+        match read(core, client, work).await {
+            Ok(Ok(0)) | Ok(Err(_)) => {
+                let nothing = work.input.len() <= work.request.blank();
+                entry.silent = nothing && (client.requests > 0 || view.plan.proxy.logging.dont_log_null);
+                return Err(Ended::new(Cause::ClientAborted, Phase::Request));
+            }
+            Ok(Ok(_)) => {}
+            Err(Interrupt::Abort) => {
+                entry.silent = work.input.is_empty();
+                return Err(Ended::aborted(Phase::Request));
+            }
+            Err(Interrupt::Timeout) => return Err(late(client, work, entry)),
+        }
+    }
+}
+
+/// Remembers the request line for the log, as it came.
+fn keep_line(work: &mut Work) {
+    let Work { input, line, request, .. } = work;
+    let head = input.pinned().get(request.blank()..).unwrap_or_default();
+    let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
+    line.clear();
+    line.extend_from_slice(&head[..end]);
+}
+
+/// A head that did not come in time. Silence on a connection that was used before is no fault.
+fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
+    let proxy = &entry.frontend.plan.proxy;
+    let nothing = work.input.is_empty();
+    entry.silent = nothing && (client.requests > 0 || proxy.logging.dont_log_null);
+    let mut ended = Ended::new(Cause::ClientTimeout, Phase::Request);
+    if nothing && (client.requests > 0 || proxy.http.ignore_probes) {
+        ended.status = 0;
+    }
+    ended
+}
+
+/// `option http-buffer-request`: waits until the body is complete or the buffer is full.
+pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry) -> Result<(), Ended> {
+    let timeouts = &entry.frontend.plan.proxy.timeouts;
+    let limit: Option<Duration> = timeouts.http_request.or(timeouts.client);
+    client.deadline.set(limit.map(|limit| entry.began + limit));
+    while !body_complete(work) && !work.input.is_full() {
+        match read(core, client, work).await {
+            Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::new(Cause::ClientAborted, Phase::Data)),
+            Ok(Ok(_)) => {}
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
+            Err(Interrupt::Timeout) => return Err(Ended::new(Cause::ClientTimeout, Phase::Data)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the whole body is in the input.
+pub fn body_complete(work: &Work) -> bool {
+    match work.request.framing {
+        Framing::Length(length) => work.input.len() as u64 >= length,
+        Framing::Chunked => {
+            let mut decoder = work.request_chunks.clone();
+            let mut at = 0;
+            loop {
+                match decoder.step(&work.input[at..]) {
+                    Ok(ChunkStep::Data { skip, len }) => at += skip + len,
+                    Ok(ChunkStep::NeedMore { .. }) => return false,
+                    // A bad body is complete in its way: relaying it finds the fault.
+                    Ok(ChunkStep::Done { .. }) | Err(_) => return true,
+                }
+            }
+        }
+        Framing::None | Framing::UntilClose | Framing::Tunnel => true,
+    }
+}
+
+/// Drops a body that is complete in the input, for an answer that does not need it.
+pub fn skip_body(work: &mut Work) {
+    match work.request.framing {
+        Framing::Length(length) => work.input.consume(usize::try_from(length).unwrap_or(usize::MAX)),
+        Framing::Chunked => loop {
+            match work.request_chunks.step(&work.input) {
+                Ok(ChunkStep::Data { skip, len }) => work.input.consume(skip + len),
+                Ok(ChunkStep::Done { consumed }) => return work.input.consume(consumed),
+                Ok(ChunkStep::NeedMore { .. }) | Err(_) => return,
+            }
+        },
+        Framing::None | Framing::UntilClose | Framing::Tunnel => {}
+    }
+}
+
+async fn read(core: &Core, client: &mut Client, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
+    let Client { stream, deadline, registered, .. } = client;
+    let input = &mut work.input;
+    let count = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, input.room())).await?;
+    if let Ok(count) = count {
+        input.filled(count);
+    }
+    Ok(count)
+}

@@ -1,0 +1,146 @@
+//! A place at a server: the balancer's choice, and the wait in its queues (`timeout queue`).
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use baton_model::{Algorithm, Proxy};
+
+use crate::accept::Client;
+use crate::balance::{Ask, Found, Granted, Picked, ServerState, Slot, Wanted, keys};
+use crate::core::{Core, Interrupt, until};
+use crate::ended::{Cause, Ended, Phase, Side};
+use crate::record::Entry;
+use crate::stream::Stream;
+use crate::work::Work;
+
+/// What a request wants from the balancer, kept over its attempts.
+#[derive(Debug, Default)]
+pub struct Wish {
+    /// Hash of the balance key.
+    pub key: Option<u32>,
+    /// The value of the persistence cookie.
+    pub cookie: Option<Vec<u8>>,
+    /// `use-server`.
+    pub server: Option<String>,
+    /// `force-persist`, `option persist`.
+    pub force: bool,
+    /// `ignore-persist` applied.
+    pub ignore_persist: bool,
+    /// The server that just failed.
+    pub avoid: Option<Arc<ServerState>>,
+    /// The server of the session's previous request, for `option prefer-last-server`.
+    pub last: Option<Arc<ServerState>>,
+    /// What became of the wish at the first attempt.
+    pub found: Option<Found>,
+}
+
+/// Picks a server of the entry's backend and waits for a slot on it.
+pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mut Wish) -> Result<Slot, Ended> {
+    let Some(backend) = entry.backend.clone() else {
+        return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
+    };
+    let proxy = &backend.plan.proxy;
+    let began = core.now();
+    let queue = proxy.timeouts.queue.or(proxy.timeouts.connect);
+    loop {
+        let wanted = match (&wish.server, &wish.cookie) {
+            (Some(name), _) => Some(Wanted::Name(name)),
+            (None, Some(value)) => Some(Wanted::Cookie(value)),
+            (None, None) => None,
+        };
+        let ask = Ask {
+            key: wish.key,
+            wanted: if wish.avoid.is_some() { None } else { wanted },
+            force: wish.force,
+            avoid: wish.avoid.as_ref(),
+            last: wish.last.as_ref(),
+            random: core.random() as u32,
+            now: core.now(),
+        };
+        let waiting = match backend.plan.state.pick(&ask) {
+            Picked::Slot(slot) => {
+                wish.found.get_or_insert(slot.found());
+                entry.queue_time.get_or_insert_default();
+                return Ok(slot);
+            }
+            Picked::Queue(waiting) => waiting,
+            Picked::Full => return Err(Ended::new(Cause::ServerAborted, Phase::Queue)),
+            Picked::None => return Err(Ended::new(Cause::ServerAborted, Phase::Connect)),
+        };
+        match waiting.server() {
+            Some(server) => {
+                entry.server_queue = waiting.position();
+                entry.server = Some(server.clone());
+            }
+            None => entry.backend_queue = waiting.position(),
+        }
+        wish.found.get_or_insert(waiting.found());
+        client.deadline.set(queue.map(|limit| began + limit));
+        let watch = proxy.tcp.abort_on_close;
+        let granted = wait(core, client, waiting, watch).await;
+        entry.queue_time = Some(core.now().saturating_duration_since(began));
+        match granted {
+            Ok(Some(Granted::Slot(slot))) => return Ok(slot),
+            Ok(Some(Granted::Again)) => {}
+            Ok(None) => return Err(Ended::aborted_by(Side::Client, Phase::Queue)),
+            Err(Interrupt::Timeout) => return Err(Ended::new(Cause::ServerTimeout, Phase::Queue)),
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Queue)),
+        }
+    }
+}
+
+/// Waits for the slot; `Ok(None)` when the client went away first and that matters.
+async fn wait(
+    core: &Core,
+    client: &mut Client,
+    waiting: impl Future<Output = Granted>,
+    watch: bool,
+) -> Result<Option<Granted>, Interrupt> {
+    let Client { stream, deadline, registered, .. } = client;
+    let stream: &Stream = stream;
+    let mut waiting = pin!(waiting);
+    until(core, &registered.session, deadline, |cx| {
+        if let Poll::Ready(granted) = waiting.as_mut().poll(cx) {
+            return Poll::Ready(Some(granted));
+        }
+        if watch && stream.poll_closed(cx).is_ready() { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// The hash of what `balance` looks at in an HTTP request; `None` when it looks at nothing or it is not there.
+pub fn http_key(proxy: &Proxy, client: &Client, work: &Work) -> Option<u32> {
+    let kind = &proxy.balance.hash;
+    let buf = work.input.pinned();
+    let head = &work.request;
+    match &proxy.balance.algorithm {
+        Algorithm::Source => client.addresses.source.map(|source| keys::source(kind, source.ip())),
+        Algorithm::Uri(what) => Some(keys::uri(kind, what, head.target(buf))),
+        Algorithm::UrlParam { name, check_post } => {
+            let query = head.query(buf).unwrap_or_default();
+            let of_body = || check_post.and_then(|_| keys::url_param(kind, name, &work.input));
+            keys::url_param(kind, name, query).or_else(of_body)
+        }
+        Algorithm::Hdr { name, domain_only } => {
+            let field = head.headers.find(buf, name.as_bytes())?;
+            keys::header(kind, *domain_only, field.value)
+        }
+        Algorithm::RoundRobin
+        | Algorithm::StaticRr
+        | Algorithm::LeastConn
+        | Algorithm::First
+        | Algorithm::Random { .. }
+        | Algorithm::RdpCookie(_)
+        | Algorithm::Hash(_) => None,
+    }
+}
+
+/// The same for a connection in `mode tcp`.
+pub fn tcp_key(proxy: &Proxy, client: &Client) -> Option<u32> {
+    match &proxy.balance.algorithm {
+        Algorithm::Source => client.addresses.source.map(|source| keys::source(&proxy.balance.hash, source.ip())),
+        _ => None,
+    }
+}

@@ -1,0 +1,221 @@
+//! HAProxy's default log formats (configuration manual, 8.2).
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use baton_model::LogFormat;
+
+use crate::accept::Client;
+use crate::core::Core;
+use crate::ended::Ended;
+use crate::record::Entry;
+use crate::view::FrontendView;
+
+/// The longest part of a request line that is logged, in bytes.
+const REQUEST_MAX: usize = 1024;
+
+/// Appends the line for `entry` in the frontend's format.
+pub fn line(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+    match entry.frontend.plan.proxy.logging.format {
+        LogFormat::Default => connect_line(client, &entry.frontend, out),
+        LogFormat::Tcp => tcp(core, client, entry, ended, out),
+        LogFormat::Http => http(core, client, entry, ended, request, out),
+        LogFormat::HttpClf => clf(core, client, entry, ended, request, out),
+    }
+}
+
+/// `Connect from 10.0.1.2:33312 to 10.0.3.31:8012 (www/HTTP)` (8.2.1).
+pub fn connect_line(client: &Client, frontend: &FrontendView, out: &mut Vec<u8>) {
+    let mode = match frontend.plan.proxy.mode {
+        baton_model::Mode::Http => "HTTP",
+        baton_model::Mode::Tcp => "TCP",
+    };
+    out.extend_from_slice(b"Connect from ");
+    address(client.addresses.source, out);
+    out.extend_from_slice(b" to ");
+    address(client.addresses.destination, out);
+    out.extend_from_slice(format!(" ({}/{mode})", frontend.plan.proxy.name).as_bytes());
+}
+
+/// `%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq` (8.2.2).
+fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
+    address(client.addresses.source, out);
+    out.extend_from_slice(b" [");
+    core.log.dates.http(wall(core, entry), out);
+    out.extend_from_slice(b"] ");
+    path(entry, out);
+    out.push(b' ');
+    for time in [entry.queue_time, entry.connect_time] {
+        millis(time, out);
+        out.push(b'/');
+    }
+    total(core, entry, out);
+    out.push(b' ');
+    number(entry.bytes_out, out);
+    out.extend_from_slice(&[b' ', ended.cause.letter(), ended.phase.letter(), b' ']);
+    loads(core, entry, out);
+}
+
+/// `%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r` (8.2.3).
+fn http(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+    address(client.addresses.source, out);
+    out.extend_from_slice(b" [");
+    core.log.dates.http(wall(core, entry), out);
+    out.extend_from_slice(b"] ");
+    path(entry, out);
+    out.push(b' ');
+    for time in [entry.request_time, entry.queue_time, entry.connect_time, entry.response_time] {
+        millis(time, out);
+        out.push(b'/');
+    }
+    total(core, entry, out);
+    out.push(b' ');
+    status(entry, out);
+    out.push(b' ');
+    number(entry.bytes_out, out);
+    out.extend_from_slice(b" - - ");
+    state(entry, ended, out);
+    out.push(b' ');
+    loads(core, entry, out);
+    out.extend_from_slice(b" \"");
+    quoted(entry, request, out);
+    out.push(b'"');
+}
+
+/// `%{+Q}o %{-Q}ci - - [%trg] %r %ST %B "" "" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC
+/// %CS %hrl %hsl` (8.2.3).
+fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+    let time = wall(core, entry);
+    match client.addresses.source {
+        Some(source) => out.extend_from_slice(source.ip().to_string().as_bytes()),
+        None => out.push(b'-'),
+    }
+    out.extend_from_slice(b" - - [");
+    core.log.dates.clf(time, out);
+    out.extend_from_slice(b"] \"");
+    quoted(entry, request, out);
+    out.extend_from_slice(b"\" ");
+    status(entry, out);
+    out.push(b' ');
+    number(entry.bytes_out, out);
+    let port = client.addresses.source.map_or(0, |source| source.port());
+    let ms = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
+    out.extend_from_slice(format!(" \"\" \"\" {port} {ms:03} \"").as_bytes());
+    let mut names = Vec::new();
+    path(entry, &mut names);
+    for byte in names {
+        match byte {
+            b' ' | b'/' => out.extend_from_slice(b"\" \""),
+            other => out.push(other),
+        }
+    }
+    out.extend_from_slice(b"\" ");
+    for time in [entry.request_time, entry.queue_time, entry.connect_time, entry.response_time] {
+        millis(time, out);
+        out.push(b' ');
+    }
+    total(core, entry, out);
+    out.extend_from_slice(b" \"");
+    state(entry, ended, out);
+    out.extend_from_slice(b"\" ");
+    let mut figures = Vec::new();
+    loads(core, entry, &mut figures);
+    out.extend(figures.into_iter().map(|byte| if byte == b'/' { b' ' } else { byte }));
+    out.extend_from_slice(b" \"-\" \"-\"");
+}
+
+/// When the request began, by the wall.
+fn wall(core: &Core, entry: &Entry) -> SystemTime {
+    SystemTime::now() - core.now().saturating_duration_since(entry.began)
+}
+
+fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
+    match address {
+        Some(address) => out.extend_from_slice(format!("{}:{}", address.ip(), address.port()).as_bytes()),
+        None => out.extend_from_slice(b"unix:0"),
+    }
+}
+
+/// `frontend backend/server`. Without a backend the frontend's own name stands there.
+fn path(entry: &Entry, out: &mut Vec<u8>) {
+    let frontend = &entry.frontend.plan.proxy.name;
+    out.extend_from_slice(frontend.as_bytes());
+    out.push(b' ');
+    let backend = entry.backend.as_ref().map_or(frontend, |backend| &backend.plan.proxy.name);
+    out.extend_from_slice(backend.as_bytes());
+    out.push(b'/');
+    match &entry.server {
+        Some(server) => out.extend_from_slice(server.name().as_bytes()),
+        None => out.extend_from_slice(b"<NOSRV>"),
+    }
+}
+
+fn millis(time: Option<Duration>, out: &mut Vec<u8>) {
+    match time {
+        Some(time) => number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), out),
+        None => out.extend_from_slice(b"-1"),
+    }
+}
+
+/// `Ta` or `Tt`; marked with `+` when the line is written before the end (`option logasap`).
+fn total(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
+    if entry.frontend.plan.proxy.logging.asap {
+        out.push(b'+');
+    }
+    millis(Some(core.now().saturating_duration_since(entry.began)), out);
+}
+
+fn status(entry: &Entry, out: &mut Vec<u8>) {
+    match entry.status {
+        0 => out.extend_from_slice(b"-1"),
+        status => number(u64::from(status), out),
+    }
+}
+
+fn state(entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[ended.cause.letter(), ended.phase.letter()]);
+    out.extend_from_slice(&entry.cookie);
+}
+
+/// `actconn/feconn/beconn/srvconn/retries srv_queue/backend_queue`, this one included as HAProxy does.
+fn loads(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
+    let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
+    let backend = entry.backend.as_ref().map_or(0, |backend| backend.plan.figures.open.load(Ordering::Relaxed));
+    let figures = [
+        gauge(core.registry.open.load(Ordering::Relaxed)),
+        gauge(entry.frontend.plan.state.open.load(Ordering::Relaxed)),
+        gauge(backend),
+        entry.server.as_ref().map_or(0, |server| u64::from(server.served())),
+    ];
+    for figure in figures {
+        number(figure, out);
+        out.push(b'/');
+    }
+    if entry.redispatched {
+        out.push(b'+');
+    }
+    number(u64::from(entry.retries), out);
+    out.push(b' ');
+    number(entry.server_queue as u64, out);
+    out.push(b'/');
+    number(entry.backend_queue as u64, out);
+}
+
+/// The request line, with bytes that could mislead a reader of the log written as `#XX`.
+fn quoted(entry: &Entry, request: &[u8], out: &mut Vec<u8>) {
+    if !entry.has_request {
+        out.extend_from_slice(b"<BADREQ>");
+        return;
+    }
+    for byte in &request[..request.len().min(REQUEST_MAX)] {
+        match byte {
+            b'"' | b'#' | 0..=31 | 127..=255 => out.extend_from_slice(format!("#{byte:02X}").as_bytes()),
+            byte => out.push(*byte),
+        }
+    }
+}
+
+fn number(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}

@@ -1,0 +1,161 @@
+//! The end of the request line: counters and the log line. Always runs, also for a request that was no request.
+
+mod date;
+mod format;
+mod writer;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use writer::{LogWriter, Sinks};
+
+use crate::accept::Client;
+use crate::balance::ServerState;
+use crate::core::Core;
+use crate::ended::{Cause, Ended, Phase};
+use crate::state::{Counter, CounterBlock};
+use crate::view::{BackendView, FrontendView};
+
+/// What is remembered of a request (or of a connection in `mode tcp`) until it is logged.
+#[derive(Debug)]
+pub struct Entry {
+    /// The frontend as it was when the request began.
+    pub frontend: Rc<FrontendView>,
+    /// The backend that was chosen.
+    pub backend: Option<Rc<BackendView>>,
+    /// The server that was chosen last.
+    pub server: Option<Arc<ServerState>>,
+    /// The server's counters.
+    pub server_counters: Option<Arc<CounterBlock>>,
+    /// First byte of the request, or the accept.
+    pub began: Instant,
+    /// `TR`: until the head was complete.
+    pub request_time: Option<Duration>,
+    /// `Tw`: in queues.
+    pub queue_time: Option<Duration>,
+    /// `Tc`: until the connection was established.
+    pub connect_time: Option<Duration>,
+    /// `Tr`: until the response's head was complete.
+    pub response_time: Option<Duration>,
+    /// Status given to the client; 0 is none.
+    pub status: u16,
+    /// Bytes from the client.
+    pub bytes_in: u64,
+    /// Bytes to the client, counted as HAProxy counts `%B`.
+    pub bytes_out: u64,
+    /// Connection retries.
+    pub retries: u32,
+    /// Whether a retry went to another server.
+    pub redispatched: bool,
+    /// Requests that waited in front in the server's queue.
+    pub server_queue: usize,
+    /// Requests that waited in front in the backend's queue.
+    pub backend_queue: usize,
+    /// The persistence letters of the log: what the client's cookie was, what was done to the response's.
+    pub cookie: [u8; 2],
+    /// The server was chosen by the client's cookie.
+    pub by_cookie: bool,
+    /// `ignore-persist` applied: no cookie is given.
+    pub persist_ignored: bool,
+    /// What a response rule answers instead of the server's response.
+    pub replacement: Option<Vec<u8>>,
+    /// Whether a request head was understood: its line can be logged.
+    pub has_request: bool,
+    /// Nothing to log: an idle connection that closed, a monitor's probe.
+    pub silent: bool,
+}
+
+/// Begins the record of a request. The first one of a connection begins with the connection.
+pub fn start(core: &Core, client: &Client) -> Entry {
+    Entry {
+        frontend: client.view(),
+        backend: None,
+        server: None,
+        server_counters: None,
+        began: if client.requests == 0 { client.accepted } else { core.now() },
+        request_time: None,
+        queue_time: None,
+        connect_time: None,
+        response_time: None,
+        status: 0,
+        bytes_in: 0,
+        bytes_out: 0,
+        retries: 0,
+        redispatched: false,
+        server_queue: 0,
+        backend_queue: 0,
+        cookie: *b"--",
+        by_cookie: false,
+        persist_ignored: false,
+        replacement: None,
+        has_request: false,
+        silent: false,
+    }
+}
+
+/// Counts the request and writes its log line. `line` is the request line as received, empty in `mode tcp`.
+pub fn write(core: &Core, client: &Client, entry: &Entry, outcome: Result<(), Ended>, line: &[u8]) {
+    if entry.silent {
+        return;
+    }
+    let ended = outcome.err().unwrap_or_default();
+    count(core, entry, ended);
+    if entry.frontend.sinks.is_empty() || !entry.frontend.sinks.wants(entry, ended) {
+        return;
+    }
+    core.log.line(&entry.frontend.sinks, entry.frontend.sinks.level(ended), |out| {
+        format::line(core, client, entry, ended, line, out);
+    });
+}
+
+/// The line of a connection in the default format, written at accept.
+pub fn connected(core: &Core, client: &Client, frontend: &FrontendView) {
+    if frontend.sinks.at_accept() {
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::connect_line(client, frontend, out));
+    }
+}
+
+fn count(core: &Core, entry: &Entry, ended: Ended) {
+    let blocks = [
+        Some(&entry.frontend.plan.state.counters),
+        entry.backend.as_ref().map(|backend| &backend.plan.figures.counters),
+        entry.server_counters.as_deref(),
+    ];
+    let class = match entry.status / 100 {
+        1 => Counter::Responses1xx,
+        2 => Counter::Responses2xx,
+        3 => Counter::Responses3xx,
+        4 => Counter::Responses4xx,
+        5 => Counter::Responses5xx,
+        _ => Counter::ResponsesOther,
+    };
+    let is_http = entry.frontend.plan.proxy.mode == baton_model::Mode::Http;
+    for (at, block) in blocks.into_iter().flatten().enumerate() {
+        let add = |counter, amount| block.add(core.number, counter, amount);
+        add(Counter::Sessions, 1);
+        add(Counter::BytesIn, entry.bytes_in);
+        add(Counter::BytesOut, entry.bytes_out);
+        if is_http {
+            add(Counter::Requests, u64::from(entry.has_request));
+            add(class, u64::from(entry.status > 0));
+        }
+        if at > 0 {
+            add(Counter::Retries, u64::from(entry.retries));
+            add(Counter::Redispatches, u64::from(entry.redispatched));
+        }
+        match (ended.cause, ended.phase) {
+            (_, Phase::Request) if at == 0 => match ended.cause {
+                Cause::Proxy if entry.has_request => add(Counter::DeniedRequests, 1),
+                _ => add(Counter::RequestErrors, 1),
+            },
+            (Cause::ServerAborted | Cause::ServerTimeout, Phase::Connect) if at > 0 => add(Counter::ConnectErrors, 1),
+            (Cause::ServerAborted | Cause::ServerTimeout | Cause::Proxy, Phase::Headers) if at > 0 => {
+                add(Counter::ResponseErrors, 1);
+            }
+            (Cause::ServerAborted, Phase::Data) => add(Counter::ServerAborts, 1),
+            (Cause::ClientAborted | Cause::ClientTimeout, _) => add(Counter::ClientAborts, 1),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `retries`, `option redispatch` and `retry-on`: whether a failed attempt is followed by another one, where, and when.
+
+use std::time::Duration;
+
+use baton_model::{Proxy, Redispatch, RetryOn};
+
+use crate::accept::Client;
+use crate::balance::Slot;
+use crate::core::{Core, Interrupt, until};
+use crate::ended::{Ended, Phase};
+use crate::place::Wish;
+use crate::record::Entry;
+use crate::relay::exchange::NoResponse;
+
+/// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
+const TURN_AROUND: Duration = Duration::from_secs(1);
+/// Times a kept connection may turn out to be closed before the request counts as failed.
+const STALE_MAX: u32 = 3;
+
+/// The attempts of one request.
+#[derive(Debug)]
+pub struct Attempts {
+    left: u32,
+    used: u32,
+    stale: u32,
+    redispatch: Redispatch,
+    retry_on: RetryOn,
+    pause: Duration,
+}
+
+impl Attempts {
+    /// As many as the backend allows.
+    pub fn new(proxy: &Proxy) -> Attempts {
+        Attempts {
+            left: proxy.retries,
+            used: 0,
+            stale: 0,
+            redispatch: proxy.tcp.redispatch,
+            retry_on: proxy.retry_on.clone(),
+            pause: proxy.timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND),
+        }
+    }
+
+    /// After a failed connection: waits where that is due and says where to try next. `Err`: no more attempts.
+    pub async fn again(
+        &mut self,
+        core: &Core,
+        client: &mut Client,
+        entry: &mut Entry,
+        wish: &mut Wish,
+        slot: Slot,
+        ended: Ended,
+    ) -> Result<(), Ended> {
+        if self.left == 0 || !self.retry_on.conn_failure {
+            return Err(ended);
+        }
+        let elsewhere = self.next(entry, wish, &slot);
+        drop(slot);
+        if elsewhere || ended.cause == crate::ended::Cause::ServerTimeout {
+            return Ok(());
+        }
+        client.deadline.set(Some(core.now() + self.pause));
+        let Client { deadline, registered, .. } = client;
+        match until(core, &registered.session, deadline, |_| std::task::Poll::<()>::Pending).await {
+            Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
+            Ok(()) | Err(Interrupt::Timeout) => Ok(()),
+        }
+    }
+
+    /// After a failed response: the next attempt begins at once.
+    pub fn again_at_once(&mut self, entry: &mut Entry, wish: &mut Wish, slot: Slot) {
+        self.next(entry, wish, &slot);
+    }
+
+    /// Whether a request without a response may be sent again. `stale`: it met a kept connection that the server had closed.
+    pub fn may_repeat(&mut self, failure: &NoResponse, stale: bool) -> bool {
+        if stale && self.stale < STALE_MAX {
+            self.stale += 1;
+            return true;
+        }
+        self.left > 0
+            && match failure {
+                NoResponse::Empty => self.retry_on.empty_response,
+                NoResponse::Truncated | NoResponse::Malformed => self.retry_on.junk_response,
+                NoResponse::Late => self.retry_on.response_timeout,
+                NoResponse::Ended(_) => false,
+            }
+    }
+
+    /// Counts the attempt; true when the next one goes to another server.
+    fn next(&mut self, entry: &mut Entry, wish: &mut Wish, slot: &Slot) -> bool {
+        self.left -= 1;
+        self.used += 1;
+        entry.retries = self.used;
+        let elsewhere = match self.redispatch {
+            Redispatch::Off => false,
+            Redispatch::Every(interval) => self.used.is_multiple_of(interval.max(1)),
+            Redispatch::Last(before_end) => self.left < before_end,
+        };
+        wish.avoid = elsewhere.then(|| slot.server().clone());
+        if elsewhere {
+            entry.redispatched = true;
+        }
+        elsewhere
+    }
+}

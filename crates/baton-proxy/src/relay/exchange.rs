@@ -1,0 +1,408 @@
+//! One HTTP exchange over an established server connection: request up, response down, both at the same time where the
+//! server answers early.
+//!
+//! ```text
+//! head + body ──▶ Upload ──▶ server      server ──▶ head ──▶ (rules) ──▶ Download ──▶ client
+//! ```
+
+use std::io;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use baton_http::{ChunkDecoder, ChunkStep, Framing, Parsed, write_chunk_header, write_last_chunk};
+
+use crate::buffer::Buffer;
+use crate::core::{Core, Interrupt, Session, until};
+use crate::deadline::Deadline;
+use crate::ended::{Cause, Ended, Phase, Side};
+use crate::relay::tunnel::Patience;
+use crate::stream::Stream;
+use crate::work::Work;
+
+/// Reads and writes of one direction before other connections get their turn.
+const ROUNDS_PER_TURN: usize = 16;
+
+/// What is left of a body.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Body {
+    /// Nothing.
+    #[default]
+    Done,
+    /// That many bytes.
+    Length(u64),
+    /// Chunks, to be passed on as chunks.
+    Chunked,
+    /// Chunks, to be passed on as plain bytes: the receiver speaks HTTP/1.0.
+    Unchunked,
+    /// All until the connection ends.
+    UntilClose,
+}
+
+impl Body {
+    /// The body a head announces.
+    pub fn of(framing: Framing) -> Body {
+        match framing {
+            Framing::None | Framing::Length(0) | Framing::Tunnel => Body::Done,
+            Framing::Length(length) => Body::Length(length),
+            Framing::Chunked => Body::Chunked,
+            Framing::UntilClose => Body::UntilClose,
+        }
+    }
+}
+
+/// Why a direction stopped early.
+#[derive(Debug)]
+pub enum Stopped {
+    /// The reading side ended or broke.
+    Source(Option<io::Error>),
+    /// The writing side broke.
+    Sink(io::Error),
+    /// The body's framing is wrong.
+    Malformed,
+}
+
+/// One direction of an exchange.
+#[derive(Debug)]
+pub struct Flow {
+    /// What is left.
+    pub body: Body,
+    /// How much of the composed bytes is written.
+    pub sent: usize,
+    /// Body bytes passed on, framing left out.
+    pub moved: u64,
+    /// The composed bytes still hold everything since the head: another attempt can begin again.
+    pub replayable: bool,
+    /// Everything was written.
+    pub finished: bool,
+}
+
+impl Flow {
+    /// A direction whose composed bytes begin with a head, followed by what is there of the body.
+    pub fn start(
+        body: Body,
+        input: &mut Buffer,
+        decoder: &mut ChunkDecoder,
+        out: &mut Vec<u8>,
+    ) -> Result<Flow, Stopped> {
+        let mut flow = Flow { body, sent: 0, moved: 0, replayable: true, finished: false };
+        flow.compose(input, decoder, out)?;
+        Ok(flow)
+    }
+
+    /// Goes back to the first composed byte. Only for a flow that is replayable.
+    pub fn restart(&mut self) {
+        debug_assert!(self.replayable);
+        self.sent = 0;
+        self.finished = false;
+    }
+
+    /// Moves body bytes from the input to the composed ones, framed for the receiver.
+    fn compose(&mut self, input: &mut Buffer, decoder: &mut ChunkDecoder, out: &mut Vec<u8>) -> Result<(), Stopped> {
+        loop {
+            match self.body {
+                Body::Done => return Ok(()),
+                Body::Length(left) => {
+                    let count = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                    out.extend_from_slice(&input[..count]);
+                    input.consume(count);
+                    self.moved += count as u64;
+                    let left = left - count as u64;
+                    self.body = if left == 0 { Body::Done } else { Body::Length(left) };
+                    return Ok(());
+                }
+                Body::UntilClose => {
+                    out.extend_from_slice(input);
+                    self.moved += input.len() as u64;
+                    input.consume(input.len());
+                    return Ok(());
+                }
+                Body::Chunked | Body::Unchunked => {
+                    if input.is_empty() {
+                        return Ok(());
+                    }
+                    match decoder.step(input).map_err(|_| Stopped::Malformed)? {
+                        ChunkStep::Data { skip, len } => {
+                            let data = &input[skip..skip + len];
+                            if self.body == Body::Chunked {
+                                write_chunk_header(out, len);
+                                out.extend_from_slice(data);
+                                out.extend_from_slice(b"\r\n");
+                            } else {
+                                out.extend_from_slice(data);
+                            }
+                            self.moved += len as u64;
+                            input.consume(skip + len);
+                        }
+                        ChunkStep::NeedMore { consumed } => input.consume(consumed),
+                        ChunkStep::Done { consumed } => {
+                            input.consume(consumed);
+                            if self.body == Body::Chunked {
+                                let (trailers, bytes) = decoder.trailers();
+                                write_last_chunk(out, bytes, trailers);
+                            }
+                            self.body = Body::Done;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what is composed and reads more until the message is passed on whole (`Ready(Ok)`).
+    #[allow(clippy::too_many_arguments, reason = "the two ends and the memory between them")]
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Stream,
+        to: &Stream,
+        input: &mut Buffer,
+        decoder: &mut ChunkDecoder,
+        out: &mut Vec<u8>,
+        active: &mut Active,
+        now: Instant,
+    ) -> Poll<Result<(), Stopped>> {
+        if self.finished {
+            return Poll::Ready(Ok(()));
+        }
+        for _ in 0..ROUNDS_PER_TURN {
+            if self.sent < out.len() {
+                let count = ready!(to.poll_write(cx, &out[self.sent..])).map_err(Stopped::Sink)?;
+                self.sent += count;
+                active.to = now;
+                continue;
+            }
+            if self.body == Body::Done {
+                self.finished = true;
+                return Poll::Ready(Ok(()));
+            }
+            out.clear();
+            self.sent = 0;
+            self.replayable = false;
+            if let Body::Length(left) = self.body
+                && !input.is_empty()
+            {
+                // Plain bytes go out of the buffer they came in.
+                let most = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                let count = ready!(to.poll_write(cx, &input[..most])).map_err(Stopped::Sink)?;
+                input.consume(count);
+                self.moved += count as u64;
+                active.to = now;
+                let left = left - count as u64;
+                self.body = if left == 0 { Body::Done } else { Body::Length(left) };
+                continue;
+            }
+            match ready!(from.poll_read(cx, input.room())) {
+                Ok(0) if self.body == Body::UntilClose => self.body = Body::Done,
+                Ok(0) => return Poll::Ready(Err(Stopped::Source(None))),
+                Ok(count) => {
+                    input.filled(count);
+                    active.from = now;
+                    if !matches!(self.body, Body::Length(_)) {
+                        self.compose(input, decoder, out)?;
+                    }
+                }
+                Err(error) => return Poll::Ready(Err(Stopped::Source(Some(error)))),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// When the two ends of a flow last did something.
+#[derive(Clone, Copy, Debug)]
+pub struct Active {
+    /// The reading end.
+    pub from: Instant,
+    /// The writing end.
+    pub to: Instant,
+}
+
+/// The two ends of an exchange and who waits at them.
+pub struct Ends<'a> {
+    /// The core.
+    pub core: &'a Core,
+    /// The client's orders.
+    pub session: &'a Session,
+    /// The client's deadline.
+    pub deadline: &'a mut Deadline,
+    /// The client.
+    pub client: &'a Stream,
+    /// The server.
+    pub server: &'a Stream,
+    /// How long silence may last.
+    pub patience: &'a Patience,
+    /// Give up when the client closes before the response (`option abortonclose`).
+    pub abort_on_close: bool,
+}
+
+/// What was found instead of a response.
+#[derive(Debug)]
+pub enum NoResponse {
+    /// The server closed or broke before the first byte.
+    Empty,
+    /// It broke in the middle of the head.
+    Truncated,
+    /// The head is none.
+    Malformed,
+    /// No head in time.
+    Late,
+    /// Something that no other server can mend.
+    Ended(Ended),
+}
+
+/// Sends the request (as far as it goes) and reads until the response's head is complete. Its length in the received bytes
+/// is returned; they are consumed by the caller.
+pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<usize, NoResponse> {
+    let core = ends.core;
+    let limits = baton_http::Limits { head_bytes: work.received.capacity(), ..baton_http::Limits::default() };
+    let to = work.request.response_to();
+    let mut up = Active { from: core.now(), to: core.now() };
+    let mut broken = None;
+    let mut parsed_all = false;
+    loop {
+        if !work.received.is_empty() && !parsed_all {
+            parsed_all = true;
+            match work.response.parse(&work.received, to, &limits) {
+                Ok(Parsed::Complete(len)) => return Ok(len),
+                Ok(Parsed::Partial) if !work.received.is_full() => {}
+                Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
+            }
+        }
+        let due = if upload.finished || broken.is_some() {
+            ends.patience.server.map(|limit| up.to + limit)
+        } else {
+            let client = ends.patience.client.map(|limit| up.from.max(up.to) + limit);
+            let server = ends.patience.server.map(|limit| up.from.max(up.to) + limit);
+            match (client, server) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        };
+        ends.deadline.set(due);
+        let sending = !upload.finished;
+        let Work { input, request_chunks, up: out, received, .. } = &mut *work;
+        let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
+        let event = until(core, ends.session, ends.deadline, |cx| {
+            if sending && broken.is_none() {
+                match upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now()) {
+                    Poll::Ready(Ok(())) => {
+                        up.to = core.now();
+                        return Poll::Ready(Event::Sent);
+                    }
+                    // The server may have answered before it stopped reading.
+                    Poll::Ready(Err(Stopped::Sink(error))) => broken = Some(error),
+                    Poll::Ready(Err(stopped)) => return Poll::Ready(Event::Stopped(stopped)),
+                    Poll::Pending => {}
+                }
+            }
+            match server.poll_read(cx, received.room()) {
+                Poll::Ready(Ok(count)) => return Poll::Ready(Event::Received(count)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Event::Received(0)),
+                Poll::Pending => {}
+            }
+            if watch && client.poll_closed(cx).is_ready() { Poll::Ready(Event::ClientGone) } else { Poll::Pending }
+        })
+        .await;
+        match event {
+            Ok(Event::Sent) => {}
+            Ok(Event::Received(0)) if received.is_empty() => return Err(NoResponse::Empty),
+            Ok(Event::Received(0)) => return Err(NoResponse::Truncated),
+            Ok(Event::Received(count)) => {
+                received.filled(count);
+                parsed_all = false;
+            }
+            Ok(Event::Stopped(Stopped::Malformed)) => {
+                return Err(NoResponse::Ended(Ended::refused(Cause::Proxy, Phase::Headers, 400)));
+            }
+            Ok(Event::Stopped(_)) | Ok(Event::ClientGone) => {
+                return Err(NoResponse::Ended(Ended::aborted_by(Side::Client, Phase::Headers)));
+            }
+            Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
+            Err(Interrupt::Timeout) if upload.finished || broken.is_some() => return Err(NoResponse::Late),
+            Err(Interrupt::Timeout) => {
+                let now = core.now();
+                let quiet =
+                    |since: Instant, limit: Option<std::time::Duration>| limit.is_some_and(|l| since + l <= now);
+                let last = up.from.max(up.to);
+                if upload.sent < out.len() {
+                    if quiet(last, ends.patience.server) {
+                        return Err(NoResponse::Late);
+                    }
+                } else if quiet(last, ends.patience.client) {
+                    return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers)));
+                } else if quiet(last, ends.patience.server) {
+                    return Err(NoResponse::Late);
+                }
+            }
+        }
+    }
+}
+
+enum Event {
+    Sent,
+    Received(usize),
+    Stopped(Stopped),
+    ClientGone,
+}
+
+/// Passes the response on to its end. What is left of the request goes on being sent meanwhile, as far as the server takes
+/// it.
+pub async fn response_body(
+    ends: &mut Ends<'_>,
+    work: &mut Work,
+    upload: &mut Flow,
+    download: &mut Flow,
+) -> Result<(), Ended> {
+    let core = ends.core;
+    let mut up = Active { from: core.now(), to: core.now() };
+    let mut down = up;
+    let mut given_up = false;
+    loop {
+        let client_active = down.to.max(up.from);
+        let server_active = down.from.max(up.to);
+        let due = |limit: Option<std::time::Duration>, since: Instant| limit.map(|limit| since + limit);
+        let client_due = due(ends.patience.client, client_active.max(server_active));
+        let server_due = due(ends.patience.server, client_active.max(server_active));
+        ends.deadline.set(match (client_due, server_due) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        });
+        let Work { input, request_chunks, up: up_out, received, response_chunks, down: down_out, .. } = &mut *work;
+        let (client, server) = (ends.client, ends.server);
+        let outcome = until(core, ends.session, ends.deadline, |cx| {
+            if !upload.finished && !given_up {
+                match upload.poll(cx, client, server, input, request_chunks, up_out, &mut up, core.now()) {
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                    Poll::Ready(Err(_)) => given_up = true,
+                }
+            }
+            download.poll(cx, server, client, received, response_chunks, down_out, &mut down, core.now())
+        })
+        .await;
+        match outcome {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(Stopped::Source(_))) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
+            Ok(Err(Stopped::Sink(_))) => {
+                return Err(Ended::aborted_by(Side::Client, Phase::Data));
+            }
+            Ok(Err(Stopped::Malformed)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
+            Err(Interrupt::Timeout) => {
+                let now = core.now();
+                let last = down.to.max(up.from).max(down.from).max(up.to);
+                let blocked = download.sent < down_out.len() || !received.is_empty();
+                let passed = |limit: Option<std::time::Duration>| limit.is_some_and(|limit| last + limit <= now);
+                if blocked && passed(ends.patience.client) {
+                    return Err(Ended::timeout(Side::Client, Phase::Data));
+                }
+                if passed(ends.patience.server) {
+                    return Err(Ended::timeout(Side::Server, Phase::Data));
+                }
+                if passed(ends.patience.client) {
+                    return Err(Ended::timeout(Side::Client, Phase::Data));
+                }
+            }
+        }
+    }
+}

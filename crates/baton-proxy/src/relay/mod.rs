@@ -1,0 +1,405 @@
+//! Relaying: a request to a server and its response back, with the attempts that takes; and bytes both ways.
+
+pub mod attempts;
+pub mod exchange;
+pub mod tunnel;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use baton_http::{ForClient, Framing, Method, Version};
+use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
+
+use crate::accept::Client;
+use crate::balance::{Observed, Slot};
+use crate::core::Core;
+use crate::ended::{Cause, Ended, Phase, Side};
+use crate::place::{self, Wish};
+use crate::record::Entry;
+use crate::relay::attempts::Attempts;
+use crate::relay::exchange::{Body, Ends, Flow, NoResponse, Stopped};
+use crate::relay::tunnel::{Patience, Pump};
+use crate::request::connection_mode;
+use crate::respond;
+use crate::route;
+use crate::state::Counter;
+use crate::upstream::{self, ConnectFailed, Connection};
+use crate::view::BackendView;
+use crate::work::Work;
+
+/// A response that went to the client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// The client's connection stays for another request.
+    pub keep: bool,
+    /// The client may still be sending the body of this one.
+    pub unread: bool,
+    /// How the log says it ended, when not as it should.
+    pub ended: Option<Ended>,
+}
+
+/// Sends the request to a server of the backend, as often as retries allow, and its response to the client.
+pub async fn exchange(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+    wish: &mut Wish,
+) -> Result<Sent, Ended> {
+    let mode = connection_mode(entry);
+    let mut upload = compose_request(work, entry, mode)?;
+    let outcome = attempt(core, client, work, entry, backend, wish, &mut upload).await;
+    work.composed = Some(upload.body == Body::Done);
+    outcome
+}
+
+#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
+async fn attempt(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+    wish: &mut Wish,
+    upload: &mut Flow,
+) -> Result<Sent, Ended> {
+    let mut attempts = Attempts::new(&backend.plan.proxy);
+    loop {
+        let slot = place::take(core, client, entry, wish).await?;
+        route::note_persistence(entry, wish);
+        chosen(core, entry, backend, &slot);
+        let connection = match connect(core, client, entry, backend, &slot).await {
+            Ok(connection) => connection,
+            Err(ConnectFailed::Final(ended)) => return Err(ended),
+            Err(ConnectFailed::Retry(ended)) => {
+                slot.server().report(Observed::ConnectFailed);
+                attempts.again(core, client, entry, wish, slot, ended).await?;
+                continue;
+            }
+        };
+        let reused = connection.requests > 0;
+        match respond_from(core, client, work, entry, backend, &slot, connection, upload).await {
+            Ok(sent) => return Ok(sent),
+            Err(Failure::Ended(ended)) => return Err(ended),
+            Err(Failure::NoResponse(failure)) => {
+                slot.server().report(Observed::AnswerFailed);
+                let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
+                if !upload.replayable || !attempts.may_repeat(&failure, stale) {
+                    return Err(ended_of(&failure));
+                }
+                upload.restart();
+                work.received.clear();
+                work.response.clear();
+                if !stale {
+                    attempts.again_at_once(entry, wish, slot);
+                }
+            }
+            Err(Failure::Status) => {
+                upload.restart();
+                work.received.clear();
+                work.response.clear();
+                attempts.again_at_once(entry, wish, slot);
+            }
+        }
+    }
+}
+
+/// Why an attempt gave no response to pass on.
+enum Failure {
+    NoResponse(NoResponse),
+    /// `retry-on` wants this status tried again.
+    Status,
+    Ended(Ended),
+}
+
+/// Repeating it does no harm (RFC 9110 9.2.2), so it may be sent again when a kept connection turns out to be closed.
+fn is_repeatable(method: &Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options | Method::Trace)
+}
+
+fn ended_of(failure: &NoResponse) -> Ended {
+    match failure {
+        NoResponse::Empty | NoResponse::Truncated => Ended::new(Cause::ServerAborted, Phase::Headers),
+        NoResponse::Malformed => Ended::new(Cause::Proxy, Phase::Headers),
+        NoResponse::Late => Ended::new(Cause::ServerTimeout, Phase::Headers),
+        NoResponse::Ended(ended) => *ended,
+    }
+}
+
+/// Writes the request as the server gets it, with as much of its body as is there.
+fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Result<Flow, Ended> {
+    let pretend = entry.backend.as_ref().is_some_and(|backend| backend.plan.proxy.http.pretend_keepalive);
+    let keep_alive = mode == ConnectionMode::KeepAlive || pretend;
+    let Work { input, request, request_chunks, up, .. } = work;
+    request.for_upstream(input.pinned(), baton_http::ForUpstream { keep_alive });
+    up.clear();
+    request.write(input.pinned(), up);
+    let body = Body::of(request.framing);
+    Flow::start(body, input, request_chunks, up).map_err(|_| Ended::refused(Cause::Proxy, Phase::Request, 400))
+}
+
+/// Notes the server that was chosen.
+pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot: &Slot) {
+    let server = slot.server();
+    if entry.server.as_ref().is_none_or(|known| !Arc::ptr_eq(known, server)) || entry.server_counters.is_none() {
+        let name = server.name();
+        let known = backend.plan.servers.get(name).map(|plan| plan.counters.clone());
+        entry.server_counters = Some(known.unwrap_or_else(|| backend.plan.figures.server(name)));
+        entry.server = Some(server.clone());
+    }
+    if let Some(counters) = &entry.server_counters {
+        counters.add(core.number, Counter::Chosen, 1);
+    }
+}
+
+/// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one.
+async fn connect(
+    core: &Rc<Core>,
+    client: &mut Client,
+    entry: &mut Entry,
+    backend: &BackendView,
+    slot: &Slot,
+) -> Result<Connection, ConnectFailed> {
+    if let Some(own) = client.private.take()
+        && Arc::ptr_eq(&own.server, slot.server())
+        && own.fits(slot.config())
+        && !own.stream.is_stale()
+    {
+        entry.connect_time = Some(std::time::Duration::ZERO);
+        return Ok(own);
+    }
+    let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
+    let idle = match backend.plan.proxy.http.reuse {
+        _ if !shareable => None,
+        Reuse::Never => None,
+        Reuse::Safe if client.requests == 0 => None,
+        Reuse::Aggressive if client.requests == 0 => core.upstreams.take(slot, true),
+        Reuse::Safe | Reuse::Aggressive | Reuse::Always => core.upstreams.take(slot, false),
+    };
+    if let Some(connection) = idle {
+        count(core, entry, Counter::Reuses);
+        entry.connect_time = Some(std::time::Duration::ZERO);
+        return Ok(connection);
+    }
+    let began = core.now();
+    let Client { deadline, registered, addresses, .. } = client;
+    let opened = upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses).await?;
+    count(core, entry, Counter::Connects);
+    slot.server().report(Observed::Connected);
+    entry.connect_time = Some(core.now().saturating_duration_since(began));
+    Ok(opened)
+}
+
+fn count(core: &Core, entry: &Entry, counter: Counter) {
+    if let Some(counters) = &entry.server_counters {
+        counters.add(core.number, counter, 1);
+    }
+}
+
+/// Sends the request over `connection`, reads the response and passes it on.
+#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
+async fn respond_from(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+    slot: &Slot,
+    mut connection: Connection,
+    upload: &mut Flow,
+) -> Result<Sent, Failure> {
+    connection.requests = connection.requests.saturating_add(1);
+    let patience = request_patience(entry, backend);
+    let began = core.now();
+    loop {
+        let mut ends = Ends {
+            core,
+            session: &client.registered.session,
+            deadline: &mut client.deadline,
+            client: &client.stream,
+            server: &connection.stream,
+            patience: &patience,
+            abort_on_close: backend.plan.proxy.tcp.abort_on_close,
+        };
+        let len = exchange::response_head(&mut ends, work, upload).await.map_err(|failure| match failure {
+            NoResponse::Ended(ended) => Failure::Ended(ended),
+            other => Failure::NoResponse(other),
+        })?;
+        if work.response.is_interim() {
+            interim(core, client, work, entry, len).await.map_err(Failure::Ended)?;
+            continue;
+        }
+        entry.response_time = Some(core.now().saturating_duration_since(began));
+        if upload.replayable
+            && backend.plan.proxy.retry_on.statuses.contains(&work.response.status)
+            && entry.retries < backend.plan.proxy.retries
+        {
+            return Err(Failure::Status);
+        }
+        slot.server().report(if observed_bad(work.response.status) {
+            Observed::AnswerFailed
+        } else {
+            Observed::Answered
+        });
+        return pass_on(core, client, work, entry, backend, slot, connection, upload, len)
+            .await
+            .map_err(Failure::Ended);
+    }
+}
+
+/// Statuses that `observe layer7` takes for a fault: 100-499, 501 and 505 are good (configuration manual, `observe`).
+fn observed_bad(status: u16) -> bool {
+    !matches!(status, 100..=499 | 501 | 505)
+}
+
+/// 1xx: passed on at once, to clients that know what it is.
+async fn interim(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry, len: usize) -> Result<(), Ended> {
+    work.response.for_client(&work.received, ForClient { keep_alive: true, version: work.request.version });
+    work.down.clear();
+    if work.request.version == Version::Http11 {
+        work.response.write(&work.received, &mut work.down);
+    }
+    work.received.consume(len);
+    respond::send(core, client, work, entry).await
+}
+
+/// The response's head is there: rules, head to the client, body, and what becomes of both connections.
+#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
+async fn pass_on(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+    slot: &Slot,
+    mut connection: Connection,
+    upload: &mut Flow,
+    len: usize,
+) -> Result<Sent, Ended> {
+    entry.bytes_out = respond::counted_head(&work.response, &work.received);
+    route::response(core, client, work, entry, backend, slot)?;
+    let keep_alive = respond::may_keep(core, client, work, entry);
+    let server_reusable = work.response.server_reusable();
+    let framing = work.response.framing;
+    let Work { response, received, down, response_chunks, request, .. } = &mut *work;
+    let keep = response.for_client(received, ForClient { keep_alive, version: request.version });
+    down.clear();
+    response.write(received, down);
+    entry.status = response.status;
+    if framing == Framing::Tunnel {
+        received.consume(len);
+        return tunnel(core, client, work, entry, backend, connection).await;
+    }
+    received.consume(len);
+    let body = Body::of(framing);
+    let mut download =
+        Flow::start(body, received, response_chunks, down).map_err(|_| Ended::new(Cause::Proxy, Phase::Headers))?;
+    let patience = request_patience(entry, backend);
+    let mut ends = Ends {
+        core,
+        session: &client.registered.session,
+        deadline: &mut client.deadline,
+        client: &client.stream,
+        server: &connection.stream,
+        patience: &patience,
+        abort_on_close: false,
+    };
+    let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
+    entry.bytes_out += download.moved;
+    entry.bytes_in += upload.moved;
+    outcome?;
+    if server_reusable
+        && upload.finished
+        && work.received.is_empty()
+        && connection_mode(entry) == ConnectionMode::KeepAlive
+    {
+        connection.idle_since = core.now();
+        let exhausted = connection.config.max_reuse.is_some_and(|max| connection.requests > max);
+        if exhausted {
+            drop(connection);
+        } else if backend.plan.proxy.http.reuse == Reuse::Never || !connection.is_shareable() {
+            client.private = Some(connection);
+        } else {
+            core.upstreams.give(core, connection);
+        }
+    }
+    client.last_server = Some(slot.server().clone());
+    Ok(Sent { keep: keep && upload.finished, unread: !upload.finished, ended: None })
+}
+
+/// Inactivity limits while a message passes.
+fn request_patience(entry: &Entry, backend: &BackendView) -> Patience {
+    Patience {
+        client: entry.frontend.plan.proxy.timeouts.client,
+        server: backend.plan.proxy.timeouts.server,
+        client_fin: None,
+        server_fin: None,
+    }
+}
+
+/// An upgraded connection, or CONNECT: bytes both ways.
+async fn tunnel(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &BackendView,
+    connection: Connection,
+) -> Result<Sent, Ended> {
+    let patience = entry.frontend.patience(backend);
+    respond::send(core, client, work, entry).await?;
+    // The tunnel may last for days: only bytes that wait keep a buffer.
+    work.input.unpin();
+    let mut up = Pump::new(take_rest(core, &mut work.input));
+    let mut down = Pump::new(take_rest(core, &mut work.received));
+    let Client { stream, deadline, registered, .. } = client;
+    let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
+    let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
+    entry.bytes_in += up.moved;
+    entry.bytes_out += down.moved;
+    Ok(Sent { keep: false, unread: false, ended: outcome.err() })
+}
+
+/// The bytes of a buffer that wait, in a buffer of their own.
+fn take_rest(core: &Core, from: &mut crate::buffer::Buffer) -> Option<crate::buffer::Buffer> {
+    if from.is_empty() {
+        return None;
+    }
+    let mut rest = core.buffers.take();
+    let room = rest.room();
+    let count = from.len().min(room.len());
+    room[..count].copy_from_slice(&from[..count]);
+    rest.filled(count);
+    from.consume(count);
+    Some(rest)
+}
+
+/// Sends an answer of our own: a rule's, a redirect, the monitor's.
+pub async fn answer(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    answer: route::Answer,
+) -> Result<Sent, Ended> {
+    let complete = crate::parse::body_complete(work);
+    let keep = complete && respond::may_keep(core, client, work, entry);
+    work.down.clear();
+    let keep = respond::forward(client, work, entry, &answer.page, keep);
+    respond::send(core, client, work, entry).await?;
+    if complete {
+        crate::parse::skip_body(work);
+    }
+    Ok(Sent { keep, unread: !keep, ended: answer.ended })
+}
+
+impl From<Stopped> for Ended {
+    fn from(stopped: Stopped) -> Ended {
+        match stopped {
+            Stopped::Source(_) => Ended::aborted_by(Side::Server, Phase::Data),
+            Stopped::Sink(_) => Ended::aborted_by(Side::Client, Phase::Data),
+            Stopped::Malformed => Ended::new(Cause::Proxy, Phase::Data),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The request line: what happens to a request, in order. Each call is a folder of that name.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use baton_model::{ConnectionMode, Mode};
+
+use crate::accept::Client;
+use crate::core::{Core, Interrupt};
+use crate::ended::Ended;
+use crate::parse::{self, Arrival};
+use crate::record::{self, Entry};
+use crate::relay::{self, Sent};
+use crate::respond;
+use crate::route::{self, Routed};
+use crate::state::enter;
+use crate::work::Work;
+
+/// Serves one accepted connection to its end.
+pub async fn connection(core: Rc<Core>, mut client: Client) {
+    let core = &core;
+    if client.listener.bind.options.accept_proxy && !client.accept_proxy(core).await {
+        return;
+    }
+    let view = client.view();
+    if !route::admits(core, &mut client, &view) {
+        return;
+    }
+    record::connected(core, &client, &view);
+    match view.plan.proxy.mode {
+        Mode::Http => requests(core, &mut client).await,
+        Mode::Tcp => crate::tcp::serve(core, &mut client, view).await,
+    }
+}
+
+/// Serves requests one after the other until one of the two sides ends the connection.
+async fn requests(core: &Rc<Core>, client: &mut Client) {
+    loop {
+        if client.input.is_none()
+            && let Arrival::Over(interrupt) = parse::arrival(core, client).await
+            && (client.requests > 0 || interrupt == Interrupt::Abort)
+        {
+            return;
+        }
+        let mut work = core.work(client);
+        let next = request(core, client, &mut work).await;
+        client.requests += 1;
+        core.rest(client, work);
+        match next {
+            Next::Request => {}
+            Next::Close => return,
+            Next::Linger => return client.linger(core).await,
+        }
+    }
+}
+
+/// What follows a request.
+enum Next {
+    /// The next one.
+    Request,
+    /// Everything was read and said.
+    Close,
+    /// The client may still be sending.
+    Linger,
+}
+
+/// One request, from its first byte to its log line.
+async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next {
+    let mut entry = record::start(core, client);
+    let outcome = forward(core, client, work, &mut entry).await;
+    let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
+    record::write(core, client, &entry, outcome, &work.line);
+    leave(&entry);
+    next
+}
+
+/// The request's way to a server and back.
+async fn forward(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Sent, Ended> {
+    parse::head(core, client, work, entry).await?;
+    let (backend, mut wish) = match route::choose(core, client, work, entry).await? {
+        Routed::Backend(backend, wish) => (backend, wish),
+        Routed::Answered(answer) => return relay::answer(core, client, work, entry, answer).await,
+    };
+    let figures = &backend.plan.figures;
+    enter(&figures.open, &figures.open_max);
+    entry.backend = Some(backend.clone());
+    relay::exchange(core, client, work, entry, &backend, &mut wish).await
+}
+
+/// An early end becomes its answer; decides what becomes of the connection.
+async fn finish(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    outcome: Result<Sent, Ended>,
+) -> (Next, Result<(), Ended>) {
+    let ended = match outcome {
+        Ok(Sent { keep: true, .. }) => return (Next::Request, Ok(())),
+        Ok(Sent { keep: false, unread, ended }) => {
+            return (if unread { Next::Linger } else { Next::Close }, ended.map_or(Ok(()), Err));
+        }
+        Err(ended) => ended,
+    };
+    if entry.status != 0 {
+        // The response was begun: only closing tells the client that it is not whole.
+        return (Next::Close, Err(ended));
+    }
+    if ended.status == 0 {
+        entry.status = ended.logged;
+        return (Next::Close, Err(ended));
+    }
+    let whole = work.composed.unwrap_or_else(|| parse::body_complete(work));
+    let keep = whole && entry.has_request && respond::may_keep(core, client, work, entry);
+    let keep = match entry.replacement.take() {
+        Some(page) => {
+            work.down.clear();
+            respond::forward(client, work, entry, &page, keep)
+        }
+        None => respond::compose(client, work, entry, ended.status, keep),
+    };
+    let sent = respond::send(core, client, work, entry).await;
+    if keep && work.composed.is_none() {
+        parse::skip_body(work);
+    }
+    match (sent, keep) {
+        (Err(_), _) => (Next::Close, Err(ended)),
+        (Ok(()), true) => (Next::Request, Err(ended)),
+        (Ok(()), false) => (Next::Linger, Err(ended)),
+    }
+}
+
+fn leave(entry: &Entry) {
+    if let Some(backend) = &entry.backend {
+        backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The stricter of what frontend and backend say about connections between requests.
+pub(crate) fn connection_mode(entry: &Entry) -> ConnectionMode {
+    let frontend = entry.frontend.plan.proxy.http.connection;
+    let backend =
+        entry.backend.as_ref().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
+    match (frontend, backend) {
+        (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
+        (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
+        (ConnectionMode::KeepAlive, ConnectionMode::KeepAlive) => ConnectionMode::KeepAlive,
+    }
+}

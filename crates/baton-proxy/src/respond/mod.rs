@@ -1,0 +1,110 @@
+//! Answers of our own: error pages, redirects, the monitor's.
+
+mod pages;
+
+use baton_http::{ForClient, Limits, Method, Parsed, ResponseHead, ResponseTo};
+use baton_model::{ErrorPage, Proxy};
+
+use crate::accept::Client;
+use crate::core::{Core, until};
+use crate::ended::{Cause, Ended, Phase, Side};
+use crate::record::Entry;
+use crate::work::Work;
+
+/// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
+/// HAProxy counts it.
+const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
+
+/// The size of a response's head by HAProxy's way of counting.
+pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
+    let fields: usize = head.headers.iter(buf).map(|field| field.name.len() + field.value.len()).sum();
+    HEAD_OVERHEAD + (head.reason(buf).len() + fields) as u64
+}
+
+/// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
+/// connection may stay. Returns whether it stays.
+pub fn compose(client: &Client, work: &mut Work, entry: &mut Entry, status: u16, keep: bool) -> bool {
+    let proxies = [entry.backend.as_ref().map(|backend| &backend.plan.proxy), Some(&entry.frontend.plan.proxy)];
+    let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
+    entry.status = status;
+    work.down.clear();
+    if !entry.has_request {
+        match custom {
+            Some(ErrorPage::File { content, .. }) => work.down.extend_from_slice(&content),
+            Some(ErrorPage::Found(location)) => pages::redirect(302, &location, &mut work.down),
+            Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut work.down),
+            None => pages::raw(status, &mut work.down),
+        }
+        return false;
+    }
+    let mut page = Vec::new();
+    match custom {
+        Some(ErrorPage::File { content, .. }) => page.extend_from_slice(&content),
+        Some(ErrorPage::Found(location)) => pages::redirect(302, &location, &mut page),
+        Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
+        None => pages::standard(status, &mut page),
+    }
+    forward(client, work, entry, &page, keep)
+}
+
+/// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
+/// stays.
+pub fn forward(client: &Client, work: &mut Work, entry: &mut Entry, page: &[u8], keep: bool) -> bool {
+    work.response.clear();
+    let limits = Limits { head_bytes: page.len().max(1), ..Limits::default() };
+    let parsed = work.response.parse(page, ResponseTo::default(), &limits);
+    let Ok(Parsed::Complete(len)) = parsed else {
+        // An empty errorfile closes without an answer; a malformed one was refused when it was read.
+        return false;
+    };
+    let is_head = work.request.method == Method::Head;
+    entry.status = work.response.status;
+    entry.bytes_out = counted_head(&work.response, page) + if is_head { 0 } else { (page.len() - len) as u64 };
+    let says_close = work.response.connection.close;
+    let keep = keep && !says_close && !client.slot.is_removed();
+    let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
+    work.response.write(page, &mut work.down);
+    if !is_head {
+        work.down.extend_from_slice(&page[len..]);
+    }
+    keep
+}
+
+/// Whether the client's connection may stay after a request, as far as the request and we are concerned.
+pub fn may_keep(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+    use baton_model::ConnectionMode::Close;
+    let closes = |proxy: &Proxy| proxy.http.connection == Close;
+    work.request.keep_alive()
+        && !core.draining.get()
+        && !client.slot.is_removed()
+        && !closes(&entry.frontend.plan.proxy)
+        && !entry.backend.as_ref().is_some_and(|backend| closes(&backend.plan.proxy))
+}
+
+/// Sends what is composed in `work.down`.
+pub async fn send(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry) -> Result<(), Ended> {
+    let limit = entry.frontend.plan.proxy.timeouts.client;
+    let Client { stream, deadline, registered, .. } = client;
+    let mut sent = 0;
+    while sent < work.down.len() {
+        deadline.set(limit.map(|limit| core.now() + limit));
+        match until(core, &registered.session, deadline, |cx| stream.poll_write(cx, &work.down[sent..])).await {
+            Ok(Ok(count)) => sent += count,
+            Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
+            Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),
+        }
+    }
+    work.down.clear();
+    Ok(())
+}
+
+/// The standard answer with this status, as a server would send it.
+pub fn page(status: u16) -> Vec<u8> {
+    let mut page = Vec::new();
+    pages::standard(status, &mut page);
+    page
+}
+
+fn custom_page(proxy: &Proxy, status: u16) -> Option<&ErrorPage> {
+    proxy.http.error_pages.iter().find(|(code, _)| *code == status).map(|(_, page)| page)
+}

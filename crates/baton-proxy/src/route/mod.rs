@@ -1,0 +1,181 @@
+//! Where a request goes: rules, the backend, the headers we add, and persistence.
+
+mod forwarded;
+mod persistence;
+mod rules;
+
+use std::rc::Rc;
+
+use baton_http::Framing;
+use baton_model::Ruleset;
+use baton_rules::Verdict;
+
+use crate::accept::Client;
+use crate::balance::Slot;
+use crate::core::{Core, Interrupt, until};
+use crate::ended::{Cause, Ended, Phase};
+use crate::place::{self, Wish};
+use crate::record::Entry;
+use crate::respond;
+use crate::view::{BackendView, FrontendView};
+use crate::work::Work;
+
+pub use persistence::note as note_persistence;
+
+/// An answer of our own.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Head and body, as a server would send them.
+    pub page: Vec<u8>,
+    /// How the log says it ended.
+    pub ended: Option<Ended>,
+}
+
+/// What is to be done with a request.
+pub enum Routed {
+    /// To a server of this backend.
+    Backend(Rc<BackendView>, Wish),
+    /// Answered here.
+    Answered(Answer),
+}
+
+/// `tcp-request connection` and `session` rules: whether the connection is served at all.
+pub fn admits(core: &Core, client: &mut Client, view: &FrontendView) -> bool {
+    let rules = &view.plan.rules;
+    if !rules.has(Ruleset::TcpConnection) && !rules.has(Ruleset::TcpSession) {
+        return true;
+    }
+    rules::with_connection(core, client, view, None, |cx| {
+        rules.tcp_connection(cx) != Verdict::Reject && rules.tcp_session(cx) != Verdict::Reject
+    })
+}
+
+/// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
+pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Routed, Ended> {
+    let view = entry.frontend.clone();
+    let proxy = &view.plan.proxy;
+    if let Some(uri) = &proxy.http.monitor_uri
+        && work.request.target(work.input.pinned()) == uri.as_bytes()
+    {
+        entry.silent = true;
+        let fails = view.plan.rules.has(Ruleset::MonitorFail)
+            && rules::with_request(core, client, work, &view, None, |cx| view.plan.rules.monitor_fail(cx));
+        let page = respond::page(if fails { 503 } else { 200 });
+        return Ok(Routed::Answered(Answer { page, ended: None }));
+    }
+    if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
+        return Ok(Routed::Answered(answer));
+    }
+    let backend = backend(core, client, work, &view)?;
+    if backend.plan.proxy.name != proxy.name
+        && let Some(answer) = rules::request(core, client, work, entry, &backend.plan.rules, Some(&backend)).await?
+    {
+        entry.backend = Some(backend.clone());
+        crate::state::enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
+        return Ok(Routed::Answered(answer));
+    }
+    forwarded::add(client, work, &proxy.http, &backend.plan.proxy.http);
+    if (proxy.http.buffer_request || backend.plan.proxy.http.buffer_request) && work.request.framing != Framing::None {
+        crate::parse::body(core, client, work, entry).await?;
+    }
+    let wish = wish(core, client, work, &view, &backend);
+    Ok(Routed::Backend(backend, wish))
+}
+
+/// `use_backend`, else `default_backend`.
+fn backend(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView) -> Result<Rc<BackendView>, Ended> {
+    let rules = &view.plan.rules;
+    let named = if rules.has(Ruleset::UseBackend) {
+        rules::with_request(core, client, work, view, None, |cx| {
+            rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
+        })
+    } else {
+        None
+    };
+    let found = named.or_else(|| view.default_backend.clone());
+    found.ok_or(Ended::new(Cause::ServerAborted, Phase::Connect))
+}
+
+/// What the request wants from the balancer: its key, its cookie, `use-server`.
+fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, backend: &Rc<BackendView>) -> Wish {
+    let proxy = &backend.plan.proxy;
+    let compiled = &backend.plan.rules;
+    let mut wish = Wish { key: place::http_key(proxy, client, work), ..Wish::default() };
+    if proxy.tcp.prefer_last_server {
+        wish.last = client.last_server.clone();
+    }
+    if let Some(cookie) = &proxy.cookie {
+        let ignored = compiled.has(Ruleset::IgnorePersist)
+            && rules::with_request(core, client, work, view, Some(backend), |cx| compiled.ignore_persist(cx));
+        persistence::read(cookie, work, &mut wish, ignored);
+    }
+    if compiled.has(Ruleset::ForcePersist) {
+        wish.force = rules::with_request(core, client, work, view, Some(backend), |cx| compiled.force_persist(cx));
+    }
+    wish.force |= proxy.tcp.persist;
+    if compiled.has(Ruleset::UseServer) {
+        let state = &backend.plan.state;
+        wish.server = rules::with_request(core, client, work, view, Some(backend), |cx| {
+            let mut usable = |name: &str| state.server(name).is_some_and(|server| server.is_running());
+            compiled.server(cx, &mut usable).map(|name| name.into_owned())
+        });
+    }
+    wish
+}
+
+/// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`.
+pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<Rc<BackendView>, Ended> {
+    let view = entry.frontend.clone();
+    let rules = &view.plan.rules;
+    if rules.has(Ruleset::TcpContent) {
+        let accepted = rules::with_connection(core, client, &view, None, |cx| rules.tcp_content(cx) != Verdict::Reject);
+        if !accepted {
+            return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
+        }
+    }
+    let named = if rules.has(Ruleset::UseBackend) {
+        rules::with_connection(core, client, &view, None, |cx| {
+            rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
+        })
+    } else {
+        None
+    };
+    let found = named.or_else(|| view.default_backend.clone());
+    found.ok_or(Ended::new(Cause::ServerAborted, Phase::Connect))
+}
+
+/// Response rules and cookies, before the response's head is written.
+pub fn response(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+    slot: &Slot,
+) -> Result<(), Ended> {
+    if let Some(cookie) = &backend.plan.proxy.cookie {
+        persistence::write(cookie, work, entry, slot);
+    }
+    let frontend = entry.frontend.clone();
+    let same = backend.plan.proxy.name == frontend.plan.proxy.name;
+    rules::response(core, client, work, entry, &backend.plan.rules, backend, slot)?;
+    if !same {
+        rules::response(core, client, work, entry, &frontend.plan.rules, backend, slot)?;
+    }
+    Ok(())
+}
+
+/// Holds the client for `timeout tarpit`.
+async fn tarpit(core: &Core, client: &mut Client, view: &FrontendView) -> Result<(), Ended> {
+    let timeouts = &view.plan.proxy.timeouts;
+    client.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
+    if client.deadline.due().is_none() {
+        return Ok(());
+    }
+    let Client { deadline, registered, stream, .. } = client;
+    match until(core, &registered.session, deadline, |cx| stream.poll_closed(cx)).await {
+        Ok(_) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
+        Err(Interrupt::Timeout) => Ok(()),
+        Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),
+    }
+}

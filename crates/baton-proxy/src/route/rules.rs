@@ -1,0 +1,196 @@
+//! Running compiled rules: what they may look at, and what their verdicts mean here.
+
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use baton_http::Method;
+use baton_model::Ruleset;
+use baton_rules::{Context, Denial, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict};
+
+use crate::accept::Client;
+use crate::balance::Slot;
+use crate::core::Core;
+use crate::ended::{Cause, Ended, Phase};
+use crate::record::Entry;
+use crate::route::{Answer, tarpit};
+use crate::view::{BackendView, FrontendView};
+use crate::work::Work;
+
+/// Whom an evaluation is about, besides the client.
+#[derive(Clone, Copy)]
+pub struct About<'a> {
+    /// The frontend.
+    pub frontend: &'a FrontendView,
+    /// The backend, once chosen.
+    pub backend: Option<&'a BackendView>,
+    /// The server, once chosen.
+    pub server: Option<&'a str>,
+}
+
+/// Evaluates with nothing but the connection.
+pub fn with_connection<T>(
+    core: &Core,
+    client: &mut Client,
+    view: &FrontendView,
+    backend: Option<&BackendView>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    with(core, client, About { frontend: view, backend, server: None }, None, None, evaluate)
+}
+
+/// Evaluates with the request.
+pub fn with_request<T>(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    view: &FrontendView,
+    backend: Option<&BackendView>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let complete = crate::parse::body_complete(work);
+    let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
+    with(core, client, About { frontend: view, backend, server: None }, Some(request), None, evaluate)
+}
+
+fn with<T>(
+    core: &Core,
+    client: &mut Client,
+    about: About<'_>,
+    request: Option<Request<'_>>,
+    response: Option<Response<'_>>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
+        ProxyName { name: &proxy.name, id: proxy.id }
+    }
+    let random = || core.random() as u32;
+    let mut scratch = core.scratch.take();
+    let mut cx = Context {
+        now: SystemTime::now(),
+        client: client.addresses.source,
+        destination: client.addresses.destination,
+        client_tls: false,
+        frontend: name(&about.frontend.plan.proxy),
+        backend: about.backend.map(|backend| name(&backend.plan.proxy)),
+        server: about.server,
+        first_request: client.requests == 0,
+        request,
+        response,
+        log_level: None,
+        variables: &mut client.variables,
+        random: &random,
+        scratch: &mut scratch,
+    };
+    let value = evaluate(&mut cx);
+    let level = cx.log_level;
+    *core.scratch.borrow_mut() = scratch;
+    if level.is_some() {
+        client.log_level = level;
+    }
+    value
+}
+
+/// `http-request` and `redirect` rules of one proxy. `Some` is the answer they give.
+pub async fn request(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    rules: &ProxyRules,
+    backend: Option<&BackendView>,
+) -> Result<Option<Answer>, Ended> {
+    let (has_rules, has_redirects) = (rules.has(Ruleset::HttpRequest), rules.has(Ruleset::Redirect));
+    if !has_rules && !has_redirects {
+        return Ok(None);
+    }
+    let view = entry.frontend.clone();
+    let verdict = with_request(core, client, work, &view, backend, |cx| {
+        let verdict = if has_rules { rules.http_request(cx) } else { Verdict::Continue };
+        match verdict {
+            Verdict::Continue | Verdict::Allow if has_redirects => {
+                rules.redirect(cx).map_or(Verdict::Continue, Verdict::Redirect)
+            }
+            verdict => verdict,
+        }
+    });
+    entry.silent |= client.log_level == Some(LogLevel::Silent);
+    match verdict {
+        Verdict::Continue | Verdict::Allow => Ok(None),
+        Verdict::Deny(denial) => deny(denial, Phase::Request).map(Some),
+        Verdict::Tarpit(denial) => {
+            tarpit(core, client, &view).await?;
+            deny(denial, Phase::Tarpit).map(Some)
+        }
+        Verdict::Redirect(redirect) => {
+            let mut page = Vec::new();
+            redirect.write_head(false, &mut page);
+            Ok(Some(Answer { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
+        }
+        Verdict::Return(reply) => Ok(Some(Answer {
+            page: page(&reply, &work.request.method),
+            ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)),
+        })),
+        Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
+    }
+}
+
+fn deny(denial: Denial, phase: Phase) -> Result<Answer, Ended> {
+    let ended = Ended::refused(Cause::Proxy, phase, denial.status);
+    match denial.reply {
+        Some(reply) => Ok(Answer { page: page(&reply, &Method::Get), ended: Some(ended) }),
+        None => Err(ended),
+    }
+}
+
+fn page(reply: &Reply, _method: &Method) -> Vec<u8> {
+    let mut page = Vec::new();
+    reply.write_head(false, &mut page);
+    page.extend_from_slice(&reply.body);
+    page
+}
+
+/// `http-response` and `http-after-response` rules of one proxy, on the response in `work`.
+pub fn response(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    rules: &ProxyRules,
+    backend: &Rc<BackendView>,
+    slot: &Slot,
+) -> Result<(), Ended> {
+    let (has_rules, has_after) = (rules.has(Ruleset::HttpResponse), rules.has(Ruleset::HttpAfterResponse));
+    if !has_rules && !has_after {
+        return Ok(());
+    }
+    let view = entry.frontend.clone();
+    let Work { request, response, input, received, .. } = work;
+    let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
+    let response = Response { head: response, buf: received };
+    let about = About { frontend: &view, backend: Some(backend), server: Some(slot.server().name()) };
+    let verdict = with(core, client, about, Some(request), Some(response), |cx| {
+        let verdict = if has_rules { rules.http_response(cx) } else { Verdict::Continue };
+        if has_after && matches!(verdict, Verdict::Continue | Verdict::Allow) {
+            rules.http_after_response(cx);
+        }
+        verdict
+    });
+    entry.silent |= client.log_level == Some(LogLevel::Silent);
+    match verdict {
+        Verdict::Continue | Verdict::Allow => Ok(()),
+        Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
+            Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
+        }
+        Verdict::Redirect(redirect) => {
+            let mut page = Vec::new();
+            redirect.write_head(false, &mut page);
+            entry.replacement = Some(page);
+            Err(Ended::refused(Cause::Local, Phase::Headers, 302))
+        }
+        Verdict::Return(reply) => {
+            entry.replacement = Some(page(&reply, &Method::Get));
+            Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
+        }
+        Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Headers, 502)),
+    }
+}

@@ -1,0 +1,131 @@
+//! A connected stream socket of any family on the core's reactor.
+//!
+//! All methods take `&self`, so that the two directions of a connection can be driven side by side. A read that does not
+//! fill its buffer has emptied the socket, so readiness is cleared at once and the next wait costs no extra `recv`.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
+use std::task::{Context, Poll, ready};
+
+use socket2::Socket;
+use tokio::io::unix::AsyncFd;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    fd: AsyncFd<Socket>,
+}
+
+impl Stream {
+    /// Registers a non-blocking socket with the current runtime.
+    pub fn new(socket: Socket) -> io::Result<Stream> {
+        Ok(Stream { fd: baton_kernel::watch::stream(socket)? })
+    }
+
+    /// The socket, for options and addresses.
+    pub fn socket(&self) -> &Socket {
+        self.fd.get_ref()
+    }
+
+    /// Reads into `room`; 0 is the end of the stream.
+    pub fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
+            let mut socket: &Socket = self.fd.get_ref();
+            match socket.read(room) {
+                Ok(count) => {
+                    if count > 0 && count < room.len() {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Ready when a read will find bytes, the end or an error; reads nothing. May be wrong once in a while: the read then
+    /// waits.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.fd.poll_read_ready(cx).map(|_| ())
+    }
+
+    /// Writes some of `bytes`.
+    pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.fd.poll_write_ready(cx))?;
+            match self.fd.get_ref().send_with_flags(bytes, libc::MSG_NOSIGNAL) {
+                Ok(count) => {
+                    if count > 0 && count < bytes.len() {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Ready when a connection that was started is established, or with the reason why not.
+    pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ready = ready!(self.fd.poll_write_ready(cx))?;
+        Poll::Ready(match self.fd.get_ref().take_error() {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) | Err(error) => Err(error),
+        })
+    }
+
+    /// Whether the peer closed (or sent something) while the connection was idle. Costs no system call as long as nothing
+    /// happened.
+    pub fn is_stale(&self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        loop {
+            let mut ready = match self.fd.poll_read_ready(&mut cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Ok(ready)) => ready,
+            };
+            let mut byte = [std::mem::MaybeUninit::uninit()];
+            match self.fd.get_ref().peek(&mut byte) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                _ => return true,
+            }
+        }
+    }
+
+    /// Looks, without reading, whether the peer has ended its direction or reset the connection. Registers for the next
+    /// event when it has not; bytes that wait hide what comes after them.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
+            let mut byte = [std::mem::MaybeUninit::uninit()];
+            match self.fd.get_ref().peek(&mut byte) {
+                Ok(0) => return Poll::Ready(Ok(())),
+                Ok(_) => return Poll::Pending,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Ends our direction: the peer reads the end of the stream.
+    pub fn shutdown_write(&self) {
+        let _ = self.fd.get_ref().shutdown(Shutdown::Write);
+    }
+
+    /// Makes the coming close a reset.
+    pub fn reset_on_close(&self) {
+        let _ = self.fd.get_ref().set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}

@@ -1,0 +1,81 @@
+//! The line of a connection in `mode tcp`: choose a backend, connect, relay, log.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use crate::accept::Client;
+use crate::core::Core;
+use crate::ended::{Cause, Ended, Phase};
+use crate::place::{self, Wish};
+use crate::record::{self, Entry};
+use crate::relay::attempts::Attempts;
+use crate::relay::chosen;
+use crate::relay::tunnel::{self, Pump};
+use crate::route;
+use crate::state::enter;
+use crate::upstream::{self, ConnectFailed, Connection};
+use crate::view::{BackendView, FrontendView};
+
+/// Serves a connection to its end.
+pub async fn serve(core: &Rc<Core>, client: &mut Client, view: Rc<FrontendView>) {
+    let mut entry = record::start(core, client);
+    entry.frontend = view;
+    let outcome = relay(core, client, &mut entry).await;
+    if let Err(ended) = outcome
+        && matches!(ended.cause, Cause::ServerAborted | Cause::Killed)
+        && ended.phase == Phase::Data
+    {
+        // What the server's reset cut short must not look complete to the client.
+        client.stream.reset_on_close();
+    }
+    record::write(core, client, &entry, outcome, &[]);
+    if let Some(backend) = &entry.backend {
+        backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<(), Ended> {
+    let backend = route::tcp_backend(core, client, entry).await?;
+    enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
+    entry.backend = Some(backend.clone());
+    let connection = connect(core, client, entry, &backend).await?;
+    let patience = entry.frontend.patience(&backend);
+    let mut up = Pump::new(client.input.take().filter(|buffer| !buffer.is_empty()));
+    let mut down = Pump::default();
+    let Client { stream, deadline, registered, .. } = client;
+    let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));
+    let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
+    entry.bytes_in += up.moved;
+    entry.bytes_out += down.moved;
+    outcome
+}
+
+/// A connection to a server of the backend, with the slot that allows it.
+async fn connect(
+    core: &Rc<Core>,
+    client: &mut Client,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+) -> Result<(Connection, crate::balance::Slot), Ended> {
+    let proxy = &backend.plan.proxy;
+    let mut wish = Wish { key: place::tcp_key(proxy, client), ..Wish::default() };
+    let mut attempts = Attempts::new(proxy);
+    loop {
+        let slot = place::take(core, client, entry, &mut wish).await?;
+        chosen(core, entry, backend, &slot);
+        let began = core.now();
+        let Client { deadline, registered, addresses, .. } = client;
+        match upstream::open(core, &registered.session, deadline, &slot, proxy, addresses).await {
+            Ok(connection) => {
+                slot.server().report(crate::balance::Observed::Connected);
+                entry.connect_time = Some(core.now().saturating_duration_since(began));
+                return Ok((connection, slot));
+            }
+            Err(ConnectFailed::Final(ended)) => return Err(ended),
+            Err(ConnectFailed::Retry(ended)) => {
+                slot.server().report(crate::balance::Observed::ConnectFailed);
+                attempts.again(core, client, entry, &mut wish, slot, ended).await?;
+            }
+        }
+    }
+}

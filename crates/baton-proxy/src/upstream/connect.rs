@@ -1,0 +1,129 @@
+//! Opening a connection to a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_kernel::Endpoint;
+use baton_kernel::connect::{self, ConnectOptions, Started};
+use baton_model::{Address, Proxy, Server};
+
+use crate::accept::{Addresses, write_header};
+use crate::balance::Slot;
+use crate::core::{Core, Interrupt, Session, until};
+use crate::deadline::Deadline;
+use crate::ended::{Cause, Ended, Phase};
+use crate::stream::Stream;
+use crate::upstream::Connection;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ConnectFailed {
+    /// Another attempt, perhaps on another server, may succeed.
+    Retry(Ended),
+    /// No attempt can: the process ends, or the fault is ours.
+    Final(Ended),
+}
+
+/// Connects to the server the slot is for, and sends its PROXY header if it wants one.
+pub async fn open(
+    core: &Core,
+    session: &Session,
+    deadline: &mut Deadline,
+    slot: &Slot,
+    backend: &Proxy,
+    client: &Addresses,
+) -> Result<Connection, ConnectFailed> {
+    let config = slot.config();
+    let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
+    let peer = endpoint(config, client).ok_or_else(ours)?;
+    let started = connect::start(&peer, &options(config, backend, client)).map_err(|failed| {
+        if failed.is_ours() {
+            core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
+            ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
+        } else {
+            refused()
+        }
+    })?;
+    let established = matches!(started, Started::Connected(_));
+    let stream = watch(started.into_fd()).map_err(|_| ours())?;
+    deadline.set(backend.timeouts.connect.map(|limit| core.now() + limit));
+    if !established {
+        let connected = until(core, session, deadline, |cx| stream.poll_connected(cx)).await;
+        match connected {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(refused()),
+            Err(interrupt) => return Err(interrupted(interrupt)),
+        }
+    }
+    let mut header = Vec::new();
+    write_header(config.send_proxy, client, &mut header);
+    let mut sent = 0;
+    while sent < header.len() {
+        match until(core, session, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
+            Ok(Ok(count)) => sent += count,
+            Ok(Err(_)) => return Err(refused()),
+            Err(interrupt) => return Err(interrupted(interrupt)),
+        }
+    }
+    let server = slot.server().clone();
+    Ok(Connection { stream, server, config: config.clone(), requests: 0, idle_since: core.now() })
+}
+
+fn refused() -> ConnectFailed {
+    ConnectFailed::Retry(Ended::new(Cause::ServerAborted, Phase::Connect))
+}
+
+fn interrupted(interrupt: Interrupt) -> ConnectFailed {
+    match interrupt {
+        Interrupt::Timeout => ConnectFailed::Retry(Ended::new(Cause::ServerTimeout, Phase::Connect)),
+        Interrupt::Abort => ConnectFailed::Final(Ended::aborted(Phase::Connect)),
+    }
+}
+
+fn watch(fd: OwnedFd) -> io::Result<Stream> {
+    Stream::new(fd.into())
+}
+
+/// The address to connect to. A server without an address gets what the client connected to; one without a port the
+/// client's destination port.
+fn endpoint(config: &Arc<Server>, client: &Addresses) -> Option<Endpoint> {
+    let port_of = |port: u16| match (config.address.port_offset, client.destination) {
+        (Some(offset), Some(destination)) => {
+            u16::try_from(i32::from(destination.port()) + offset).ok().filter(|port| *port > 0)
+        }
+        (None, Some(destination)) if port == 0 => Some(destination.port()),
+        _ => Some(port),
+    };
+    match &config.address.address {
+        Some(Address::Inet(address)) => Some(Endpoint::Inet(SocketAddr::new(address.ip(), port_of(address.port())?))),
+        Some(Address::Unix(path)) => Some(Endpoint::Unix(path.clone())),
+        Some(Address::Abstract(name)) => Some(Endpoint::Abstract(name.clone().into_bytes())),
+        Some(Address::Fd(_)) => None,
+        None => client.destination.map(Endpoint::Inet),
+    }
+}
+
+fn options(config: &Server, backend: &Proxy, client: &Addresses) -> ConnectOptions {
+    let mut options = ConnectOptions {
+        nodelay: true,
+        user_timeout: config.tcp_user_timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))),
+        keepalive: backend.tcp.server_keepalive.then(Default::default),
+        ..ConnectOptions::default()
+    };
+    if let Some(source) = config.source_address.as_ref().or(backend.source_address.as_ref()) {
+        options.interface = source.interface.clone();
+        let own =
+            (!source.ip.is_unspecified() || source.ports.0 != 0).then(|| SocketAddr::new(source.ip, source.ports.0));
+        options.source = match (source.use_client, client.source) {
+            (Some(with_port), Some(address)) => {
+                Some(SocketAddr::new(address.ip(), if with_port { address.port() } else { 0 }))
+            }
+            _ => own,
+        };
+        options.transparent = source.use_client.is_some();
+    }
+    options
+}

@@ -1,0 +1,47 @@
+//! Connections to servers: opening them, and keeping idle ones for the next request.
+
+mod connect;
+mod pool;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{ProxyProtocol, Server};
+
+pub use connect::{ConnectFailed, open};
+pub use pool::Upstreams;
+
+use crate::balance::ServerState;
+use crate::stream::Stream;
+
+/// An established connection to a server.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub stream: Stream,
+    /// Whose it is.
+    pub server: Arc<ServerState>,
+    /// The settings it was opened with.
+    pub config: Arc<Server>,
+    /// Requests it carried before the current one.
+    pub requests: u32,
+    /// Since when it is idle.
+    pub idle_since: Instant,
+}
+
+impl Connection {
+    /// Whether a request for `config` may go over it: a reload may have changed where the server is.
+    pub fn fits(&self, config: &Arc<Server>) -> bool {
+        Arc::ptr_eq(&self.config, config)
+            || (self.config.address == config.address
+                && self.config.send_proxy == config.send_proxy
+                && self.config.source_address == config.source_address)
+    }
+
+    /// Whether other clients may use it too: it does not carry one client's address.
+    pub fn is_shareable(&self) -> bool {
+        self.config.send_proxy == ProxyProtocol::Off
+            && self.config.address.address.is_some()
+            && self.config.source_address.as_ref().is_none_or(|source| source.use_client.is_none())
+    }
+}

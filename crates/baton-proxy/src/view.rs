@@ -1,0 +1,103 @@
+//! A core's own view of a generation: plain pointers instead of shared ones, so that a request counts no reference that
+//! another core counts too.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use baton_http::Limits;
+
+use crate::core::Core;
+use crate::generation::{BackendPlan, FrontendPlan, Generation};
+use crate::record::Sinks;
+use crate::relay::tunnel::Patience;
+
+/// A frontend as connections see it over their whole life: the view behind it changes, the slot stays.
+#[derive(Debug)]
+pub struct FrontendSlot {
+    view: RefCell<Rc<FrontendView>>,
+    removed: Cell<bool>,
+}
+
+impl FrontendSlot {
+    /// A slot with its first view.
+    pub fn new(view: Rc<FrontendView>) -> FrontendSlot {
+        FrontendSlot { view: RefCell::new(view), removed: Cell::new(false) }
+    }
+
+    /// The view to serve the next request by.
+    pub fn view(&self) -> Rc<FrontendView> {
+        self.view.borrow().clone()
+    }
+
+    /// A new generation has this frontend too.
+    pub fn replace(&self, view: Rc<FrontendView>) {
+        *self.view.borrow_mut() = view;
+    }
+
+    /// A new generation does not have it: its connections get one more response, by the last view.
+    pub fn remove(&self) {
+        self.removed.set(true);
+    }
+
+    /// Whether the frontend is gone from the configuration.
+    pub fn is_removed(&self) -> bool {
+        self.removed.get()
+    }
+}
+
+/// A frontend of a generation, on one core.
+#[derive(Debug)]
+pub struct FrontendView {
+    /// What the change line prepared.
+    pub plan: Arc<FrontendPlan>,
+    /// All backends it may lead to.
+    pub backends: Rc<HashMap<Arc<str>, Rc<BackendView>>>,
+    /// `default_backend`.
+    pub default_backend: Option<Rc<BackendView>>,
+    /// Bounds of a head.
+    pub limits: Limits,
+    /// Where it logs.
+    pub sinks: Rc<Sinks>,
+    /// The process's connection limit.
+    pub maxconn_global: u32,
+}
+
+/// A backend of a generation, on one core.
+#[derive(Debug)]
+pub struct BackendView {
+    /// What the change line prepared.
+    pub plan: Arc<BackendPlan>,
+}
+
+impl FrontendView {
+    /// The views of all frontends of `generation`, by name.
+    pub fn all(core: &Core, generation: &Arc<Generation>) -> HashMap<Arc<str>, Rc<FrontendView>> {
+        let global = &generation.model.global;
+        let limits = Limits { head_bytes: global.bufsize.saturating_sub(global.maxrewrite), headers: global.maxhdr };
+        let backends: HashMap<_, _> = generation
+            .backends
+            .iter()
+            .map(|(name, plan)| (name.clone(), Rc::new(BackendView { plan: plan.clone() })))
+            .collect();
+        let backends = Rc::new(backends);
+        let view = |plan: &Arc<FrontendPlan>| {
+            let default = plan.default_backend.as_ref().and_then(|backend| backends.get(&backend.proxy.name));
+            Rc::new(FrontendView {
+                plan: plan.clone(),
+                backends: backends.clone(),
+                default_backend: default.cloned(),
+                limits,
+                sinks: core.log.sinks(&plan.proxy.logging),
+                maxconn_global: generation.maxconn,
+            })
+        };
+        generation.frontends.iter().map(|plan| (plan.proxy.name.clone(), view(plan))).collect()
+    }
+
+    /// The limits of a tunnel to `backend`.
+    pub fn patience(&self, backend: &BackendView) -> Patience {
+        Patience::new(&self.plan.proxy.timeouts, &backend.plan.proxy.timeouts)
+    }
+}

@@ -1,0 +1,63 @@
+//! What one request needs in memory, taken from the core's pool when its first byte arrives and given back when it is
+//! answered: an idle connection holds none of it.
+
+use baton_http::{ChunkDecoder, RequestHead, ResponseHead};
+
+use crate::buffer::Buffer;
+
+/// The memory of a request in work. All parts keep what they have grown to.
+#[derive(Debug)]
+pub struct Work {
+    /// From the client; the head is pinned in it while the request lasts.
+    pub input: Buffer,
+    /// The request's head.
+    pub request: RequestHead,
+    /// Walks through a chunked request body.
+    pub request_chunks: ChunkDecoder,
+    /// Towards the server.
+    pub up: Vec<u8>,
+    /// From the server.
+    pub received: Buffer,
+    /// The response's head.
+    pub response: ResponseHead,
+    /// Walks through a chunked response body.
+    pub response_chunks: ChunkDecoder,
+    /// Towards the client.
+    pub down: Vec<u8>,
+    /// `Some` once the body was begun to be passed on: whether all of it was taken from the input.
+    pub composed: Option<bool>,
+    /// The request line as received, kept only where it is logged.
+    pub line: Vec<u8>,
+}
+
+impl Work {
+    /// Memory with buffers of `bufsize` bytes.
+    pub fn new(bufsize: usize) -> Box<Work> {
+        Box::new(Work {
+            input: Buffer::new(bufsize),
+            request: RequestHead::new(),
+            request_chunks: ChunkDecoder::default(),
+            up: Vec::with_capacity(bufsize),
+            received: Buffer::new(bufsize),
+            response: ResponseHead::new(),
+            response_chunks: ChunkDecoder::default(),
+            down: Vec::with_capacity(bufsize),
+            composed: None,
+            line: Vec::new(),
+        })
+    }
+
+    /// Ready for the next request; bytes of it that are there already stay.
+    pub fn next(&mut self) {
+        self.input.unpin();
+        self.request.clear();
+        self.request_chunks.clear();
+        self.up.clear();
+        self.received.clear();
+        self.response.clear();
+        self.response_chunks.clear();
+        self.down.clear();
+        self.composed = None;
+        self.line.clear();
+    }
+}
