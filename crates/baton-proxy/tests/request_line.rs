@@ -1,0 +1,207 @@
+//! Whole requests through one core, against an origin that does what the test says.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_model::{Address, Bind, BindOptions, CheckSettings, Mode, Model, NetAddress, Proxy, Role, Server, ServerAddress, Source};
+use baton_proxy::generation::OpenListener;
+use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
+use baton_rules::NoFiles;
+
+/// A core that serves one `listen` section.
+struct Served {
+    workers: Workers,
+    registry: Arc<Registry>,
+    address: SocketAddr,
+    listening: OwnedFd,
+    runtime: tokio::runtime::Runtime,
+    number: u64,
+}
+
+impl Served {
+    fn new(proxy: Proxy) -> Served {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listening.set_nonblocking(true).expect("non-blocking");
+        let address = listening.local_addr().expect("bound");
+        let registry = Arc::new(Registry::new(1, Instant::now()));
+        let workers = Workers::start(1, registry.clone(), 16384).expect("a thread");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut served = Served { workers, registry, address, listening: listening.into(), runtime, number: 0 };
+        served.apply(proxy);
+        served
+    }
+
+    fn apply(&mut self, proxy: Proxy) {
+        self.number += 1;
+        let name = proxy.name.clone();
+        let bind = Bind {
+            address: Address::Inet(self.address),
+            name: None,
+            id: None,
+            options: BindOptions::default(),
+            source: Source::default(),
+        };
+        let shards = vec![self.listening.try_clone().expect("a descriptor")].into();
+        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards };
+        let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
+        let now = Instant::now();
+        let generation =
+            Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now).expect("valid");
+        let generation = generation.commit(&self.registry, now);
+        self.runtime.block_on(self.workers.command(Command::Apply(generation)));
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("the proxy listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        stream
+    }
+
+    fn end(self) {
+        self.runtime.block_on(self.workers.command(Command::Abort));
+        self.workers.join();
+    }
+}
+
+fn server(name: &str, address: SocketAddr) -> Arc<Server> {
+    Arc::new(Server {
+        name: name.into(),
+        id: 1,
+        address: ServerAddress { host: NetAddress::Literal, address: Some(Address::Inet(address)), port_offset: None },
+        weight: 1,
+        backup: false,
+        disabled: false,
+        maxconn: 0,
+        minconn: 0,
+        maxqueue: 0,
+        cookie: None,
+        send_proxy: baton_model::ProxyProtocol::Off,
+        source_address: None,
+        slowstart: None,
+        check: CheckSettings::default(),
+        pool_max_conn: -1,
+        pool_low_conn: 0,
+        pool_purge_delay: Duration::from_secs(5),
+        max_reuse: None,
+        tfo: false,
+        tcp_user_timeout_ms: None,
+        redir: None,
+        non_stick: false,
+        accepted: Vec::new(),
+        line: Source::default(),
+    })
+}
+
+fn listen(mode: Mode, origin: SocketAddr) -> Proxy {
+    let mut proxy = Proxy::new("web", Role::Listen);
+    proxy.mode = mode;
+    proxy.servers = vec![server("s1", origin)];
+    proxy.timeouts.connect = Some(Duration::from_secs(5));
+    proxy
+}
+
+/// An origin that answers each request head it reads with `answer`, on one connection after the other.
+fn origin(answer: &'static str, connections: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<String>>) {
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listening.local_addr().expect("bound");
+    let thread = std::thread::spawn(move || {
+        let mut heads = Vec::new();
+        for _ in 0..connections {
+            let (mut stream, _) = listening.accept().expect("the proxy connects");
+            while let Some(head) = read_head(&mut stream) {
+                heads.push(head);
+                stream.write_all(answer.as_bytes()).expect("the proxy reads");
+            }
+        }
+        heads
+    });
+    (address, thread)
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn read_exactly(stream: &mut TcpStream, expect: &str) {
+    let mut bytes = vec![0; expect.len()];
+    stream.read_exact(&mut bytes).expect("a whole response");
+    assert_eq!(String::from_utf8_lossy(&bytes), expect);
+}
+
+#[test]
+fn two_requests_share_both_connections() {
+    let (address, thread) = origin("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 1);
+    let served = Served::new(listen(Mode::Http, address));
+    let mut client = served.connect();
+    for path in ["/a", "/b"] {
+        write!(client, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+        read_exactly(&mut client, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi");
+    }
+    served.end();
+    let heads = thread.join().expect("the origin ends");
+    assert_eq!(heads, ["GET /a HTTP/1.1\r\nhost: x\r\n\r\n", "GET /b HTTP/1.1\r\nhost: x\r\n\r\n"]);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let (address, thread) = origin("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 1);
+    let served = Served::new(listen(Mode::Http, address));
+    let mut client = served.connect();
+    let requests: String = (0..50).map(|at| format!("GET /{at} HTTP/1.1\r\nHost: x\r\n\r\n")).collect();
+    client.write_all(requests.as_bytes()).expect("sent");
+    for _ in 0..50 {
+        read_exactly(&mut client, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi");
+    }
+    served.end();
+    let heads = thread.join().expect("the origin ends");
+    assert!(heads.iter().enumerate().all(|(at, head)| head.starts_with(&format!("GET /{at} "))));
+}
+
+#[test]
+fn a_tunnel_outlives_generations() {
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listening.local_addr().expect("bound");
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = listening.accept().expect("the proxy connects");
+        let mut bytes = [0; 4];
+        while stream.read_exact(&mut bytes).is_ok() {
+            stream.write_all(&bytes).expect("the proxy reads");
+        }
+    });
+    let mut served = Served::new(listen(Mode::Tcp, address));
+    let mut client = served.connect();
+    for round in 0..10 {
+        let text = format!("{round:04}");
+        client.write_all(text.as_bytes()).expect("sent");
+        read_exactly(&mut client, &text);
+        let mut changed = listen(Mode::Tcp, address);
+        changed.retries = round;
+        served.apply(changed);
+    }
+    drop(client);
+    echo.join().expect("the end of the stream reaches the origin");
+    served.end();
+}
+
+#[test]
+fn a_refused_connection_is_answered_with_503() {
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+    let mut proxy = listen(Mode::Http, gone);
+    proxy.retries = 0;
+    let served = Served::new(proxy);
+    let mut client = served.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    assert!(read_head(&mut client).expect("an answer").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+    served.end();
+}
