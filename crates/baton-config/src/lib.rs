@@ -1,1 +1,140 @@
 //! haproxy.cfg: text to syntax to model, with every fault named.
+//!
+//! [`load`] reads all files ([`Syntax`]: sections of lines of words, conditional blocks resolved), looks every keyword up in the
+//! tables of [`keywords`], and gives back a [`baton_model::Model`] or, when something is wrong, none, always with
+//! [`Diagnostic`]s. Everything is read before it is judged, so that all faults are told at once. The crate opens no sockets;
+//! files, variables, users and names come in through an [`Environment`].
+
+mod address;
+pub mod condition;
+mod diagnostic;
+mod environment;
+pub mod keywords;
+mod lower;
+mod nearest;
+mod syntax;
+pub mod values;
+mod words;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use baton_model::Model;
+
+pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
+pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
+pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
+pub use words::{MAX_LINE_BYTES, MAX_WORDS, Word};
+
+use diagnostic::Report;
+use lower::Context;
+use syntax::Reader;
+
+/// What the command line says about the configuration (management manual, 3).
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `-f`: files or directories, in order; `-` is standard input.
+    pub files: Vec<PathBuf>,
+    /// `-n`: overrides the global `maxconn`.
+    pub maxconn: Option<u32>,
+    /// `-N`: `maxconn` of frontends that have none.
+    pub proxy_maxconn: Option<u32>,
+    /// `-L`: the local peer's name, the host name by default.
+    pub local_peer: Option<String>,
+    /// `-dD`: diagnostic remarks are shown.
+    pub diag: bool,
+    /// `-dW`: a warning is an error.
+    pub zero_warning: bool,
+    /// `-dr`: servers whose names do not resolve are no error.
+    pub ignore_unresolved: bool,
+}
+
+impl Options {
+    /// The options of `-f FILE` alone.
+    pub fn file(path: impl Into<PathBuf>) -> Options {
+        Options { files: vec![path.into()], ..Options::default() }
+    }
+}
+
+/// The outcome of [`load`].
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The model; `None` when an alert was raised.
+    pub model: Option<Model>,
+    /// Everything there is to say, in the order of the files and lines; what concerns no single line comes last.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Variables that `setenv` and its relatives changed: new values, or `None` for those removed.
+    pub variables: BTreeMap<String, Option<String>>,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+}
+
+impl Loaded {
+    /// Whether anything would accept connections. Without a listener HAProxy calls a file valid and exits with status 2.
+    pub fn has_listener(&self) -> bool {
+        self.model.as_ref().is_some_and(|model| model.proxies.iter().any(|proxy| !proxy.binds.is_empty()))
+    }
+
+    /// The diagnostics of one severity.
+    pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter().filter(move |diagnostic| diagnostic.severity == severity)
+    }
+}
+
+/// Reads, judges and lowers a configuration.
+pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
+    let mut report = Report::default();
+    let syntax = read(options, env, &mut report);
+    let mut context = Context {
+        env,
+        options,
+        report,
+        base: Default::default(),
+        rule_lines: BTreeMap::new(),
+        resolved: BTreeMap::new(),
+        objects: 0,
+    };
+    let model = lower::lower(&syntax, &mut context);
+    let mut report = context.report;
+    if (options.zero_warning || says_zero_warning(&syntax)) && report.has_warning() {
+        let message = "Some warnings were found and 'zero-warning' is set. Aborting.";
+        let mut diagnostic = Diagnostic::plain(Severity::Alert, "zero-warning", message);
+        diagnostic.late = true;
+        report.add(diagnostic);
+    }
+    Loaded {
+        model: (!report.has_alert()).then_some(model),
+        diagnostics: report.sorted(&syntax.files),
+        files: syntax.files.iter().map(|file| PathBuf::from(&**file)).collect(),
+        variables: syntax.variables,
+    }
+}
+
+/// Reads files to sections, without a look at what the keywords mean.
+pub fn parse(options: &Options, env: &dyn Environment) -> (Syntax, Vec<Diagnostic>) {
+    let mut report = Report::default();
+    let syntax = read(options, env, &mut report);
+    let diagnostics = report.sorted(&syntax.files);
+    (syntax, diagnostics)
+}
+
+fn read(options: &Options, env: &dyn Environment, report: &mut Report) -> Syntax {
+    let local_peer = options.local_peer.clone().unwrap_or_else(|| env.hostname());
+    let mut reader =
+        Reader { env, report, diag: options.diag, local_peer, syntax: Syntax::default(), file_list: String::new() };
+    reader.read(&options.files);
+    reader.syntax
+}
+
+/// Whether a `global` section says `zero-warning`.
+fn says_zero_warning(syntax: &Syntax) -> bool {
+    let globals = syntax.sections.iter().filter(|section| section.head.word(0) == "global");
+    globals.flat_map(|section| &section.lines).any(|line| line.word(0) == "zero-warning")
+}
+
+/// Evaluates a condition as `-cc` does.
+pub fn condition(text: &str, env: &dyn Environment) -> Result<bool, Diagnostic> {
+    condition::evaluate(text, &|name| env.var(name).is_some()).map_err(|message| {
+        Diagnostic::plain(Severity::Alert, "bad-condition", format!("Failed to evaluate condition: {message}"))
+    })
+}

@@ -1,0 +1,188 @@
+//! Everything a configuration asks of the world it is read in: files, variables, users, names. A trait, so that a test or a
+//! fuzz target can stand in for the system.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use baton_model::Family;
+
+/// Largest configuration or error file that is read, in bytes.
+pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The world as a configuration sees it.
+pub trait Environment {
+    /// The content of a file; `-` is standard input. At most [`MAX_FILE_BYTES`].
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Whether the path is a directory.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// The files of a directory given to `-f`: regular `*.cfg` files without a leading dot, in lexical order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
+    /// An environment variable; one that is not UTF-8 counts as missing.
+    fn var(&self, name: &str) -> Option<String>;
+    /// The numeric id of a user.
+    fn user(&self, name: &str) -> Option<u32>;
+    /// The numeric id of a group.
+    fn group(&self, name: &str) -> Option<u32>;
+    /// The addresses of a host name in the order of the resolver, restricted to a family.
+    fn resolve(&self, host: &str, family: Family) -> io::Result<Vec<IpAddr>>;
+    /// The machine's name.
+    fn hostname(&self) -> String;
+    /// Whether a descriptor is open in this process (`fd@`).
+    fn is_fd_open(&self, fd: i32) -> bool;
+}
+
+/// The real world.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemEnvironment;
+
+impl Environment for SystemEnvironment {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        use std::io::Read;
+        let mut content = Vec::new();
+        let read = if path == Path::new("-") {
+            io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?
+        } else {
+            std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?
+        };
+        if read as u64 > MAX_FILE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
+        }
+        Ok(content)
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.ends_with(".cfg") && !name.starts_with('.') && path.is_file() {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    fn var(&self, name: &str) -> Option<String> {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return None;
+        }
+        std::env::var(name).ok()
+    }
+
+    fn user(&self, name: &str) -> Option<u32> {
+        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+    }
+
+    fn resolve(&self, host: &str, family: Family) -> io::Result<Vec<IpAddr>> {
+        let mut found = Vec::new();
+        for address in (host, 0).to_socket_addrs()? {
+            let ip = address.ip();
+            let fits = match family {
+                Family::Any => true,
+                Family::V4 => ip.is_ipv4(),
+                Family::V6 => ip.is_ipv6(),
+            };
+            if fits && !found.contains(&ip) {
+                found.push(ip);
+            }
+        }
+        Ok(found)
+    }
+
+    fn hostname(&self) -> String {
+        std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_string()).unwrap_or_default()
+    }
+
+    fn is_fd_open(&self, fd: i32) -> bool {
+        fd >= 0 && Path::new(&format!("/proc/self/fd/{fd}")).symlink_metadata().is_ok()
+    }
+}
+
+/// A world of maps, for tests: nothing of the machine shows through.
+#[derive(Clone, Debug, Default)]
+pub struct FixedEnvironment {
+    /// Files by path. A path that is the parent of others is a directory.
+    pub files: BTreeMap<PathBuf, Vec<u8>>,
+    /// Environment variables.
+    pub vars: BTreeMap<String, String>,
+    /// Users.
+    pub users: BTreeMap<String, u32>,
+    /// Groups.
+    pub groups: BTreeMap<String, u32>,
+    /// Host names.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Open descriptors.
+    pub fds: Vec<i32>,
+}
+
+impl FixedEnvironment {
+    /// A world with one file, `localhost`, and the user and group `root`.
+    pub fn with_file(path: &str, content: impl Into<Vec<u8>>) -> FixedEnvironment {
+        FixedEnvironment {
+            files: BTreeMap::from([(path.into(), content.into())]),
+            users: BTreeMap::from([("root".into(), 0)]),
+            groups: BTreeMap::from([("root".into(), 0)]),
+            hosts: BTreeMap::from([("localhost".into(), vec![IpAddr::from([127, 0, 0, 1])])]),
+            ..FixedEnvironment::default()
+        }
+    }
+}
+
+impl Environment for FixedEnvironment {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        self.files.keys().any(|file| file.parent() == Some(path) && !path.as_os_str().is_empty())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let is_cfg = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "cfg");
+        Ok(self.files.keys().filter(|file| file.parent() == Some(dir)).filter(is_cfg).cloned().collect())
+    }
+
+    fn var(&self, name: &str) -> Option<String> {
+        self.vars.get(name).cloned()
+    }
+
+    fn user(&self, name: &str) -> Option<u32> {
+        self.users.get(name).copied()
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        self.groups.get(name).copied()
+    }
+
+    fn resolve(&self, host: &str, family: Family) -> io::Result<Vec<IpAddr>> {
+        let all = self.hosts.get(host).ok_or(io::ErrorKind::NotFound)?;
+        Ok(all
+            .iter()
+            .copied()
+            .filter(|ip| match family {
+                Family::Any => true,
+                Family::V4 => ip.is_ipv4(),
+                Family::V6 => ip.is_ipv6(),
+            })
+            .collect())
+    }
+
+    fn hostname(&self) -> String {
+        "host".into()
+    }
+
+    fn is_fd_open(&self, fd: i32) -> bool {
+        self.fds.contains(&fd)
+    }
+}

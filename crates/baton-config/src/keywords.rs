@@ -1,0 +1,190 @@
+//! The keyword tables: one row a keyword, with the sections it belongs to, its arguments, what Baton does about it and a line
+//! of documentation. The reader, the help (`-dK`) and `docs/configuration.md` all come from these rows.
+
+pub(crate) mod bind;
+pub(crate) mod global;
+pub(crate) mod option;
+pub(crate) mod proxy;
+pub(crate) mod server;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::lower::{Call, Draft, GlobalDraft};
+
+/// Where a keyword may stand, as a set of bits.
+pub type Sections = u8;
+/// `global`.
+pub const GLOBAL: Sections = 1;
+/// Any `defaults` section.
+pub const DEFAULTS: Sections = 2;
+/// `defaults` sections with a name only.
+pub const NAMED: Sections = 4;
+/// `frontend` and `listen`.
+pub const FRONT: Sections = 8;
+/// `backend` and `listen`.
+pub const BACK: Sections = 16;
+/// In a proxy of the wrong kind the keyword is an error; without this bit it is ignored with a warning, as HAProxy does.
+pub const STRICT: Sections = 32;
+
+/// What Baton does about a keyword that HAProxy 2.6 knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Status {
+    /// It works.
+    Done,
+    /// Read and remembered, without an effect that traffic could notice; the text says why that is harmless.
+    NoEffect(&'static str),
+    /// Refused: it would change what happens to traffic and Baton cannot do it yet.
+    NotYet,
+    /// Refused by HAProxy 2.6 as well; the text says what to write instead.
+    Removed(&'static str),
+}
+
+/// One keyword.
+#[derive(Clone, Copy)]
+pub struct Keyword {
+    /// The words it is made of: `mode`, `option httplog`, `timeout client`.
+    pub name: &'static str,
+    /// Where it may stand.
+    pub sections: Sections,
+    /// The shape of its arguments, for people.
+    pub args: &'static str,
+    /// What Baton does.
+    pub status: Status,
+    /// One line about it.
+    pub doc: &'static str,
+    pub(crate) apply: Apply,
+}
+
+/// What reading a row does.
+#[derive(Clone, Copy)]
+pub(crate) enum Apply {
+    /// Nothing: the status says it all.
+    Nothing,
+    Global(fn(&mut GlobalDraft, &mut Call<'_, '_>)),
+    Proxy(fn(&mut Draft, &mut Call<'_, '_>)),
+    /// An option that is on, off (`no`) or back at its default (`default`).
+    Flag(fn(&mut Draft) -> &mut bool),
+    /// The same, of `mode http` only.
+    HttpFlag(fn(&mut Draft) -> &mut bool),
+}
+
+/// A word behind the address of a `bind` or `server` line.
+#[derive(Clone, Copy)]
+pub struct Parameter<T> {
+    /// The word.
+    pub name: &'static str,
+    /// How many words follow it.
+    pub args: usize,
+    /// What Baton does.
+    pub status: Status,
+    /// One line about it.
+    pub doc: &'static str,
+    /// Applies it: the index is that of the word itself. Gives back how many words after it were used.
+    pub(crate) apply: fn(&mut T, &mut Call<'_, '_>, usize) -> usize,
+}
+
+/// A kind of section.
+#[derive(Clone, Copy, Debug)]
+pub struct SectionKind {
+    /// Its keyword.
+    pub name: &'static str,
+    /// What Baton does.
+    pub status: Status,
+    /// One line about it.
+    pub doc: &'static str,
+}
+
+const fn section(name: &'static str, status: Status, doc: &'static str) -> SectionKind {
+    SectionKind { name, status, doc }
+}
+
+/// All sections HAProxy 2.6 knows.
+pub const SECTIONS: &[SectionKind] = &[
+    section("global", Status::Done, "Settings of the whole process."),
+    section("defaults", Status::Done, "Settings that the proxies below it, or those that name it, begin with."),
+    section("frontend", Status::Done, "Where clients connect."),
+    section("backend", Status::Done, "Servers, and how one of them is chosen."),
+    section("listen", Status::Done, "A frontend and a backend in one."),
+    section("cache", Status::NotYet, "A store of responses."),
+    section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
+    section("http-errors", Status::NotYet, "A group of error pages."),
+    section("log-forward", Status::NotYet, "Receives syslog messages and passes them on."),
+    section("mailers", Status::NotYet, "Mail servers for alerts."),
+    section("namespace_list", Status::NotYet, "Network namespaces."),
+    section("peers", Status::NotYet, "Other processes to share stick tables with."),
+    section("program", Status::NotYet, "A program started with the master."),
+    section("resolvers", Status::NotYet, "Name servers that are asked at run time."),
+    section("ring", Status::NotYet, "A buffer of log lines."),
+    section("userlist", Status::NotYet, "Users and passwords."),
+];
+
+/// The rows of `global`.
+pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
+    global::KEYWORDS.iter()
+}
+
+/// The rows of the proxy sections.
+pub fn proxy_keywords() -> impl Iterator<Item = &'static Keyword> {
+    proxy::KEYWORDS.iter().chain(option::KEYWORDS)
+}
+
+/// The words of `bind` lines: name, number of arguments, status, documentation.
+pub fn bind_parameters() -> impl Iterator<Item = (&'static str, usize, Status, &'static str)> {
+    bind::PARAMETERS.iter().map(|row| (row.name, row.args, row.status, row.doc))
+}
+
+/// The words of `server` lines: name, number of arguments, status, documentation.
+pub fn server_parameters() -> impl Iterator<Item = (&'static str, usize, Status, &'static str)> {
+    server::PARAMETERS.iter().map(|row| (row.name, row.args, row.status, row.doc))
+}
+
+/// Rows by their first word; of several, the one with more words comes first.
+type Index = HashMap<&'static str, Vec<&'static Keyword>>;
+
+fn index(rows: impl Iterator<Item = &'static Keyword>) -> Index {
+    let mut index = Index::new();
+    for row in rows {
+        index.entry(row.name.split(' ').next().unwrap_or_default()).or_default().push(row);
+    }
+    for rows in index.values_mut() {
+        rows.sort_by_key(|row| std::cmp::Reverse(row.name.split(' ').count()));
+    }
+    index
+}
+
+static GLOBAL_INDEX: LazyLock<Index> = LazyLock::new(|| index(global_keywords()));
+static PROXY_INDEX: LazyLock<Index> = LazyLock::new(|| index(proxy_keywords()));
+
+/// What a line's first words are.
+pub(crate) enum Found {
+    /// A row, and how many words it takes.
+    Row(&'static Keyword, usize),
+    /// The first word begins several keywords, the second is none of theirs: `option nosuch`.
+    Family(Vec<&'static str>),
+    /// Nothing known.
+    Nothing,
+}
+
+/// Looks up the first words of a line in a section's table.
+pub(crate) fn find(in_global: bool, first: &str, second: &str) -> Found {
+    let index = if in_global { &*GLOBAL_INDEX } else { &*PROXY_INDEX };
+    let Some(rows) = index.get(first) else { return Found::Nothing };
+    for row in rows {
+        match row.name.split_once(' ') {
+            None => return Found::Row(row, 1),
+            Some((_, word)) if word == second => return Found::Row(row, 2),
+            Some((_, word)) if word.ends_with('*') && second.starts_with(word.trim_end_matches('*')) => {
+                return Found::Row(row, 2);
+            }
+            Some(_) => {}
+        }
+    }
+    Found::Family(rows.iter().filter_map(|row| row.name.split_once(' ')).map(|(_, word)| word).collect())
+}
+
+/// First words of all rows of a table, for guesses.
+pub(crate) fn first_words(in_global: bool) -> impl Iterator<Item = &'static str> {
+    let index = if in_global { &*GLOBAL_INDEX } else { &*PROXY_INDEX };
+    index.keys().copied()
+}

@@ -1,0 +1,320 @@
+//! `bind` lines (configuration manual, 4.2 and 5.1).
+
+use baton_model::{Address, Bind, BindOptions, Family};
+
+use super::{Parameter, Status};
+use crate::address::{self, Port, Text};
+use crate::lower::{Call, Draft, MAX_OBJECTS};
+use crate::nearest::nearest;
+use crate::values::Unit;
+
+/// A `bind` line while its words are read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BindDraft {
+    pub name: Option<String>,
+    pub id: Option<u32>,
+    pub options: BindOptions,
+}
+
+type Apply = fn(&mut BindDraft, &mut Call<'_, '_>, usize) -> usize;
+
+const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<BindDraft> {
+    Parameter { name, args, status: Status::Done, doc, apply }
+}
+
+const fn none(name: &'static str, args: usize, why: &'static str) -> Parameter<BindDraft> {
+    Parameter { name, args, status: Status::NoEffect(why), doc: "", apply: nothing }
+}
+
+const fn later(name: &'static str, args: usize) -> Parameter<BindDraft> {
+    Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
+}
+
+const API: &str = "it belongs to the runtime API, which Baton does not have yet";
+
+pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
+    row("accept-proxy", 0, |b, _, _| flag(&mut b.options.accept_proxy), "A PROXY protocol header comes first."),
+    row("backlog", 1, backlog, "Length of the kernel's queue of connections that wait to be accepted."),
+    row("defer-accept", 0, |b, _, _| flag(&mut b.options.defer_accept), "Accept when the first data has come."),
+    row("gid", 1, gid, "Group id of the unix socket."),
+    row("group", 1, group, "Group of the unix socket."),
+    row("id", 1, id, "Numeric id of the socket."),
+    row("interface", 1, interface, "Accept from this network interface only."),
+    row("maxconn", 1, maxconn, "Connections at once on this address."),
+    row("mode", 1, mode, "Permissions of the unix socket, octal."),
+    row("mss", 1, mss, "Maximum segment size."),
+    row("name", 1, name, "Name of the socket in statistics."),
+    row("nice", 1, nice, "Read for compatibility."),
+    row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
+    row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
+    row("tfo", 0, |b, _, _| flag(&mut b.options.tfo), "TCP fast open."),
+    row("transparent", 0, |b, _, _| flag(&mut b.options.transparent), "Bind addresses of other machines."),
+    row("uid", 1, uid, "User id of the unix socket."),
+    row("user", 1, user, "User of the unix socket."),
+    row("v4v6", 0, |b, _, _| v6(b, false), "An IPv6 socket accepts IPv4 as well."),
+    row("v6only", 0, |b, _, _| v6(b, true), "An IPv6 socket accepts IPv6 only."),
+    none("expose-fd", 1, API),
+    none("level", 1, API),
+    none("severity-output", 1, API),
+    none("process", 1, "all threads serve all addresses"),
+    none("thread", 1, "all threads serve all addresses"),
+    later("accept-netscaler-cip", 1),
+    later("namespace", 1),
+    later("proto", 1),
+    later("quic-force-retry", 0),
+    later("ssl", 0),
+    later("allow-0rtt", 0),
+    later("alpn", 1),
+    later("ca-file", 1),
+    later("ca-ignore-err", 1),
+    later("ca-sign-file", 1),
+    later("ca-sign-pass", 1),
+    later("ca-verify-file", 1),
+    later("ciphers", 1),
+    later("ciphersuites", 1),
+    later("crl-file", 1),
+    later("crt", 1),
+    later("crt-ignore-err", 1),
+    later("crt-list", 1),
+    later("curves", 1),
+    later("ecdhe", 1),
+    later("force-sslv3", 0),
+    later("force-tlsv10", 0),
+    later("force-tlsv11", 0),
+    later("force-tlsv12", 0),
+    later("force-tlsv13", 0),
+    later("generate-certificates", 0),
+    later("no-ca-names", 0),
+    later("no-sslv3", 0),
+    later("no-tls-tickets", 0),
+    later("no-tlsv10", 0),
+    later("no-tlsv11", 0),
+    later("no-tlsv12", 0),
+    later("no-tlsv13", 0),
+    later("npn", 1),
+    later("prefer-client-ciphers", 0),
+    later("ssl-max-ver", 1),
+    later("ssl-min-ver", 1),
+    later("strict-sni", 0),
+    later("tls-ticket-keys", 1),
+    later("verify", 1),
+];
+
+fn nothing(_: &mut BindDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
+    0
+}
+
+/// Reads a `bind` line into the draft.
+pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let list = call.arg(0);
+    if list.is_empty() {
+        return call.expects(0, "{<path>|[addr1]:port1[-end1]}{,[addr]:port[-end]}... as arguments");
+    }
+    let mut addresses = Vec::new();
+    for text in list.split(',') {
+        match expand(text, call) {
+            Ok(more) => addresses.extend(more),
+            Err(message) => return call.wrong(0, format!("'bind' : {message}")),
+        }
+    }
+    let about = format!("'bind {list}' in section '{}' : ", draft.kind.word());
+    let Some(bind) = parameters(call, &about, PARAMETERS) else { return };
+    if let Some(id) = bind.id
+        && let Some(other) = draft.proxy.binds.iter().find(|other| other.id == Some(id))
+    {
+        let message = format!("{about}'id' : custom id {id} already used at {}", other.source);
+        return call.error(call.first, "duplicate-id", message);
+    }
+    for address in addresses {
+        draft.proxy.binds.push(Bind {
+            address,
+            name: bind.name.clone(),
+            id: bind.id,
+            options: bind.options.clone(),
+            source: call.line.source(),
+        });
+    }
+}
+
+/// Reads the words behind the address of a `bind` line. `None` when one of them is at fault.
+pub(crate) fn parameters(
+    call: &mut Call<'_, '_>,
+    about: &str,
+    table: &'static [Parameter<BindDraft>],
+) -> Option<BindDraft> {
+    let mut bind = BindDraft::default();
+    let mut valid = true;
+    let mut at = call.first + 1;
+    while at < call.line.words.len() {
+        let word = call.line.word(at);
+        let Some(row) = table.iter().find(|row| row.name == word) else {
+            let guess = nearest(word, table.iter().map(|row| row.name));
+            let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or_default();
+            call.error(at, "unknown-keyword", format!("{about}unknown keyword '{word}'{guess}"));
+            return None;
+        };
+        if at + row.args >= call.line.words.len() {
+            call.error(at, "missing-argument", format!("{about}'{word}' : missing {word}"));
+            return None;
+        }
+        match row.status {
+            Status::Done => {
+                let alerts = call.context.report.alerts();
+                call.about = format!("{about}'{word}' : ");
+                (row.apply)(&mut bind, call, at);
+                call.about.clear();
+                valid &= call.context.report.alerts() == alerts;
+            }
+            Status::NoEffect(why) => call.notice(at, "no-effect", format!("{about}'{word}' has no effect: {why}")),
+            Status::NotYet | Status::Removed(_) => {
+                let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");
+                call.error(at, "not-yet", message);
+                valid = false;
+            }
+        }
+        at += 1 + row.args;
+    }
+    valid.then_some(bind)
+}
+
+/// One address text to addresses: one for each port of a range.
+fn expand(text: &str, call: &mut Call<'_, '_>) -> Result<Vec<Address>, String> {
+    let (host, family, port) = match address::parse(text)? {
+        Text::Unix(path) => return Ok(vec![Address::Unix(path)]),
+        Text::Abstract(name) => return Ok(vec![Address::Abstract(name)]),
+        Text::Fd(fd) if call.context.env.is_fd_open(fd) => return Ok(vec![Address::Fd(fd)]),
+        Text::Fd(fd) => return Err(format!("cannot use file descriptor '{fd}' : Bad file descriptor.")),
+        Text::Inet { host, family, port } => (host, family, port),
+    };
+    let (low, high) = match port {
+        Port::Absent => return Err(format!("missing port specification in '{text}'")),
+        Port::One(0) => return Err("invalid port '0'".into()),
+        Port::One(port) => (port, port),
+        Port::Range(low, high) => (low, high),
+        Port::Offset(_) => return Err(format!("port offset not permitted here in '{text}'")),
+    };
+    let ip = resolve(&host, family, text, call)?;
+    call.context.objects += usize::from(high - low) + 1;
+    if call.context.objects > MAX_OBJECTS {
+        return Err(format!("more than {MAX_OBJECTS} listening addresses and servers in '{text}'"));
+    }
+    Ok((low..=high).map(|port| Address::Inet((ip, port).into())).collect())
+}
+
+fn resolve(host: &str, family: Family, text: &str, call: &mut Call<'_, '_>) -> Result<std::net::IpAddr, String> {
+    match address::literal(host, family) {
+        Some(ip) => Ok(ip),
+        None => call.context.resolve(host, family).ok_or_else(|| format!("invalid address: '{host}' in '{text}'")),
+    }
+}
+
+fn flag(field: &mut bool) -> usize {
+    *field = true;
+    0
+}
+
+fn v6(bind: &mut BindDraft, only: bool) -> usize {
+    bind.options.v6only = Some(only);
+    0
+}
+
+fn unsigned(call: &mut Call<'_, '_>, at: usize, low: i64, high: i64) -> Option<u32> {
+    let name = call.line.word(at).to_string();
+    call.number_at(at + 1, &name, low, high).and_then(|value| u32::try_from(value).ok())
+}
+
+fn backlog(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.backlog = unsigned(call, at, 0, i64::from(i32::MAX)).filter(|value| *value > 0);
+    1
+}
+
+fn maxconn(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.maxconn = unsigned(call, at, 0, i64::from(i32::MAX)).filter(|value| *value > 0);
+    1
+}
+
+fn id(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.id = unsigned(call, at, 1, i64::from(i32::MAX));
+    1
+}
+
+fn name(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.name = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn interface(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.interface = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn mode(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1);
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => bind.options.socket.mode = Some(mode),
+        _ => call.error(at + 1, "bad-value", format!("missing or invalid mode '{text}' (octal integer expected)")),
+    }
+    1
+}
+
+fn uid(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.socket.uid = unsigned(call, at, 0, i64::from(u32::MAX) - 1);
+    1
+}
+
+fn gid(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.socket.gid = unsigned(call, at, 0, i64::from(u32::MAX) - 1);
+    1
+}
+
+fn user(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let name = call.line.word(at + 1);
+    bind.options.socket.uid = call.context.env.user(name);
+    if bind.options.socket.uid.is_none() {
+        call.error(at + 1, "unknown-user", format!("unknown user name '{name}'"));
+    }
+    1
+}
+
+fn group(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let name = call.line.word(at + 1);
+    bind.options.socket.gid = call.context.env.group(name);
+    if bind.options.socket.gid.is_none() {
+        call.error(at + 1, "unknown-group", format!("unknown group name '{name}'"));
+    }
+    1
+}
+
+fn mss(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1).parse::<i32>() {
+        Ok(mss) if (1..=65535).contains(&mss.unsigned_abs()) => bind.options.mss = Some(mss),
+        _ => call.error(at + 1, "bad-value", "expects an MSS with an absolute value between 1 and 65535".into()),
+    }
+    1
+}
+
+fn nice(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let value = call.number_at(at + 1, "nice", i64::from(i32::MIN), i64::from(i32::MAX)).unwrap_or_default();
+    bind.options.nice = value.clamp(-1024, 1024) as i32;
+    1
+}
+
+fn shards(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "by-thread" => bind.options.shards = None,
+        text => match text.parse::<u32>() {
+            Ok(number @ 1..=64) => bind.options.shards = Some(number),
+            _ => {
+                let message = format!("invalid value {text}, allowed range is 1..64 or 'by-thread'");
+                call.error(at + 1, "bad-value", message);
+            }
+        },
+    }
+    1
+}
+
+fn tcp_ut(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let time = call.time_at(at + 1, "tcp-ut", Unit::Ms);
+    bind.options.tcp_user_timeout_ms = time.map(|time| time.as_millis() as u32).filter(|ms| *ms > 0);
+    1
+}

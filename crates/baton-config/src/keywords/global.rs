@@ -1,0 +1,542 @@
+//! The keywords of the `global` section (configuration manual, 3).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Apply, GLOBAL, Keyword, Status};
+use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
+
+const fn row(
+    name: &'static str,
+    args: &'static str,
+    apply: fn(&mut GlobalDraft, &mut Call<'_, '_>),
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Global(apply) }
+}
+
+const fn none(name: &'static str, why: &'static str) -> Keyword {
+    let status = Status::NoEffect(why);
+    Keyword { name, sections: GLOBAL, args: "…", status, doc: "", apply: Apply::Nothing }
+}
+
+const fn later(name: &'static str) -> Keyword {
+    Keyword { name, sections: GLOBAL, args: "…", status: Status::NotYet, doc: "", apply: Apply::Nothing }
+}
+
+const fn gone(name: &'static str, text: &'static str) -> Keyword {
+    Keyword { name, sections: GLOBAL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
+}
+
+const TLS: &str = "it belongs to TLS, which Baton does not do yet";
+const POLLER: &str = "Baton has one way to wait for events";
+const INTERNAL: &str = "it tunes a part of HAProxy that Baton does not have";
+const RUNTIME: &str = "it belongs to the runtime API, which Baton does not have yet";
+const COMPRESSION: &str = "it belongs to compression, which Baton does not do yet";
+
+pub(crate) static KEYWORDS: &[Keyword] = &[
+    row("chroot", "DIR", chroot, "Directory the process locks itself into after start."),
+    row(
+        "close-spread-time",
+        "TIME",
+        close_spread_time,
+        "Idle connections are closed spread over this time in a soft stop.",
+    ),
+    row("daemon", "", daemon, "Go to the background."),
+    row("default-path", "current|config|parent|origin DIR", default_path, "Where relative file names start from."),
+    row("description", "TEXT", description, "A text about this instance."),
+    row("gid", "NUMBER", gid, "Group id of the process."),
+    row("grace", "TIME", grace, "How long to go on accepting after a soft stop was asked for."),
+    row("group", "NAME", group, "Group of the process."),
+    row("hard-stop-after", "TIME", hard_stop_after, "The longest a soft stop may take."),
+    row("localpeer", "NAME", localpeer, "The name of this instance among its peers."),
+    row("log", "ADDRESS [len N] [format F] [sample R] FACILITY [MAX [MIN]]", log, "A log target for 'log global'."),
+    row("log-send-hostname", "[NAME]", log_hostname, "The host name put into log lines."),
+    row("log-tag", "TEXT", log_tag, "The program's name in log lines."),
+    row("master-worker", "[no-exit-on-failure]", master_worker, "A master process holds the listening sockets."),
+    row("max-spread-checks", "TIME", max_spread_checks, "The longest that a first round of checks may be spread over."),
+    row("maxconn", "NUMBER", maxconn, "Connections of the whole process."),
+    row("nbthread", "NUMBER", nbthread, "Worker threads."),
+    row("node", "NAME", node, "The node's name in statistics."),
+    row("pidfile", "FILE", pidfile, "Where the process id is written."),
+    row("presetenv", "NAME VALUE", setenv, "Sets an environment variable that is not set."),
+    row("quiet", "", quiet, "Say nothing at start."),
+    row("resetenv", "[NAME ...]", resetenv, "Removes the variables the files have set, except the named ones."),
+    row("setenv", "NAME VALUE", setenv, "Sets an environment variable."),
+    row("spread-checks", "PERCENT", spread_checks, "Random part of the interval between checks."),
+    row(
+        "stats socket",
+        "ADDRESS [bind options]",
+        stats_socket,
+        "A socket of the runtime API; stored until there is one.",
+    ),
+    row("tune.bufsize", "BYTES", bufsize, "Size of a buffer, and so the longest message head."),
+    row("tune.http.maxhdr", "NUMBER", maxhdr, "Most header fields of a message."),
+    row("tune.maxaccept", "NUMBER", maxaccept, "Connections accepted in one go."),
+    row("tune.maxrewrite", "BYTES", maxrewrite, "Part of a buffer kept free for added headers."),
+    row("uid", "NUMBER", uid, "User id of the process."),
+    row("ulimit-n", "NUMBER", ulimit_n, "Limit of open descriptors."),
+    row(
+        "unix-bind",
+        "[prefix P] [mode M] [user U|uid N] [group G|gid N]",
+        unix_bind,
+        "Defaults of unix sockets to listen on.",
+    ),
+    row("unsetenv", "NAME ...", unsetenv, "Removes environment variables."),
+    row("user", "NAME", user, "User of the process."),
+    row("zero-warning", "", zero_warning, "A warning is an error."),
+    none("busy-polling", POLLER),
+    none("ca-base", TLS),
+    none("cpu-map", "the kernel places the threads"),
+    none("crt-base", TLS),
+    none("expose-experimental-directives", "there are no experimental directives"),
+    none("external-check", "it only permits checks by a program, which are refused where they are used"),
+    none("fd-hard-limit", "descriptors are limited by 'ulimit-n' and 'maxconn'"),
+    none("h2-workaround-bogus-websocket-clients", "it belongs to HTTP/2, which Baton does not do yet"),
+    none("httpclient.resolvers.id", INTERNAL),
+    none("httpclient.resolvers.prefer", INTERNAL),
+    none("httpclient.ssl.ca-file", INTERNAL),
+    none("httpclient.ssl.verify", INTERNAL),
+    none("insecure-fork-wanted", "Baton starts no programs while it serves"),
+    none("insecure-setuid-wanted", "Baton starts no programs while it serves"),
+    none("issuers-chain-path", TLS),
+    none("lua-prepend-path", "there are no scripts to find"),
+    none("maxcompcpuusage", COMPRESSION),
+    none("maxcomprate", COMPRESSION),
+    none("maxpipes", "pipes for splicing are made when they are needed"),
+    none("maxsslconn", TLS),
+    none("maxsslrate", TLS),
+    none("maxzlibmem", COMPRESSION),
+    none("mworker-max-reloads", "a reload starts no process here"),
+    none("no-memory-trimming", INTERNAL),
+    none("noepoll", POLLER),
+    none("noevports", POLLER),
+    none("nogetaddrinfo", "names are always resolved by the system"),
+    none("nokqueue", POLLER),
+    none("nopoll", POLLER),
+    none("noreuseport", "listening sockets are handed over, so nothing else can take the port"),
+    none("nosplice", "splicing is used where it pays"),
+    none("numa-cpu-mapping", "the kernel places the threads"),
+    none("pp2-never-send-local", "it belongs to a detail of PROXY headers in health checks"),
+    none("profiling.memory", INTERNAL),
+    none("profiling.tasks", INTERNAL),
+    none("server-state-base", "states are not read from files"),
+    none("server-state-file", "states are not read from files"),
+    none("set-dumpable", "core files are left to the system"),
+    none("ssl-default-bind-ciphers", TLS),
+    none("ssl-default-bind-ciphersuites", TLS),
+    none("ssl-default-bind-curves", TLS),
+    none("ssl-default-bind-options", TLS),
+    none("ssl-default-server-ciphers", TLS),
+    none("ssl-default-server-ciphersuites", TLS),
+    none("ssl-default-server-options", TLS),
+    none("ssl-dh-param-file", TLS),
+    none("ssl-engine", TLS),
+    none("ssl-load-extra-del-ext", TLS),
+    none("ssl-load-extra-files", TLS),
+    none("ssl-mode-async", TLS),
+    none("ssl-propquery", TLS),
+    none("ssl-provider", TLS),
+    none("ssl-provider-path", TLS),
+    none("ssl-server-verify", TLS),
+    none("ssl-skip-self-issued-ca", TLS),
+    none("stats bind-process", RUNTIME),
+    none("stats maxconn", RUNTIME),
+    none("stats timeout", RUNTIME),
+    none("strict-limits", "limits that cannot be had are always an error"),
+    none("thread-group", "threads are not grouped"),
+    none("thread-groups", "threads are not grouped"),
+    none("tune.buffers.limit", INTERNAL),
+    none("tune.buffers.reserve", INTERNAL),
+    none("tune.chksize", INTERNAL),
+    none("tune.comp.maxlevel", COMPRESSION),
+    none("tune.fail-alloc", INTERNAL),
+    none("tune.fd.edge-triggered", INTERNAL),
+    none("tune.h2.header-table-size", "it belongs to HTTP/2, which Baton does not do yet"),
+    none("tune.h2.initial-window-size", "it belongs to HTTP/2, which Baton does not do yet"),
+    none("tune.h2.max-concurrent-streams", "it belongs to HTTP/2, which Baton does not do yet"),
+    none("tune.h2.max-frame-size", "it belongs to HTTP/2, which Baton does not do yet"),
+    none("tune.http.cookielen", "it belongs to cookie capture, which Baton does not do yet"),
+    none("tune.http.logurilen", "log lines are bounded by 'len' of their target"),
+    none("tune.idle-pool.shared", "idle connections belong to the core that opened them"),
+    none("tune.idletimer", INTERNAL),
+    none("tune.listener.multi-queue", "the kernel spreads connections over the threads"),
+    none("tune.lua.forced-yield", "there are no scripts"),
+    none("tune.lua.maxmem", "there are no scripts"),
+    none("tune.lua.service-timeout", "there are no scripts"),
+    none("tune.lua.session-timeout", "there are no scripts"),
+    none("tune.lua.task-timeout", "there are no scripts"),
+    none("tune.maxpollevents", INTERNAL),
+    none("tune.pattern.cache-size", INTERNAL),
+    none("tune.peers.max-updates-at-once", "it belongs to peers, which Baton does not do yet"),
+    none("tune.pipesize", INTERNAL),
+    none("tune.pool-high-fd-ratio", "idle connections are bounded by 'pool-max-conn'"),
+    none("tune.pool-low-fd-ratio", "idle connections are bounded by 'pool-max-conn'"),
+    none("tune.quic.frontend.conn-tx-buffers.limit", "it belongs to QUIC, which Baton does not do yet"),
+    none("tune.quic.frontend.max-idle-timeout", "it belongs to QUIC, which Baton does not do yet"),
+    none("tune.quic.frontend.max-streams-bidi", "it belongs to QUIC, which Baton does not do yet"),
+    none("tune.quic.retry-threshold", "it belongs to QUIC, which Baton does not do yet"),
+    none("tune.rcvbuf.client", "the kernel sizes socket buffers"),
+    none("tune.rcvbuf.server", "the kernel sizes socket buffers"),
+    none("tune.recv_enough", INTERNAL),
+    none("tune.runqueue-depth", INTERNAL),
+    none("tune.sched.low-latency", INTERNAL),
+    none("tune.sndbuf.client", "the kernel sizes socket buffers"),
+    none("tune.sndbuf.server", "the kernel sizes socket buffers"),
+    none("tune.ssl.cachesize", TLS),
+    none("tune.ssl.capture-buffer-size", TLS),
+    none("tune.ssl.capture-cipherlist-size", TLS),
+    none("tune.ssl.default-dh-param", TLS),
+    none("tune.ssl.force-private-cache", TLS),
+    none("tune.ssl.hard-maxrecord", TLS),
+    none("tune.ssl.keylog", TLS),
+    none("tune.ssl.lifetime", TLS),
+    none("tune.ssl.maxrecord", TLS),
+    none("tune.ssl.ssl-ctx-cache-size", TLS),
+    none("tune.vars.check-max-size", INTERNAL),
+    none("tune.vars.global-max-size", INTERNAL),
+    none("tune.vars.proc-max-size", INTERNAL),
+    none("tune.vars.reqres-max-size", INTERNAL),
+    none("tune.vars.sess-max-size", INTERNAL),
+    none("tune.vars.txn-max-size", INTERNAL),
+    none("tune.zlib.memlevel", COMPRESSION),
+    none("tune.zlib.windowsize", COMPRESSION),
+    later("51degrees-cache-size"),
+    later("51degrees-data-file"),
+    later("51degrees-property-name-list"),
+    later("51degrees-property-separator"),
+    later("cluster-secret"),
+    later("deviceatlas-json-file"),
+    later("deviceatlas-log-level"),
+    later("deviceatlas-properties-cookie"),
+    later("deviceatlas-separator"),
+    later("h1-accept-payload-with-any-method"),
+    later("h1-case-adjust"),
+    later("h1-case-adjust-file"),
+    later("lua-load"),
+    later("lua-load-per-thread"),
+    later("maxconnrate"),
+    later("maxsessrate"),
+    later("set-var"),
+    later("set-var-fmt"),
+    later("wurfl-cache-size"),
+    later("wurfl-data-file"),
+    later("wurfl-information-list"),
+    later("wurfl-information-list-separator"),
+    gone(
+        "nbproc",
+        "nbproc is not supported any more since HAProxy 2.5. Threads will automatically be used on multi-processor machines if available.",
+    ),
+];
+
+/// Keywords that may stand once only.
+fn again(global: &GlobalDraft, call: &mut Call<'_, '_>, given: bool) -> bool {
+    if !given {
+        return false;
+    }
+    let first = global.lines.get(call.name).map_or(0, |line| line.number);
+    let name = call.name;
+    call.error(0, "already-specified", format!("'{name}' already specified. Continuing. (first on line {first})"));
+    true
+}
+
+fn chroot(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.chroot.is_some();
+    if let Some(dir) = call.only("a directory as an argument")
+        && !again(global, call, given)
+    {
+        global.model.chroot = Some(PathBuf::from(dir));
+    }
+}
+
+fn pidfile(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.pidfile.is_some();
+    if let Some(file) = call.only("a file name as an argument")
+        && !again(global, call, given)
+    {
+        global.model.pidfile = Some(PathBuf::from(file));
+    }
+}
+
+/// `<time> as argument`, possibly zero, which means none.
+fn duration(call: &mut Call<'_, '_>) -> Option<Duration> {
+    if call.arg(0).is_empty() {
+        call.expects(0, "<time> as argument");
+        return None;
+    }
+    call.time()
+}
+
+fn close_spread_time(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.close_spread_time = match call.arg(0) {
+        "infinite" => Some(Duration::MAX),
+        _ => duration(call),
+    };
+}
+
+fn hard_stop_after(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.hard_stop_after = duration(call);
+}
+
+fn grace(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.grace = duration(call);
+}
+
+fn max_spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.max_spread_checks = duration(call);
+}
+
+fn daemon(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.daemon |= call.at_most(0);
+}
+
+fn quiet(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.quiet |= call.at_most(0);
+}
+
+fn zero_warning(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    // Read again when everything is judged, see `load`.
+    call.at_most(0);
+}
+
+fn master_worker(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "" | "no-exit-on-failure" => global.model.master_worker |= call.at_most(1),
+        other => call.wrong(0, format!("'master-worker' only supports 'no-exit-on-failure' option (got '{other}').")),
+    }
+}
+
+fn default_path(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let origin = PathBuf::from(call.arg(1));
+    let choices = [("current", 0), ("config", 1), ("parent", 2), ("origin", 3)];
+    match call.choose(call.first, "default-path", &choices) {
+        Some(3) if call.arg(1).is_empty() => call.expects(1, "a directory as the argument of 'origin'"),
+        Some(kind) if call.at_most(if kind == 3 { 2 } else { 1 }) => {
+            call.context.base = match kind {
+                0 => Base::Current,
+                1 => Base::Config,
+                2 => Base::Parent,
+                _ => Base::Origin(origin),
+            };
+        }
+        _ => {}
+    }
+}
+
+fn description(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    match call.rest().join(" ") {
+        text if text.is_empty() => call.expects(0, "a string argument"),
+        text => global.model.description = Some(text),
+    }
+}
+
+fn node(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let name = call.arg(0);
+    let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
+    if name.is_empty() || !name.chars().all(fits) {
+        let message = "'node' requires valid node name - non-empty string with digits(0-9), letters(A-Z, a-z), \
+                       dot(.), hyphen(-) or underscode(_).";
+        return call.wrong(0, message.into());
+    }
+    if call.at_most(1) {
+        global.model.node = Some(name.into());
+    }
+}
+
+fn user(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.uid.is_some();
+    let name = call.arg(0);
+    match call.context.env.user(name) {
+        Some(uid) if call.at_most(1) && !again(global, call, given) => global.model.uid = Some(uid),
+        Some(_) => {}
+        None => call.error(call.first, "unknown-user", format!("cannot find user id for '{name}'")),
+    }
+}
+
+fn group(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.gid.is_some();
+    let name = call.arg(0);
+    match call.context.env.group(name) {
+        Some(gid) if call.at_most(1) && !again(global, call, given) => global.model.gid = Some(gid),
+        Some(_) => {}
+        None => call.error(call.first, "unknown-group", format!("cannot find group id for '{name}'")),
+    }
+}
+
+fn uid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.uid.is_some();
+    if let Some(uid) = call.number(0, i64::from(u32::MAX) - 1)
+        && !again(global, call, given)
+    {
+        global.model.uid = u32::try_from(uid).ok();
+    }
+}
+
+fn gid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.gid.is_some();
+    if let Some(gid) = call.number(0, i64::from(u32::MAX) - 1)
+        && !again(global, call, given)
+    {
+        global.model.gid = u32::try_from(gid).ok();
+    }
+}
+
+fn localpeer(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    call.only("a name as an argument");
+}
+
+fn log(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.prefix == Prefix::No {
+        global.model.log.clear();
+        if call.args() > 0 {
+            call.wrong(0, "log : 'no log' does not expect arguments".into());
+        }
+    } else if call.arg(0) == "global" {
+        call.wrong(0, "log : 'global' is not supported for a global syslog server".into());
+    } else if let Some(target) = log_target(call) {
+        global.model.log.push(target);
+    }
+}
+
+fn log_hostname(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.log_hostname = Some(call.arg(0).into());
+}
+
+fn log_tag(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(tag) = call.only("a tag for use in syslog") {
+        global.model.log_tag = Some(tag.into());
+    }
+}
+
+fn maxconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.maxconn.is_some();
+    if let Some(value) = call.number(0, i64::from(i32::MAX))
+        && !again(global, call, given)
+    {
+        // 0 asks for the automatic value.
+        global.model.maxconn = u32::try_from(value).ok().filter(|value| *value > 0);
+    }
+}
+
+fn nbthread(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let text = call.arg(0);
+    match text.parse::<i64>() {
+        Ok(value @ 1..=64) => {
+            if call.at_most(1) {
+                global.model.nbthread = u32::try_from(value).ok();
+            }
+        }
+        Ok(value) => {
+            call.error(call.first, "out-of-range", format!("'nbthread' value must be between 1 and 64 (was {value})"));
+        }
+        Err(_) => {
+            let message = format!("'nbthread' passed a missing or unparsable integer value in '{text}'");
+            call.error(call.first, "bad-number", message);
+        }
+    }
+}
+
+fn spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.spread_checks != 0;
+    if let Some(value) = call.number(0, 50)
+        && !again(global, call, given)
+    {
+        global.model.spread_checks = value as u32;
+    }
+}
+
+fn stats_socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.arg(0).is_empty() {
+        return call.expects(0, "an address or a path to a UNIX socket");
+    }
+    if let Err(message) = crate::address::parse(call.arg(0)) {
+        return call.wrong(0, format!("'stats socket' : {message}"));
+    }
+    global.model.stats_sockets.push(call.rest());
+    call.notice(0, "no-effect", "'stats socket' is kept, but Baton does not have the runtime API yet".into());
+}
+
+fn bufsize(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(1024, 64 << 20) {
+        global.model.bufsize = value as usize;
+    }
+}
+
+fn maxrewrite(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, 64 << 20) {
+        global.model.maxrewrite = value as usize;
+    }
+}
+
+fn maxhdr(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(1, 32767) {
+        global.model.maxhdr = value as usize;
+    }
+}
+
+fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(-1, i64::from(i32::MAX)) {
+        // -1 is no limit.
+        global.model.maxaccept = Some(u32::try_from(value).unwrap_or(u32::MAX));
+    }
+}
+
+fn ulimit_n(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, i64::from(i32::MAX)) {
+        global.model.ulimit_n = u64::try_from(value).ok().filter(|value| *value > 0);
+    }
+}
+
+/// The variables themselves are set while the lines are read; here the arguments are judged.
+fn setenv(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    match call.args() {
+        0 | 1 => call.expects(call.args(), "a name and a value"),
+        _ => {
+            call.at_most(2);
+        }
+    }
+}
+
+fn unsetenv(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.args() == 0 {
+        call.expects(0, "at least one variable name");
+    }
+}
+
+fn resetenv(_: &mut GlobalDraft, _: &mut Call<'_, '_>) {}
+
+fn unix_bind(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let mut at = call.first;
+    while at < call.line.words.len() {
+        let value = call.line.word(at + 1);
+        match call.line.word(at) {
+            "prefix" => global.unix_prefix = value.into(),
+            "mode" => match u32::from_str_radix(value, 8) {
+                Ok(mode) if mode <= 0o7777 => global.unix_socket.mode = Some(mode),
+                _ => call.error(at + 1, "bad-value", format!("'unix-bind' : invalid mode '{value}' (octal expected)")),
+            },
+            "uid" => {
+                global.unix_socket.uid =
+                    call.number_at(at + 1, "unix-bind uid", 0, i64::from(u32::MAX) - 1).map(|id| id as u32);
+            }
+            "gid" => {
+                global.unix_socket.gid =
+                    call.number_at(at + 1, "unix-bind gid", 0, i64::from(u32::MAX) - 1).map(|id| id as u32);
+            }
+            "user" => match call.context.env.user(value) {
+                Some(id) => global.unix_socket.uid = Some(id),
+                None => call.error(at + 1, "unknown-user", format!("'unix-bind' : '{value}' unknown user.")),
+            },
+            "group" => match call.context.env.group(value) {
+                Some(id) => global.unix_socket.gid = Some(id),
+                None => call.error(at + 1, "unknown-group", format!("'unix-bind' : '{value}' unknown group.")),
+            },
+            _ => {
+                let message =
+                    "'unix-bind' only supports the 'prefix', 'mode', 'uid', 'gid', 'user' and 'group' options.";
+                return call.error(at, "bad-value", message.into());
+            }
+        }
+        at += 2;
+    }
+}

@@ -1,0 +1,331 @@
+//! The `option` keywords (configuration manual, 4.2).
+
+use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch};
+
+use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, Sections, Status};
+use crate::address;
+use crate::lower::{Call, Draft, Kind, Prefix};
+
+const FE: Sections = DEFAULTS | FRONT;
+const BE: Sections = DEFAULTS | BACK;
+const ALL: Sections = DEFAULTS | FRONT | BACK;
+
+const fn flag(
+    name: &'static str,
+    sections: Sections,
+    field: fn(&mut Draft) -> &mut bool,
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections, args: "", status: Status::Done, doc, apply: Apply::Flag(field) }
+}
+
+const fn http(
+    name: &'static str,
+    sections: Sections,
+    field: fn(&mut Draft) -> &mut bool,
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections, args: "", status: Status::Done, doc, apply: Apply::HttpFlag(field) }
+}
+
+const fn row(
+    name: &'static str,
+    sections: Sections,
+    args: &'static str,
+    apply: fn(&mut Draft, &mut Call<'_, '_>),
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections, args, status: Status::Done, doc, apply: Apply::Proxy(apply) }
+}
+
+const fn none(name: &'static str, sections: Sections, why: &'static str) -> Keyword {
+    Keyword { name, sections, args: "", status: Status::NoEffect(why), doc: "", apply: Apply::Nothing }
+}
+
+const fn later(name: &'static str, sections: Sections) -> Keyword {
+    Keyword { name, sections, args: "…", status: Status::NotYet, doc: "", apply: Apply::Nothing }
+}
+
+const fn gone(name: &'static str, text: &'static str) -> Keyword {
+    Keyword { name, sections: ALL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
+}
+
+pub(crate) static KEYWORDS: &[Keyword] = &[
+    flag("option abortonclose", BE, |d| &mut d.proxy.tcp.abort_on_close, "Drop queued requests whose client has left."),
+    http(
+        "option accept-invalid-http-request",
+        FE,
+        |d| &mut d.proxy.http.accept_invalid_request,
+        "Let some malformed requests pass.",
+    ),
+    http(
+        "option accept-invalid-http-response",
+        BE,
+        |d| &mut d.proxy.http.accept_invalid_response,
+        "Let some malformed responses pass.",
+    ),
+    flag("option allbackups", BE, |d| &mut d.proxy.tcp.all_backups, "Use all backup servers at once."),
+    flag("option clitcpka", FE, |d| &mut d.proxy.tcp.client_keepalive, "TCP keep-alive on the client's side."),
+    flag("option contstats", FE, |d| &mut d.proxy.tcp.continuous_stats, "Count bytes while they pass."),
+    flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only what went wrong."),
+    flag("option dontlognull", FE, |d| &mut d.proxy.logging.dont_log_null, "Do not log connections without data."),
+    row("option forwardfor", ALL, "[except NET] [header NAME] [if-none]", forwardfor, "Add X-Forwarded-For."),
+    http(
+        "option http-buffer-request",
+        ALL,
+        |d| &mut d.proxy.http.buffer_request,
+        "Wait for the body before a server is chosen.",
+    ),
+    http("option http-ignore-probes", FE, |d| &mut d.proxy.http.ignore_probes, "Close silently where no request came."),
+    row("option http-keep-alive", ALL, "", keep_alive, "Keep both sides alive, the default."),
+    http("option http-no-delay", ALL, |d| &mut d.proxy.http.no_delay, "Send every part of a message at once."),
+    http(
+        "option http-pretend-keepalive",
+        BE,
+        |d| &mut d.proxy.http.pretend_keepalive,
+        "Do not announce the close to the server.",
+    ),
+    row("option http-server-close", ALL, "", server_close, "Close the server's side after each response."),
+    http(
+        "option http-use-proxy-header",
+        FE,
+        |d| &mut d.proxy.http.use_proxy_header,
+        "Mind Proxy-Connection instead of Connection.",
+    ),
+    row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "Health checks speak HTTP."),
+    row("option httpclose", ALL, "", close, "Close both sides after each response."),
+    row("option httplog", ALL, "[clf]", httplog, "Log lines of HTTP requests."),
+    flag(
+        "option independent-streams",
+        ALL,
+        |d| &mut d.proxy.tcp.independent_streams,
+        "Each direction has its own inactivity timer.",
+    ),
+    flag("option log-health-checks", BE, |d| &mut d.proxy.check.log, "Log changes of health checks."),
+    flag(
+        "option log-separate-errors",
+        FE,
+        |d| &mut d.proxy.logging.separate_errors,
+        "Errors are logged one level higher.",
+    ),
+    flag("option logasap", FE, |d| &mut d.proxy.logging.asap, "Log before the last byte."),
+    flag("option nolinger", ALL, |d| &mut d.proxy.tcp.no_linger, "Reset connections instead of closing them."),
+    row("option originalto", ALL, "[except NET] [header NAME]", originalto, "Add X-Original-To."),
+    flag("option persist", BE, |d| &mut d.proxy.tcp.persist, "Follow the cookie even to a server that is down."),
+    http(
+        "option prefer-last-server",
+        BE,
+        |d| &mut d.proxy.tcp.prefer_last_server,
+        "Stay with the server of the last request.",
+    ),
+    row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
+    flag("option socket-stats", FE, |d| &mut d.proxy.tcp.socket_stats, "Statistics for each listening address."),
+    flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice.auto, "Splice where it seems worthwhile."),
+    flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice.request, "Splice from client to server."),
+    flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice.response, "Splice from server to client."),
+    flag("option srvtcpka", BE, |d| &mut d.proxy.tcp.server_keepalive, "TCP keep-alive on the server's side."),
+    flag("option tcp-smart-accept", FE, |d| &mut d.proxy.tcp.smart_accept, "Save an acknowledgement when accepting."),
+    flag(
+        "option tcp-smart-connect",
+        BE,
+        |d| &mut d.proxy.tcp.smart_connect,
+        "Save an acknowledgement when connecting.",
+    ),
+    row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
+    row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
+    flag("option transparent", BE, |d| &mut d.proxy.tcp.transparent, "Connect to where the client wanted to go."),
+    none("option disable-h2-upgrade", FE, "connections are always HTTP/1"),
+    none("option http-restrict-req-hdr-names", ALL, "header names are always checked by RFC 9110"),
+    none("option idle-close-on-response", FE, "idle connections are closed gracefully anyway"),
+    later("option checkcache", BE),
+    later("option external-check", BE),
+    later("option h1-case-adjust-bogus-client", FE),
+    later("option h1-case-adjust-bogus-server", BE),
+    later("option httpslog", FE),
+    later("option ldap-check", BE),
+    later("option mysql-check", BE),
+    later("option pgsql-check", BE),
+    later("option redis-check", BE),
+    later("option smtpchk", BE),
+    later("option spop-check", BE),
+    later("option ssl-hello-chk", BE),
+    later("option tcp-check", BE),
+    gone(
+        "option forceclose",
+        "option 'forceclose' is not supported any more since HAProxy 2.0, please just remove it, or use 'option httpclose' if absolutely needed.",
+    ),
+    gone(
+        "option http-tunnel",
+        "option 'http-tunnel' is not supported any more since HAProxy 2.1, please just remove it, it shouldn't be needed.",
+    ),
+    gone("option http_proxy", "option 'http_proxy' is not supported any more since HAProxy 2.5."),
+];
+
+fn on(call: &Call<'_, '_>) -> bool {
+    call.prefix == Prefix::None
+}
+
+/// Remembers an option of `mode http` for the warning in other modes.
+fn remember(draft: &mut Draft, call: &Call<'_, '_>) {
+    match on(call) {
+        true => draft.http_only.insert(call.name, call.line.clone()),
+        false => draft.http_only.remove(call.name),
+    };
+}
+
+fn keep_alive(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) && on(call) {
+        (draft.close, draft.server_close) = (false, false);
+    }
+}
+
+fn server_close(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.server_close = on(call);
+        if on(call) {
+            draft.close = false;
+        }
+    }
+}
+
+fn close(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.close = on(call);
+        if on(call) {
+            draft.server_close = false;
+        }
+    }
+}
+
+fn tcpka(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.proxy.tcp.client_keepalive = true;
+        draft.proxy.tcp.server_keepalive = true;
+    }
+}
+
+fn redispatch(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if !call.at_most(1) {
+        return;
+    }
+    draft.proxy.tcp.redispatch = match (call.prefix, call.arg(0)) {
+        (Prefix::No | Prefix::Default, _) => Redispatch::Off,
+        (Prefix::None, "") => Redispatch::Last(1),
+        (Prefix::None, _) => match call.number_at(call.first, "option redispatch", i64::from(i32::MIN) + 1, 1 << 30) {
+            None | Some(0) => Redispatch::Off,
+            Some(value) if value > 0 => Redispatch::Every(value as u32),
+            Some(value) => Redispatch::Last(value.unsigned_abs() as u32),
+        },
+    };
+}
+
+fn backend_log(draft: &Draft, call: &mut Call<'_, '_>) -> bool {
+    if draft.kind != Kind::Backend {
+        return false;
+    }
+    let message = format!("backend '{}' : '{}' directive is ignored in backends.", draft.proxy.name, call.name);
+    call.warn(0, "wrong-section", message);
+    true
+}
+
+fn httplog(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let format = match call.arg(0) {
+        "" => LogFormat::Http,
+        "clf" if call.at_most(1) => LogFormat::HttpClf,
+        "clf" => return,
+        _ => return call.error(call.first, "extra-argument", "keyword 'httplog' only supports option 'clf'.".into()),
+    };
+    if !backend_log(draft, call) {
+        draft.format = Some(format);
+    }
+}
+
+fn tcplog(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) && !backend_log(draft, call) {
+        draft.format = Some(LogFormat::Tcp);
+    }
+}
+
+fn forwardfor(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Some(value) = forwarded(call, "X-Forwarded-For", true) {
+        draft.proxy.http.forwarded_for = Some(value);
+        remember(draft, call);
+    }
+}
+
+fn originalto(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Some(value) = forwarded(call, "X-Original-To", false) {
+        draft.proxy.http.original_to = Some(value);
+        remember(draft, call);
+    }
+}
+
+fn forwarded(call: &mut Call<'_, '_>, header: &str, has_if_none: bool) -> Option<ForwardedFor> {
+    let name = call.name;
+    let mut value = ForwardedFor { except: None, header: header.into(), if_none: false };
+    let mut index = 0;
+    while index < call.args() {
+        match call.arg(index) {
+            "except" => {
+                index += 1;
+                value.except = address::network(call.arg(index));
+                if value.except.is_none() {
+                    call.wrong(index, format!("'{name} except' expects <address>[/mask] as argument."));
+                    return None;
+                }
+            }
+            "header" => {
+                index += 1;
+                if call.arg(index).is_empty() {
+                    call.wrong(index, format!("'{name} header' expects <header_name> as argument."));
+                    return None;
+                }
+                value.header = call.arg(index).into();
+            }
+            "if-none" if has_if_none => value.if_none = true,
+            _ => {
+                let words = if has_if_none { "'except', 'header' and 'if-none'" } else { "'except' and 'header'" };
+                call.wrong(index, format!("'{name}' only supports optional values: {words}."));
+                return None;
+            }
+        }
+        index += 1;
+    }
+    Some(value)
+}
+
+/// `option httpchk`, `… URI`, `… METHOD URI`, `… METHOD URI VERSION`, with headers behind the version as in old files.
+fn httpchk(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if !call.at_most(3) {
+        return;
+    }
+    let mut request = HttpCheckSend::default();
+    match call.args() {
+        0 => {}
+        1 => request.uri = call.arg(0).into(),
+        _ => {
+            request.method = call.arg(0).into();
+            request.uri = call.arg(1).into();
+        }
+    }
+    let mut lines = call.arg(2).split("\r\n");
+    if let Some(version) = lines.next().filter(|version| !version.is_empty()) {
+        request.version = version.into();
+    }
+    let extra: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let body: Vec<&str> = lines.collect();
+    for line in &extra {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        request.headers.push((name.trim().into(), value.trim().into()));
+    }
+    if !body.is_empty() {
+        request.body = Some(body.join("\r\n"));
+    }
+    if call.arg(2).contains("\r\n") {
+        let message = "'option httpchk' : hiding headers or body at the end of the version string is deprecated. \
+                       Please, consider to use 'http-check send' directive instead.";
+        call.warn(call.first + 2, "deprecated", message.into());
+    }
+    draft.http_check = true;
+    draft.check_request = Some(request);
+}

@@ -1,0 +1,694 @@
+//! `server`, `server-template` and `default-server` lines (configuration manual, 4.2 and 5.2).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use baton_model::{
+    Address, Family, InitState, MarkedDown, MarkedUp, NetAddress, Observe, OnError, ProxyProtocol, SourceAddress,
+};
+
+use super::{Parameter, Status};
+use crate::address::{self, Port, Text};
+use crate::lower::{Call, Draft, InitAddr, MAX_OBJECTS, ServerDraft, is_name, server_words};
+use crate::nearest::nearest;
+use crate::values::Unit;
+
+type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
+
+const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::Done, doc, apply }
+}
+
+const fn none(name: &'static str, args: usize, why: &'static str) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::NoEffect(why), doc: "", apply: nothing }
+}
+
+const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
+}
+
+const TLS: &str = "it belongs to TLS, which this server does not use";
+
+pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
+    row("addr", 1, addr, "Address for health checks."),
+    row("backup", 0, |s, _, _| set(&mut s.server.backup, true), "Used when no other server is left."),
+    row("check", 0, |s, _, _| set(&mut s.server.check.enabled, true), "Health checks are on."),
+    row(
+        "check-send-proxy",
+        0,
+        |s, _, _| set(&mut s.server.check.send_proxy, true),
+        "Health checks send a PROXY header.",
+    ),
+    row("cookie", 1, cookie, "The server's value in the persistence cookie."),
+    row("disabled", 0, |s, _, _| set(&mut s.server.disabled, true), "Starts in maintenance."),
+    row("downinter", 1, downinter, "Time between checks while down."),
+    row("enabled", 0, |s, _, _| set(&mut s.server.disabled, false), "Undoes 'disabled' of a default-server."),
+    row("error-limit", 1, error_limit, "Observed errors before 'on-error'."),
+    row("fall", 1, fall, "Bad checks to be down."),
+    row("fastinter", 1, fastinter, "Time between checks while changing state."),
+    row("id", 1, id, "Numeric id."),
+    row("init-addr", 1, init_addr, "How the address is found at start."),
+    row("init-state", 1, init_state, "State before the first check (HAProxy 3.1)."),
+    row("inter", 1, inter, "Time between checks."),
+    row("max-reuse", 1, max_reuse, "Requests over one connection."),
+    row("maxconn", 1, maxconn, "Concurrent requests."),
+    row("maxqueue", 1, maxqueue, "Requests that may wait for this server."),
+    row("minconn", 1, minconn, "Lower end of the dynamic limit."),
+    row("no-backup", 0, |s, _, _| set(&mut s.server.backup, false), "Undoes 'backup'."),
+    row("no-check", 0, |s, _, _| set(&mut s.server.check.enabled, false), "Undoes 'check'."),
+    row("no-check-send-proxy", 0, |s, _, _| set(&mut s.server.check.send_proxy, false), "Undoes 'check-send-proxy'."),
+    row("no-send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy'."),
+    row("no-send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy-v2'."),
+    row("no-tfo", 0, |s, _, _| set(&mut s.server.tfo, false), "Undoes 'tfo'."),
+    row("non-stick", 0, |s, _, _| set(&mut s.server.non_stick, true), "Never put into a stick table."),
+    row("observe", 1, observe, "Traffic that counts as a health report."),
+    row("on-error", 1, on_error, "What too many observed errors do."),
+    row("on-marked-down", 1, on_marked_down, "What happens to sessions when the server goes down."),
+    row("on-marked-up", 1, on_marked_up, "What happens to backup sessions when the server comes up."),
+    row("pool-low-conn", 1, pool_low_conn, "Idle connections below which none is taken from another core."),
+    row("pool-max-conn", 1, pool_max_conn, "Idle connections kept."),
+    row("pool-purge-delay", 1, pool_purge_delay, "How often half of the unneeded idle connections is closed."),
+    row("port", 1, port, "Port for health checks."),
+    row("redir", 1, redir, "Redirect GET and HEAD there instead of forwarding."),
+    row("rise", 1, rise, "Good checks to be up."),
+    row("send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::V1), "A PROXY header, version 1, is sent first."),
+    row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
+    row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
+    row("source", 1, source_parameter, "Address to connect from."),
+    row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
+    row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
+    row("tfo", 0, |s, _, _| set(&mut s.server.tfo, true), "TCP fast open."),
+    row("track", 1, track, "Copies another server's state instead of checking."),
+    row("usesrc", 0, stray_usesrc, "Only behind 'source'."),
+    row("weight", 1, weight, "Share of the load, 0 to 256."),
+    none("check-alpn", 1, TLS),
+    none("check-sni", 1, TLS),
+    none("no-agent-check", 0, "there is no agent check"),
+    none("no-check-ssl", 0, TLS),
+    none("no-send-proxy-v2-ssl", 0, TLS),
+    none("no-send-proxy-v2-ssl-cn", 0, TLS),
+    none("no-ssl", 0, TLS),
+    none("no-ssl-reuse", 0, TLS),
+    none("no-sslv3", 0, TLS),
+    none("no-tls-tickets", 0, TLS),
+    none("no-tlsv10", 0, TLS),
+    none("no-tlsv11", 0, TLS),
+    none("no-tlsv12", 0, TLS),
+    none("no-tlsv13", 0, TLS),
+    none("ssl-max-ver", 1, TLS),
+    none("ssl-min-ver", 1, TLS),
+    none("ssl-reuse", 0, TLS),
+    none("tls-tickets", 0, TLS),
+    none("agent-addr", 1, "it belongs to 'agent-check'"),
+    none("agent-inter", 1, "it belongs to 'agent-check'"),
+    none("agent-port", 1, "it belongs to 'agent-check'"),
+    none("agent-send", 1, "it belongs to 'agent-check'"),
+    none("log-proto", 1, "it belongs to logging over TCP"),
+    none("resolve-net", 1, "names are resolved when the file is read"),
+    none("resolve-opts", 1, "names are resolved when the file is read"),
+    none("resolve-prefer", 1, "names are resolved when the file is read"),
+    none("ws", 1, "connections to servers are always HTTP/1"),
+    later("agent-check", 0),
+    later("allow-0rtt", 0),
+    later("alpn", 1),
+    later("ca-file", 1),
+    later("check-proto", 1),
+    later("check-ssl", 0),
+    later("check-via-socks4", 0),
+    later("ciphers", 1),
+    later("ciphersuites", 1),
+    later("crl-file", 1),
+    later("crt", 1),
+    later("force-sslv3", 0),
+    later("force-tlsv10", 0),
+    later("force-tlsv11", 0),
+    later("force-tlsv12", 0),
+    later("force-tlsv13", 0),
+    later("namespace", 1),
+    later("npn", 1),
+    later("proto", 1),
+    later("proxy-v2-options", 1),
+    later("resolvers", 1),
+    later("send-proxy-v2-ssl", 0),
+    later("send-proxy-v2-ssl-cn", 0),
+    later("sni", 1),
+    later("socks4", 1),
+    later("ssl", 0),
+    later("verify", 1),
+    later("verifyhost", 1),
+];
+
+fn nothing(_: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
+    0
+}
+
+/// `server NAME ADDRESS[:PORT] …`.
+pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.arg(0).is_empty() || call.arg(1).is_empty() {
+        let missing = usize::from(!call.arg(0).is_empty());
+        return call.expects(missing, "<name> and <addr>[:<port>] as arguments");
+    }
+    let name = call.arg(0);
+    let mut server = draft.default_server.clone();
+    server.line = Some(call.line.clone());
+    server.server.line = call.line.source();
+    server.server.name = Arc::from(name);
+    if named(name, call, call.first)
+        && place(&mut server, draft, call, call.first + 1)
+        && parameters(&mut server, draft, call, call.first + 2)
+    {
+        add(draft, server, call);
+    }
+}
+
+/// `server-template PREFIX NUMBER|RANGE ADDRESS[:PORT] …`.
+pub(crate) fn template(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.args() < 3 || call.arg(0).is_empty() || call.arg(2).is_empty() {
+        return call.expects(call.args().min(2), "<prefix> <nb | range> <addr>[:<port>] as arguments");
+    }
+    let numbers = match call.arg(1).split_once('-') {
+        None => call.arg(1).parse::<u32>().ok().map(|last| (1, last)),
+        Some((low, high)) => low.parse::<u32>().ok().zip(high.parse::<u32>().ok()),
+    };
+    let Some((low, high)) = numbers.filter(|(low, high)| *low >= 1 && low <= high) else {
+        let message = format!("Wrong server-template number or range arg '{}'.", call.arg(1));
+        return call.wrong(1, message);
+    };
+    let prefix = call.arg(0);
+    let mut server = draft.default_server.clone();
+    server.line = Some(call.line.clone());
+    server.server.line = call.line.source();
+    server.server.name = Arc::from(prefix);
+    if !named(prefix, call, call.first)
+        || !place(&mut server, draft, call, call.first + 2)
+        || !parameters(&mut server, draft, call, call.first + 3)
+    {
+        return;
+    }
+    for number in low..=high {
+        let mut one = server.clone();
+        one.server.name = Arc::from(format!("{prefix}{number}"));
+        one.id = server.id.map(|first| first.saturating_add(number - low));
+        if !add(draft, one, call) {
+            return;
+        }
+    }
+}
+
+/// `default-server …`: settings of the servers below.
+pub(crate) fn default_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let mut server = draft.default_server.clone();
+    server.line = None;
+    if parameters(&mut server, draft, call, call.first) {
+        draft.default_server = server;
+    }
+}
+
+fn named(name: &str, call: &mut Call<'_, '_>, word: usize) -> bool {
+    let Some(odd) = name.chars().find(|char| !is_name(*char)) else { return true };
+    call.error(word, "bad-name", format!("character '{odd}' is not permitted in server name '{name}'."));
+    false
+}
+
+fn add(draft: &mut Draft, mut server: ServerDraft, call: &mut Call<'_, '_>) -> bool {
+    call.context.objects += 1;
+    if call.context.objects > MAX_OBJECTS {
+        let message = format!("more than {MAX_OBJECTS} listening addresses and servers");
+        call.error(call.first, "too-many-objects", message);
+        return false;
+    }
+    if server.server.check.track.is_some() && server.server.check.enabled {
+        let message = format!(
+            "'server {}/{}' : unable to enable checks and tracking at the same time!",
+            draft.proxy.name, server.server.name
+        );
+        call.error(call.first, "check-and-track", message);
+    }
+    // A server that is limited has its dynamic limit between both; HAProxy reads a lone minconn as maxconn.
+    if server.server.minconn > 0 && server.server.maxconn == 0 {
+        server.server.maxconn = server.server.minconn;
+    }
+    draft.servers.push(server);
+    true
+}
+
+/// Reads the address of a server.
+fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word: usize) -> bool {
+    let about = format!("'server {}/{}' : ", draft.proxy.name, server.server.name);
+    let text = call.line.word(word);
+    let fault = |message: String, call: &mut Call<'_, '_>| {
+        call.error(word, "bad-address", format!("{about}{message}"));
+        false
+    };
+    let target = &mut server.server.address;
+    target.host = NetAddress::Literal;
+    target.port_offset = None;
+    let (host, family, port) = match address::parse(text) {
+        Ok(Text::Unix(path)) => {
+            target.address = Some(Address::Unix(path));
+            server.has_port = true;
+            return true;
+        }
+        Ok(Text::Abstract(name)) => {
+            target.address = Some(Address::Abstract(name));
+            server.has_port = true;
+            return true;
+        }
+        Ok(Text::Fd(_)) => return fault(format!("a file descriptor is not acceptable here in '{text}'"), call),
+        Ok(Text::Inet { host, family, port }) => (host, family, port),
+        Err(message) => return fault(message, call),
+    };
+    let number = match port {
+        Port::Absent => 0,
+        Port::One(port) => port,
+        Port::Range(..) => return fault(format!("port range not permitted here in '{text}'"), call),
+        Port::Offset(offset) => {
+            target.port_offset = Some(offset);
+            0
+        }
+    };
+    server.has_port = number > 0;
+    match address::literal(&host, family) {
+        Some(ip) if ip.is_unspecified() && number == 0 => target.address = None,
+        Some(ip) => target.address = Some(Address::Inet((ip, number).into())),
+        None if host.parse::<IpAddr>().is_ok() => {
+            return fault(format!("invalid address: '{host}' in '{text}'"), call);
+        }
+        None => {
+            // Resolved when the whole line is known, since `init-addr` may follow.
+            target.host = NetAddress::Name(host, family);
+            let placeholder: IpAddr = if family == Family::V6 { [0u16; 8].into() } else { [0u8; 4].into() };
+            target.address = Some(Address::Inet((placeholder, number).into()));
+        }
+    }
+    true
+}
+
+/// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
+fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
+    let about = match server.line {
+        Some(_) => format!("'server {}/{}' : ", draft.proxy.name, server.server.name),
+        None => String::new(),
+    };
+    let mut valid = true;
+    let mut at = from;
+    while at < call.line.words.len() {
+        let word = call.line.word(at);
+        let Some(row) = PARAMETERS.iter().find(|row| row.name == word) else {
+            let guess = nearest(word, server_words());
+            let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or(".".into());
+            let hint = if server.line.is_none() { " Hint: no address was expected for this server." } else { "" };
+            call.error(at, "unknown-keyword", format!("{about}unknown keyword '{word}'{guess}{hint}"));
+            return false;
+        };
+        if server.line.is_none() && matches!(word, "id") {
+            call.error(at, "wrong-section", format!("'{word}' option is not accepted in default-server sections"));
+            return false;
+        }
+        if at + row.args >= call.line.words.len() {
+            let what = match word {
+                "inter" | "fastinter" | "downinter" | "slowstart" | "tcp-ut" | "pool-purge-delay" => "a delay",
+                "cookie" => "<value>",
+                "track" => "[<proxy>/]<server>",
+                "redir" => "<prefix>",
+                "addr" => "<ipv4|ipv6>",
+                _ => "an argument",
+            };
+            call.error(at, "missing-argument", format!("{about}'{word}' expects {what} as argument."));
+            return false;
+        }
+        let mut used = row.args;
+        match row.status {
+            Status::Done => {
+                let alerts = call.context.report.alerts();
+                call.about.clone_from(&about);
+                used = (row.apply)(server, call, at);
+                call.about.clear();
+                valid &= call.context.report.alerts() == alerts;
+            }
+            Status::NoEffect(why) => {
+                call.notice(at, "no-effect", format!("{about}'{word}' has no effect: {why}"));
+                let text = call.line.words[at..=at + row.args].iter().map(|word| word.text.as_str());
+                server.server.accepted.push(text.collect::<Vec<_>>().join(" "));
+            }
+            Status::NotYet | Status::Removed(_) => {
+                let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");
+                call.error(at, "not-yet", message);
+                valid = false;
+            }
+        }
+        at += 1 + used;
+    }
+    valid
+}
+
+fn set(field: &mut bool, value: bool) -> usize {
+    *field = value;
+    0
+}
+
+fn proxy(server: &mut ServerDraft, version: ProxyProtocol) -> usize {
+    server.server.send_proxy = version;
+    0
+}
+
+fn number(call: &mut Call<'_, '_>, at: usize, low: i64, high: i64) -> Option<u32> {
+    let name = call.line.word(at);
+    call.number_at(at + 1, name, low, high).and_then(|value| u32::try_from(value).ok())
+}
+
+/// A time over zero.
+fn delay(call: &mut Call<'_, '_>, at: usize) -> Option<std::time::Duration> {
+    let name = call.line.word(at);
+    let time = call.time_at(at + 1, name, Unit::Ms)?;
+    if time.is_zero() {
+        call.error(at + 1, "bad-value", format!("invalid value 0 for argument '{name}'."));
+        return None;
+    }
+    Some(time)
+}
+
+fn addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1);
+    let found = match address::parse(text) {
+        Ok(Text::Unix(path)) => Ok(Address::Unix(path)),
+        Ok(Text::Abstract(name)) => Ok(Address::Abstract(name)),
+        Ok(Text::Inet { host, family, port }) => {
+            let port = if let Port::One(port) = port { port } else { 0 };
+            match address::literal(&host, family).or_else(|| call.context.resolve(&host, family)) {
+                Some(ip) => Ok(Address::Inet((ip, port).into())),
+                None => Err(format!("invalid address: '{host}' in '{text}'")),
+            }
+        }
+        Ok(Text::Fd(_)) => Err(format!("a file descriptor is not acceptable here in '{text}'")),
+        Err(message) => Err(message),
+    };
+    match found {
+        Ok(address) => server.server.check.addr = Some(address),
+        Err(message) => call.error(at + 1, "bad-address", format!("'addr' : {message}.")),
+    }
+    1
+}
+
+fn cookie(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "" => call.error(at + 1, "missing-argument", "'cookie' expects <value> as argument.".into()),
+        value => server.server.cookie = Some(value.into()),
+    }
+    1
+}
+
+fn inter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(time) = delay(call, at) {
+        server.server.check.inter = time;
+    }
+    1
+}
+
+fn fastinter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.fastinter = delay(call, at);
+    1
+}
+
+fn downinter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.downinter = delay(call, at);
+    1
+}
+
+/// A count over zero.
+fn count(call: &mut Call<'_, '_>, at: usize) -> Option<u32> {
+    let name = call.line.word(at);
+    match call.line.word(at + 1).parse::<u32>() {
+        Ok(value) if value > 0 => Some(value),
+        _ => {
+            call.error(at + 1, "bad-value", format!("'{name}' has to be > 0."));
+            None
+        }
+    }
+}
+
+fn rise(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.rise = value;
+    }
+    1
+}
+
+fn fall(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.fall = value;
+    }
+    1
+}
+
+fn error_limit(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.error_limit = value;
+    }
+    1
+}
+
+fn id(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1).parse::<u32>() {
+        Ok(value) if value > 0 => server.id = Some(value),
+        _ => call.error(at + 1, "bad-value", "'id' : custom id has to be > 0.".into()),
+    }
+    1
+}
+
+fn init_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let mut methods = Vec::new();
+    for text in call.line.word(at + 1).split(',') {
+        methods.push(match text {
+            "last" => InitAddr::Last,
+            "libc" => InitAddr::Libc,
+            "none" => InitAddr::None,
+            other => match other.parse::<IpAddr>() {
+                Ok(ip) => InitAddr::Ip(ip),
+                Err(_) => {
+                    let message = format!(
+                        "'init-addr' : unknown init-addr method '{other}', supported methods are 'libc', 'last', 'none'."
+                    );
+                    call.error(at + 1, "bad-value", message);
+                    return 1;
+                }
+            },
+        });
+    }
+    server.init_addr = methods;
+    1
+}
+
+fn init_state(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [
+        ("up", InitState::Up),
+        ("fully-up", InitState::FullyUp),
+        ("down", InitState::Down),
+        ("fully-down", InitState::FullyDown),
+    ];
+    if let Some(state) = call.choose(at + 1, "init-state", &choices) {
+        server.server.check.init_state = state;
+    }
+    1
+}
+
+fn max_reuse(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = call.number_at(at + 1, "max-reuse", -1, i64::from(i32::MAX)) {
+        server.server.max_reuse = u32::try_from(value).ok();
+    }
+    1
+}
+
+fn maxconn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.maxconn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn minconn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.minconn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn maxqueue(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.maxqueue = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn observe(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("none", Observe::None), ("layer4", Observe::Layer4), ("layer7", Observe::Layer7)];
+    if let Some(value) = call.choose(at + 1, "observe", &choices) {
+        server.server.check.observe = value;
+    }
+    1
+}
+
+fn on_error(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [
+        ("fastinter", OnError::FastInter),
+        ("fail-check", OnError::FailCheck),
+        ("sudden-death", OnError::SuddenDeath),
+        ("mark-down", OnError::MarkDown),
+    ];
+    if let Some(value) = call.choose(at + 1, "on-error", &choices) {
+        server.server.check.on_error = value;
+    }
+    1
+}
+
+fn on_marked_down(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("shutdown-sessions", MarkedDown::ShutdownSessions)];
+    if let Some(value) = call.choose(at + 1, "on-marked-down", &choices) {
+        server.server.check.on_marked_down = value;
+    }
+    1
+}
+
+fn on_marked_up(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("shutdown-backup-sessions", MarkedUp::ShutdownBackupSessions)];
+    if let Some(value) = call.choose(at + 1, "on-marked-up", &choices) {
+        server.server.check.on_marked_up = value;
+    }
+    1
+}
+
+fn pool_low_conn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.pool_low_conn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn pool_max_conn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = call.number_at(at + 1, "pool-max-conn", -1, i64::from(i32::MAX)) {
+        server.server.pool_max_conn = value as i32;
+    }
+    1
+}
+
+fn pool_purge_delay(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(time) = call.time_at(at + 1, "pool-purge-delay", Unit::Ms) {
+        server.server.pool_purge_delay = time;
+    }
+    1
+}
+
+fn port(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.port = number(call, at, 1, 65535).and_then(|port| u16::try_from(port).ok());
+    1
+}
+
+fn redir(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.redir = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn slowstart(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let time = call.time_at(at + 1, "slowstart", Unit::Ms);
+    server.server.slowstart = time.filter(|time| !time.is_zero());
+    1
+}
+
+fn tcp_ut(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let time = call.time_at(at + 1, "tcp-ut", Unit::Ms);
+    server.server.tcp_user_timeout_ms = time.map(|time| time.as_millis() as u32).filter(|ms| *ms > 0);
+    1
+}
+
+fn track(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.track = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn stray_usesrc(_: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    call.error(at, "wrong-place", "'usesrc' only allowed after a 'source' statement.".into());
+    0
+}
+
+fn weight(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = number(call, at, 0, 256) {
+        server.server.weight = value;
+    }
+    1
+}
+
+fn source_parameter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let (found, used) = source_words(call, at + 1, true);
+    if found.is_some() {
+        server.server.source_address = found;
+    }
+    used
+}
+
+/// `ADDRESS[:PORT[-PORT]] [usesrc client|clientip] [interface NAME]` from a word on; gives back the words used.
+pub(crate) fn source_words(call: &mut Call<'_, '_>, at: usize, ranges: bool) -> (Option<SourceAddress>, usize) {
+    let text = call.line.word(at);
+    let mut used = 1;
+    let fault = |call: &mut Call<'_, '_>, word, message: String| call.error(word, "bad-value", message);
+    let place = match address::parse(text) {
+        Ok(Text::Inet { host, family, port }) => {
+            let ports = match port {
+                Port::Absent => Some((0, 0)),
+                Port::One(port) => Some((port, port)),
+                Port::Range(low, high) if ranges => Some((low, high)),
+                Port::Range(..) | Port::Offset(_) => {
+                    fault(call, at, format!("'source {text}' : port range not permitted here in '{text}'"));
+                    None
+                }
+            };
+            match address::literal(&host, family).or_else(|| call.context.resolve(&host, family)) {
+                Some(ip) => ports.map(|ports| (ip, ports)),
+                None => {
+                    fault(call, at, format!("'source {text}' : invalid address: '{host}' in '{text}'"));
+                    None
+                }
+            }
+        }
+        Ok(_) => {
+            fault(call, at, format!("'source {text}' : only an IP address can be connected from"));
+            None
+        }
+        Err(message) => {
+            fault(call, at, format!("'source {text}' : {message}"));
+            None
+        }
+    };
+    let mut source = place.map(|(ip, ports)| SourceAddress { ip, ports, use_client: None, interface: None });
+    let mut valid = source.is_some();
+    loop {
+        match call.line.word(at + used) {
+            "usesrc" => {
+                let whose = match call.line.word(at + used + 1) {
+                    "client" => Some(true),
+                    "clientip" => Some(false),
+                    other => {
+                        let known = other.starts_with("hdr_ip(") || address::parse(other).is_ok();
+                        let message = match (other, known) {
+                            ("", _) | (_, false) => {
+                                "'usesrc' expects <addr>[:<port>], 'client', or 'clientip' as argument."
+                            }
+                            (_, true) => "'usesrc' with an address is known to HAProxy but Baton does not do it yet",
+                        };
+                        call.error(at + used + 1, if known { "not-yet" } else { "bad-value" }, message.into());
+                        None
+                    }
+                };
+                valid &= whose.is_some();
+                if let Some(source) = &mut source {
+                    source.use_client = whose;
+                }
+                used += 2;
+            }
+            "interface" => {
+                let name = call.line.word(at + used + 1);
+                if name.is_empty() {
+                    call.error(at + used + 1, "missing-argument", "'source' : missing interface name.".into());
+                    valid = false;
+                }
+                if let Some(source) = &mut source {
+                    source.interface = Some(name.into());
+                }
+                used += 2;
+            }
+            _ => break,
+        }
+    }
+    (source.filter(|_| valid), used)
+}

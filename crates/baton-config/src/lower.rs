@@ -1,0 +1,240 @@
+//! Sections of lines to a model: looks each keyword up in the tables, applies it to a draft, and finishes the drafts when all
+//! lines are read.
+
+mod draft;
+mod judge;
+mod line;
+mod log;
+
+pub(crate) use draft::{Draft, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
+pub(crate) use line::{Base, Call, Context, MAX_OBJECTS, Prefix};
+pub(crate) use log::log_target;
+
+use std::sync::Arc;
+
+use baton_model::Model;
+
+use crate::diagnostic::Severity;
+use crate::keywords::{self, Apply, DEFAULTS, Found, Keyword, NAMED, SECTIONS, STRICT, Status};
+use crate::nearest::nearest;
+use crate::syntax::{Line, Section, Syntax};
+
+/// Reads all sections. The model is whole even when alerts were reported; the caller then drops it.
+pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
+    let mut global = GlobalDraft::default();
+    let mut drafts: Vec<Draft> = Vec::new();
+    for section in &syntax.sections {
+        match section.head.word(0) {
+            "global" => {
+                context.limit_arguments(&section.head, 0);
+                for line in &section.lines {
+                    global_line(&mut global, line, context);
+                }
+            }
+            "defaults" | "frontend" | "backend" | "listen" => {
+                if let Some(mut draft) = draft::begin(section, &mut drafts, context) {
+                    for line in &section.lines {
+                        proxy_line(&mut draft, line, context);
+                    }
+                    drafts.push(draft);
+                }
+            }
+            _ => refuse_section(section, context),
+        }
+    }
+    judge::finish(global, drafts, context)
+}
+
+fn refuse_section(section: &Section, context: &mut Context<'_>) {
+    let name = section.head.word(0);
+    if SECTIONS.iter().any(|kind| kind.name == name) {
+        let message = format!("section '{name}' is known to HAProxy but Baton does not do it yet");
+        context.report.add(section.head.diagnostic(Severity::Alert, "not-yet", 0, message));
+    }
+}
+
+/// Words in front of a keyword: `no` and `default`.
+fn prefix(line: &Line, context: &mut Context<'_>) -> Option<(Prefix, usize)> {
+    let prefix = match line.word(0) {
+        "no" => Prefix::No,
+        "default" => Prefix::Default,
+        _ => return Some((Prefix::None, 0)),
+    };
+    const NEGATABLE: [&str; 7] =
+        ["option", "log", "busy-polling", "set-dumpable", "strict-limits", "insecure-fork-wanted", "numa-cpu-mapping"];
+    if NEGATABLE.contains(&line.word(1)) {
+        return Some((prefix, 1));
+    }
+    let message = "negation/default currently supported only for options, log, busy-polling, set-dumpable, \
+                   strict-limits, insecure-fork-wanted and numa-cpu-mapping.";
+    context.report.add(line.diagnostic(Severity::Alert, "bad-negation", 0, message.into()));
+    None
+}
+
+fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>) {
+    let Some((prefix, skip)) = prefix(line, context) else { return };
+    match keywords::find(true, line.word(skip), line.word(skip + 1)) {
+        Found::Row(row, words) => {
+            let mut call = Call::new(line, skip + words, prefix, row.name, context);
+            if !refused(row, &mut call) {
+                global.lines.entry(row.name).or_insert_with(|| line.clone());
+                if let Status::NoEffect(why) = row.status {
+                    call.notice(skip, "no-effect", format!("'{}' has no effect: {why}", row.name));
+                    let args = line.words[skip + words..].iter().map(|word| word.text.clone()).collect();
+                    global.model.accepted.insert(row.name.into(), args);
+                }
+                if let Apply::Global(apply) = row.apply {
+                    apply(global, &mut call);
+                }
+            }
+        }
+        found => unknown(found, line, skip, "global", true, context),
+    }
+}
+
+fn proxy_line(draft: &mut Draft, line: &Line, context: &mut Context<'_>) {
+    let Some((prefix, skip)) = prefix(line, context) else { return };
+    let (row, words) = match keywords::find(false, line.word(skip), line.word(skip + 1)) {
+        Found::Row(row, words) => (row, words),
+        found => return unknown(found, line, skip, draft.kind.word(), false, context),
+    };
+    let mut call = Call::new(line, skip + words, prefix, row.name, context);
+    if refused(row, &mut call) {
+        return;
+    }
+    match draft.allows(row.sections) {
+        true => apply_row(row, draft, &mut call),
+        false if draft.kind == Kind::Defaults => {
+            let anonymous = if row.sections & NAMED != 0 { "anonymous " } else { "" };
+            call.error(skip, "wrong-section", format!("'{}' not allowed in {anonymous}'defaults' section.", row.name));
+        }
+        false => {
+            let lacking = if draft.kind == Kind::Frontend { "backend" } else { "frontend" };
+            let (kind, name) = (draft.kind.word(), draft.proxy.name.clone());
+            if row.sections & STRICT != 0 {
+                let message =
+                    format!("'{}' not allowed because {kind} '{name}' has no {lacking} capability.", row.name);
+                return call.error(skip, "wrong-section", message);
+            }
+            let other = match row.name {
+                "maxconn" => " Maybe you want 'fullconn' instead ?",
+                "fullconn" => " Maybe you want 'maxconn' instead ?",
+                _ => "",
+            };
+            let shown = row.name.strip_prefix("option ").unwrap_or(row.name);
+            let message = format!("'{shown}' ignored because {kind} '{name}' has no {lacking} capability.{other}");
+            call.warn(skip, "wrong-section", message);
+            // Its arguments are judged all the same, on a draft that nobody uses.
+            let mut scratch = Draft::scratch(draft);
+            apply_row(row, &mut scratch, &mut call);
+        }
+    }
+}
+
+fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Status::NoEffect(why) = row.status {
+        call.notice(call.first - 1, "no-effect", format!("'{}' has no effect: {why}", row.name));
+    }
+    if call.prefix != Prefix::None && !matches!(row.apply, Apply::Flag(_) | Apply::HttpFlag(_)) && !row.negatable() {
+        if let Some(option) = row.name.strip_prefix("option ") {
+            let message = format!("negation/default is not supported for option '{option}'.");
+            return call.error(0, "bad-negation", message);
+        }
+    }
+    match row.apply {
+        Apply::Nothing | Apply::Global(_) => {}
+        Apply::Proxy(apply) => apply(draft, call),
+        Apply::Flag(field) | Apply::HttpFlag(field) => {
+            if !call.at_most(0) {
+                return;
+            }
+            let on = call.prefix == Prefix::None;
+            *field(draft) = on;
+            if matches!(row.apply, Apply::HttpFlag(_)) {
+                match on {
+                    true => draft.http_only.insert(row.name, call.line.clone()),
+                    false => draft.http_only.remove(row.name),
+                };
+            }
+        }
+    }
+    draft.lines.insert(row.name, call.line.clone());
+}
+
+impl Keyword {
+    /// Options that are no plain switch and may be negated all the same.
+    fn negatable(&self) -> bool {
+        const ALSO: [&str; 5] =
+            ["option httpclose", "option http-server-close", "option http-keep-alive", "option redispatch", "log"];
+        ALSO.contains(&self.name) || matches!(self.status, Status::NoEffect(_))
+    }
+}
+
+/// Reports a keyword that is known but refused.
+fn refused(row: &Keyword, call: &mut Call<'_, '_>) -> bool {
+    match row.status {
+        Status::Done | Status::NoEffect(_) => false,
+        Status::NotYet => {
+            let message = format!("keyword '{}' is known to HAProxy but Baton does not do it yet", row.name);
+            call.error(call.first - 1, "not-yet", message);
+            true
+        }
+        Status::Removed(text) => {
+            call.error(call.first - 1, "removed-keyword", text.into());
+            true
+        }
+    }
+}
+
+fn unknown(found: Found, line: &Line, skip: usize, section: &str, in_global: bool, context: &mut Context<'_>) {
+    let word = line.word(skip);
+    if let Found::Family(members) = found {
+        let member = line.word(skip + 1);
+        let (id, message) = match (word, member) {
+            ("option", "") => ("missing-argument", "'option' expects an option name.".to_string()),
+            ("option", _) => {
+                let guess = nearest(member, members.iter().copied());
+                let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or(".".into());
+                ("unknown-option", format!("unknown option '{member}'{guess}"))
+            }
+            _ => {
+                let names = members.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+                ("unknown-keyword", format!("'{word}' only supports {names} (got '{member}')"))
+            }
+        };
+        let mut diagnostic = line.diagnostic(Severity::Alert, id, skip + 1, message);
+        if word != "option" {
+            let guess = nearest(member, members.iter().copied());
+            diagnostic.hint = guess.map(|name| format!("did you mean '{word} {name}'?"));
+        }
+        return context.report.add(diagnostic);
+    }
+    let guess = nearest(word, keywords::first_words(in_global))
+        .map(|name| format!("; did you mean '{name}' maybe ?"))
+        .unwrap_or_default();
+    let message = format!("unknown keyword '{word}' in '{section}' section{guess}");
+    let mut diagnostic = line.diagnostic(Severity::Alert, "unknown-keyword", skip, message);
+    diagnostic.hint = match keywords::find(!in_global, word, line.word(skip + 1)) {
+        Found::Nothing => None,
+        _ if in_global => Some(format!("'{word}' belongs in a proxy section, such as 'defaults'")),
+        _ => Some(format!("'{word}' belongs in the 'global' section")),
+    };
+    context.report.add(diagnostic);
+}
+
+impl Draft {
+    /// Whether a row's sections include this one.
+    fn allows(&self, sections: keywords::Sections) -> bool {
+        match self.kind {
+            Kind::Defaults => sections & DEFAULTS != 0 || (sections & NAMED != 0 && !self.proxy.name.is_empty()),
+            Kind::Frontend => sections & keywords::FRONT != 0,
+            Kind::Backend => sections & keywords::BACK != 0,
+            Kind::Listen => sections & (keywords::FRONT | keywords::BACK) != 0,
+        }
+    }
+}
+
+/// The name of a section or an empty one.
+pub(crate) fn name_of(line: &Line) -> Arc<str> {
+    Arc::from(line.word(1))
+}

@@ -1,0 +1,370 @@
+//! What a section has said so far. A draft begins as a copy of its defaults.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use baton_model::{
+    Address, CheckStep, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
+    ServerAddress, SocketMode, Source,
+};
+
+use super::{Context, name_of};
+use crate::diagnostic::Severity;
+use crate::keywords::server;
+use crate::nearest::nearest;
+use crate::syntax::{Line, Section};
+
+/// The `global` sections so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GlobalDraft {
+    pub model: Global,
+    /// The line of each keyword.
+    pub lines: BTreeMap<&'static str, Line>,
+    /// `unix-bind`: put before the path of every unix socket to listen on, and its owner and mode where a line has none.
+    pub unix_prefix: String,
+    pub unix_socket: SocketMode,
+}
+
+/// Which kind of section a draft is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
+pub(crate) enum Kind {
+    Defaults,
+    Frontend,
+    Backend,
+    Listen,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Defaults => "defaults",
+            Kind::Frontend => "frontend",
+            Kind::Backend => "backend",
+            Kind::Listen => "listen",
+        }
+    }
+
+    pub fn role(self) -> Role {
+        match self {
+            Kind::Defaults | Kind::Listen => Role::Listen,
+            Kind::Frontend => Role::Frontend,
+            Kind::Backend => Role::Backend,
+        }
+    }
+}
+
+/// One `log` line of a proxy.
+#[derive(Clone, Debug)]
+pub(crate) enum LogEntry {
+    /// `log global`.
+    Global,
+    Target(LogTarget),
+}
+
+/// A server and what only its reading needs.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerDraft {
+    pub server: Server,
+    /// The line it stands in; `None` for a `default-server`.
+    pub line: Option<Line>,
+    /// `init-addr`.
+    pub init_addr: Vec<InitAddr>,
+    /// `id` as written.
+    pub id: Option<u32>,
+    /// The port is given, though relative.
+    pub has_port: bool,
+}
+
+/// One method of `init-addr`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum InitAddr {
+    Last,
+    Libc,
+    None,
+    Ip(IpAddr),
+}
+
+impl ServerDraft {
+    pub fn new() -> ServerDraft {
+        ServerDraft {
+            server: Server {
+                name: Arc::from(""),
+                id: 0,
+                address: ServerAddress { host: NetAddress::Literal, address: None, port_offset: None },
+                weight: 1,
+                backup: false,
+                disabled: false,
+                maxconn: 0,
+                minconn: 0,
+                maxqueue: 0,
+                cookie: None,
+                send_proxy: Default::default(),
+                source_address: None,
+                slowstart: None,
+                check: Default::default(),
+                pool_max_conn: -1,
+                pool_low_conn: 0,
+                pool_purge_delay: std::time::Duration::from_secs(5),
+                max_reuse: None,
+                tfo: false,
+                tcp_user_timeout_ms: None,
+                redir: None,
+                non_stick: false,
+                accepted: Vec::new(),
+                line: Source::default(),
+            },
+            line: None,
+            init_addr: vec![InitAddr::Last, InitAddr::Libc],
+            id: None,
+            has_port: false,
+        }
+    }
+}
+
+/// A proxy section so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub kind: Kind,
+    pub proxy: Proxy,
+    pub head: Line,
+    /// Whether the section's name is fit for use; without it the section is only judged.
+    pub valid: bool,
+    /// Whether a `from` names this `defaults` section.
+    pub referenced: bool,
+    /// The line of each keyword in this section.
+    pub lines: BTreeMap<&'static str, Line>,
+    /// Options in force that only `mode http` has, with their lines.
+    pub http_only: BTreeMap<&'static str, Line>,
+    pub default_server: ServerDraft,
+    pub servers: Vec<ServerDraft>,
+    pub logs: Vec<LogEntry>,
+    pub format: Option<LogFormat>,
+    /// `option httpclose`, `http-server-close`.
+    pub close: bool,
+    pub server_close: bool,
+    /// `option httpchk`: checks speak HTTP, and the request it describes.
+    pub http_check: bool,
+    pub check_request: Option<HttpCheckSend>,
+    pub check_steps: Vec<CheckStep>,
+    /// `cookie … dynamic`.
+    pub cookie_dynamic: bool,
+    /// `id` as written.
+    pub id: Option<u32>,
+}
+
+impl Draft {
+    fn new(kind: Kind, head: Line) -> Draft {
+        let mut proxy = Proxy::new(Arc::from(""), kind.role());
+        proxy.mode = Mode::Tcp;
+        Draft {
+            kind,
+            proxy,
+            head,
+            valid: true,
+            referenced: false,
+            lines: BTreeMap::new(),
+            http_only: BTreeMap::new(),
+            default_server: ServerDraft::new(),
+            servers: Vec::new(),
+            logs: Vec::new(),
+            format: None,
+            close: false,
+            server_close: false,
+            http_check: false,
+            check_request: None,
+            check_steps: Vec::new(),
+            cookie_dynamic: false,
+            id: None,
+        }
+    }
+
+    /// A draft to judge arguments on that have no effect in this section.
+    pub fn scratch(of: &Draft) -> Draft {
+        let mut scratch = Draft::new(of.kind, of.head.clone());
+        scratch.proxy.name = of.proxy.name.clone();
+        scratch.proxy.mode = of.proxy.mode;
+        scratch
+    }
+}
+
+/// The draft of a section whose head was read: named, checked, with its defaults applied.
+pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Context<'_>) -> Option<Draft> {
+    let head = &section.head;
+    let kind = match head.word(0) {
+        "defaults" => Kind::Defaults,
+        "frontend" => Kind::Frontend,
+        "backend" => Kind::Backend,
+        "listen" => Kind::Listen,
+        _ => return None,
+    };
+    let mut valid = true;
+    let mut fault = |context: &mut Context<'_>, id, word, message| {
+        context.report.add(head.diagnostic(Severity::Alert, id, word, message));
+        valid = false;
+    };
+    let (name, from) = match (head.word(1), kind) {
+        ("from", Kind::Defaults) if head.words.len() > 2 => (Arc::from(""), 1),
+        _ => (name_of(head), 2),
+    };
+    if name.is_empty() && kind != Kind::Defaults {
+        fault(context, "missing-name", 1, format!("'{}' expects an <id> argument", kind.word()));
+    }
+    if let Some(odd) = name.chars().find(|char| !is_name(*char)) {
+        let message = format!("character '{odd}' is not permitted in '{}' name '{name}'.", kind.word());
+        fault(context, "bad-name", 1, message);
+    }
+    if kind != Kind::Defaults
+        && let Some(other) = drafts.iter().find(|other| other.proxy.name == name && same_role(kind, other.kind))
+        && !name.is_empty()
+    {
+        let other_kind = if other.kind == Kind::Listen { "proxy" } else { other.kind.word() };
+        let message = format!(
+            "{} '{name}' has the same name as {other_kind} '{name}' declared at {}:{}.",
+            kind.word(),
+            other.head.file,
+            other.head.number
+        );
+        fault(context, "duplicate-name", 1, message);
+    }
+    let mut base = None;
+    match head.word(from) {
+        "" => {
+            base = drafts.iter().rposition(|draft| draft.kind == Kind::Defaults).filter(|_| kind != Kind::Defaults);
+            if let Some(index) = base
+                && drafts[index].referenced
+            {
+                let other = &drafts[index];
+                let message = format!(
+                    "defaults section '{}' (declared at {}:{}) is explicitly referenced by another proxy and \
+                     implicitly used here.",
+                    other.proxy.name, other.head.file, other.head.number
+                );
+                let mut diagnostic = head.diagnostic(Severity::Alert, "implicit-defaults", 0, message);
+                diagnostic.hint = Some(format!("write '{} {name} from {}'", kind.word(), other.proxy.name));
+                context.report.add(diagnostic);
+            }
+        }
+        "from" => {
+            let wanted = head.word(from + 1);
+            let found = drafts
+                .iter()
+                .enumerate()
+                .filter(|(_, draft)| draft.kind == Kind::Defaults && &*draft.proxy.name == wanted)
+                .map(|(index, _)| index)
+                .collect::<Vec<_>>();
+            match found[..] {
+                _ if wanted.is_empty() => {
+                    fault(
+                        context,
+                        "missing-argument",
+                        from + 1,
+                        "'from' expects the name of a defaults section.".into(),
+                    );
+                }
+                [] => {
+                    let message = format!("defaults section '{wanted}' not found for {} '{name}'.", kind.word());
+                    let mut diagnostic = head.diagnostic(Severity::Alert, "unknown-defaults", from + 1, message);
+                    let known = drafts.iter().filter(|draft| draft.kind == Kind::Defaults);
+                    let near = nearest(wanted, known.map(|draft| &*draft.proxy.name));
+                    diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
+                    context.report.add(diagnostic);
+                }
+                [index] => base = Some(index),
+                [first, second, ..] => {
+                    let place = |index: usize| format!("{}:{}", drafts[index].head.file, drafts[index].head.number);
+                    let message = format!(
+                        "ambiguous defaults section name '{wanted}' referenced by {} '{name}' exists at least at {} \
+                         and {}.",
+                        kind.word(),
+                        place(first),
+                        place(second)
+                    );
+                    fault(context, "ambiguous-defaults", from + 1, message);
+                }
+            }
+            if let Some(index) = base {
+                drafts[index].referenced = true;
+            }
+            if head.words.len() > from + 2 {
+                let odd = head.word(from + 2);
+                let message = format!("'{}' cannot handle unexpected argument '{odd}'.", kind.word());
+                fault(context, "extra-argument", from + 2, message);
+            }
+        }
+        other => {
+            let message = format!("'{}' cannot handle unexpected argument '{other}'.", kind.word());
+            let mut diagnostic = head.diagnostic(Severity::Alert, "extra-argument", from, message);
+            if other.contains(':') {
+                diagnostic.hint = Some("please use the 'bind' keyword for listening addresses".into());
+            }
+            context.report.add(diagnostic);
+        }
+    }
+    let mut draft = match base {
+        Some(index) => drafts[index].clone(),
+        None => Draft::new(kind, head.clone()),
+    };
+    draft.kind = kind;
+    draft.proxy.role = kind.role();
+    draft.proxy.name = name;
+    draft.proxy.source = head.source();
+    draft.head = head.clone();
+    draft.valid = valid;
+    draft.referenced = false;
+    draft.lines.clear();
+    Some(draft)
+}
+
+/// Whether two sections would answer to the same name.
+fn same_role(one: Kind, other: Kind) -> bool {
+    let (one_role, other_role) = (one.role(), other.role());
+    other != Kind::Defaults
+        && ((one_role.is_frontend() && other_role.is_frontend()) || (one_role.is_backend() && other_role.is_backend()))
+}
+
+/// Characters a proxy's or server's name may have.
+pub(crate) fn is_name(char: char) -> bool {
+    char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | ':' | '-')
+}
+
+/// Keeps the tables honest: every section kind the reader begins is in the list.
+#[cfg(test)]
+#[test]
+fn drafts_are_begun_for_all_sections_that_work() {
+    let done = crate::keywords::SECTIONS.iter().filter(|kind| kind.status == crate::keywords::Status::Done).count();
+    assert_eq!(done, 5);
+}
+
+/// Resolves a server's host by its `init-addr` methods. `Err` is the name that nobody knows.
+pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<(), String> {
+    let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(()) };
+    let port = match draft.server.address.address {
+        Some(Address::Inet(address)) => address.port(),
+        _ => 0,
+    };
+    for method in draft.init_addr.clone() {
+        let found = match method {
+            // Without a state file nothing was seen before.
+            InitAddr::Last => None,
+            InitAddr::Libc => context.resolve(&name, family),
+            InitAddr::Ip(ip) => Some(ip),
+            InitAddr::None => {
+                draft.server.address.address = None;
+                draft.server.disabled = true;
+                return Ok(());
+            }
+        };
+        if let Some(ip) = found {
+            draft.server.address.address = Some(Address::Inet((ip, port).into()));
+            return Ok(());
+        }
+    }
+    draft.server.address.address = None;
+    if context.options.ignore_unresolved { Ok(()) } else { Err(name) }
+}
+
+/// Words of a `server` line the reader knows, for guesses.
+pub(crate) fn server_words() -> impl Iterator<Item = &'static str> {
+    server::PARAMETERS.iter().map(|row| row.name)
+}

@@ -1,0 +1,383 @@
+//! What only the whole configuration can tell: names that must exist, modes that must fit, numbers that are given out, and
+//! the values that follow from several lines.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use baton_model::{
+    Address, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role, Ruleset,
+    Server,
+};
+
+use super::draft::resolve_server;
+use super::{Context, Draft, GlobalDraft, Kind, LogEntry, ServerDraft};
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::nearest::nearest;
+use crate::syntax::Line;
+
+/// Turns the drafts into a model and complains about what does not fit together.
+pub(crate) fn finish(global: GlobalDraft, drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
+    let mut model = Model { global: global.model.clone(), proxies: Vec::new() };
+    command_line(&mut model, context);
+    let mut drafts: Vec<Draft> = drafts.into_iter().filter(|draft| draft.kind != Kind::Defaults).collect();
+    number_proxies(&mut drafts, context);
+    for draft in &mut drafts {
+        let proxy = proxy(draft, &global, &model.global.log, context);
+        if draft.valid {
+            model.proxies.push(Arc::new(proxy));
+        }
+    }
+    let heads: HashMap<(&str, Kind), &Draft> =
+        drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
+    for draft in &drafts {
+        backends_exist(draft, &heads, context);
+        timeouts(draft, context);
+    }
+    tracking(&drafts, context);
+    model
+}
+
+/// A diagnostic that was found late, about a word of a line.
+fn late(line: &Line, severity: Severity, id: &'static str, word: usize, message: String) -> Diagnostic {
+    Diagnostic { late: true, ..line.diagnostic(severity, id, word, message) }
+}
+
+/// What the command line overrides.
+fn command_line(model: &mut Model, context: &Context<'_>) {
+    if let Some(maxconn) = context.options.maxconn {
+        model.global.maxconn = Some(maxconn);
+    }
+}
+
+/// Gives out the ids: those that are written, else the next free number from 2 in the order of the file.
+fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
+    let mut used: BTreeMap<u32, (Arc<str>, Line)> = BTreeMap::new();
+    for draft in drafts.iter() {
+        let Some(id) = draft.id else { continue };
+        if let Some((other, place)) = used.get(&id) {
+            let message = format!(
+                "{} {} reuses same custom id as {} {other} (declared at {}:{}).",
+                draft.kind.word(),
+                draft.proxy.name,
+                place.word(0),
+                place.file,
+                place.number
+            );
+            let line = draft.lines.get("id").unwrap_or(&draft.head);
+            context.report.add(line.diagnostic(Severity::Alert, "duplicate-id", 1, message));
+        }
+        used.insert(id, (draft.proxy.name.clone(), draft.head.clone()));
+    }
+    let mut next = 2;
+    for draft in drafts {
+        while used.contains_key(&next) {
+            next += 1;
+        }
+        draft.proxy.id = draft.id.unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+    }
+}
+
+/// The values of a proxy that follow from several lines.
+fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], context: &mut Context<'_>) -> Proxy {
+    let mut proxy = draft.proxy.clone();
+    let http = proxy.mode == Mode::Http;
+    if !http {
+        http_only_warnings(draft, context);
+    }
+    proxy.http.connection = match (draft.close, draft.server_close) {
+        (true, _) => ConnectionMode::Close,
+        (false, true) => ConnectionMode::ServerClose,
+        (false, false) => ConnectionMode::KeepAlive,
+    };
+    proxy.logging.format = match draft.format {
+        Some(LogFormat::Http | LogFormat::HttpClf) if !http => LogFormat::Tcp,
+        Some(format) => format,
+        None => LogFormat::Default,
+    };
+    for entry in &draft.logs {
+        match entry {
+            LogEntry::Global => proxy.logging.targets.extend(global_logs.iter().cloned()),
+            LogEntry::Target(target) => proxy.logging.targets.push(target.clone()),
+        }
+    }
+    if proxy.role.is_frontend() && proxy.maxconn.is_none() {
+        proxy.maxconn = context.options.proxy_maxconn;
+    }
+    if let Some(cookie) = &mut proxy.cookie
+        && draft.cookie_dynamic
+    {
+        cookie.dynamic_key = proxy.dynamic_cookie_key.clone();
+        if cookie.dynamic_key.is_none()
+            && let Some(line) = draft.lines.get("cookie")
+        {
+            let message = "'cookie … dynamic' needs a 'dynamic-cookie-key' in the same backend.";
+            context.report.add(late(line, Severity::Alert, "missing-key", 0, message.into()));
+        }
+    }
+    for bind in &mut proxy.binds {
+        if let Address::Unix(path) = &mut bind.address {
+            if !global.unix_prefix.is_empty() {
+                *path = format!("{}{}", global.unix_prefix, path.display()).into();
+            }
+            let (socket, default) = (&mut bind.options.socket, &global.unix_socket);
+            socket.mode = socket.mode.or(default.mode);
+            socket.uid = socket.uid.or(default.uid);
+            socket.gid = socket.gid.or(default.gid);
+        }
+    }
+    proxy.check = check(draft);
+    proxy.servers = if proxy.role.is_backend() { servers(draft, http, context) } else { Vec::new() };
+    proxy
+}
+
+/// The check of a backend: what `option httpchk` and `http-check` lines amount to.
+fn check(draft: &Draft) -> Check {
+    let mut check = draft.proxy.check.clone();
+    check.kind = match draft.http_check {
+        false => CheckType::Connect,
+        true => {
+            let mut steps = draft.check_steps.clone();
+            if !steps.iter().any(|step| matches!(step, CheckStep::Send(_))) {
+                // The request of `option httpchk` comes first, behind a connection that is asked for.
+                let at = usize::from(matches!(steps.first(), Some(CheckStep::Connect { .. })));
+                steps.insert(at, CheckStep::Send(draft.check_request.clone().unwrap_or_default()));
+            }
+            CheckType::Http(steps)
+        }
+    };
+    check
+}
+
+/// Servers with their names checked, their addresses resolved and their ids given out.
+fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
+    let backend = draft.proxy.name.clone();
+    let kind = draft.kind.word();
+    let mut names: HashMap<Arc<str>, u32> = HashMap::new();
+    let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
+    for server in &draft.servers {
+        let Some(line) = &server.line else { continue };
+        let name = server.server.name.clone();
+        if let Some(first) = names.insert(name.clone(), line.number) {
+            let message = format!(
+                "{kind} '{backend}', another server named '{name}' was already defined at line {first}, please use \
+                 distinct names."
+            );
+            context.report.add(late(line, Severity::Alert, "duplicate-name", 1, message));
+        }
+        if let Some(id) = server.id
+            && let Some((other, first)) = ids.insert(id, (name.clone(), line.number))
+        {
+            let message = format!(
+                "'server {backend}/{name}' : 'id' : custom id {id} already used at {}:{first} ('server {other}').",
+                line.file
+            );
+            context.report.add(line.diagnostic(Severity::Alert, "duplicate-id", 1, message));
+        }
+    }
+    let mut next = 1;
+    let mut list = Vec::with_capacity(draft.servers.len());
+    for server in &mut draft.servers {
+        while ids.contains_key(&next) {
+            next += 1;
+        }
+        server.server.id = server.id.unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        judge_server(server, &backend, kind, http, context);
+        list.push(Arc::new(server.server.clone()));
+    }
+    list
+}
+
+fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool, context: &mut Context<'_>) {
+    let Some(line) = server.line.clone() else { return };
+    let name = server.server.name.clone();
+    if let Err(host) = resolve_server(server, context) {
+        let message = format!("'server {backend}/{name}' : could not resolve address '{host}'.");
+        let mut diagnostic =
+            late(&line, Severity::Alert, "unresolved", if line.word(0) == "server" { 2 } else { 3 }, message);
+        diagnostic.hint = Some("'init-addr last,libc,none' lets the server start without an address".into());
+        context.report.add(diagnostic);
+    }
+    let check = &server.server.check;
+    let checked_port = check.port.is_some() || matches!(check.addr, Some(Address::Inet(address)) if address.port() > 0);
+    if check.enabled && !server.has_port && !checked_port {
+        let message = format!("{kind} '{backend}': server '{name}' has neither service port nor check port.");
+        context.report.add(late(&line, Severity::Alert, "no-check-port", 1, message));
+    }
+    if !http && server.server.cookie.is_some() {
+        let message = format!("{kind} '{backend}' : ignoring cookie for server '{name}' as HTTP mode is disabled.");
+        context.report.add(late(&line, Severity::Warning, "needs-http", 1, message));
+    }
+}
+
+/// Options and rules of HTTP in another mode.
+fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.word(), &draft.proxy.name);
+    for (option, line) in &draft.http_only {
+        let message = format!("'{option}' ignored for {kind} '{name}' as it requires HTTP mode.");
+        context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
+    }
+    let sets = [
+        (Ruleset::HttpRequest, "http-request"),
+        (Ruleset::HttpResponse, "http-response"),
+        (Ruleset::HttpAfterResponse, "http-after-response"),
+        (Ruleset::Redirect, "redirect"),
+    ];
+    for (set, word) in sets {
+        if let Some(rule) = draft.proxy.rules(set).first() {
+            let message = format!("'{word}' rules ignored for {kind} '{name}' as they require HTTP mode.");
+            let place =
+                context.rule_lines.get(&(rule.source.file.clone(), rule.source.line)).map(|(line, _)| line.clone());
+            let line = place.as_ref().unwrap_or(&draft.head);
+            context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
+        }
+    }
+    if matches!(draft.format, Some(LogFormat::Http | LogFormat::HttpClf)) {
+        let message = format!(
+            "'option httplog' not usable with {kind} '{name}' (needs 'mode http'). Falling back to 'option tcplog'."
+        );
+        let line = draft.lines.get("option httplog").unwrap_or(&draft.head);
+        context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
+    }
+}
+
+/// `default_backend` and `use_backend` name a backend of the same mode.
+fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, context: &mut Context<'_>) {
+    if !draft.proxy.role.is_frontend() {
+        return;
+    }
+    let mut wanted: Vec<(&str, &'static str, Line, usize)> = Vec::new();
+    if let Some(name) = &draft.proxy.default_backend {
+        let line = draft.lines.get("default_backend").unwrap_or(&draft.head).clone();
+        wanted.push((name, "default_backend", line, 1));
+    }
+    for rule in draft.proxy.rules(Ruleset::UseBackend) {
+        let name = rule.words.first().map(String::as_str).unwrap_or_default();
+        let found = context.rule_lines.get(&(rule.source.file.clone(), rule.source.line));
+        // A name that is a log format is only known when a request comes.
+        if let Some((line, first)) = found
+            && !name.contains("%[")
+        {
+            wanted.push((name, "use_backend", line.clone(), *first));
+        }
+    }
+    for (name, keyword, line, word) in wanted {
+        let found = [Kind::Backend, Kind::Listen].iter().find_map(|kind| heads.get(&(name, *kind)));
+        match found {
+            None => {
+                let message = format!("Proxy '{}': unable to find required {keyword}: '{name}'.", draft.proxy.name);
+                let mut diagnostic = late(&line, Severity::Alert, "unknown-backend", word, message);
+                let known = heads.keys().filter(|(_, kind)| *kind != Kind::Frontend).map(|(name, _)| *name);
+                let mut known: Vec<&str> = known.collect();
+                known.sort_unstable();
+                diagnostic.hint = match heads.contains_key(&(name, Kind::Frontend)) {
+                    true => Some(format!("'{name}' is a frontend; a backend is needed here")),
+                    false => nearest(name, known.into_iter()).map(|near| format!("did you mean '{near}'?")),
+                };
+                context.report.add(diagnostic);
+            }
+            Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {
+                let what =
+                    if keyword == "default_backend" { "as its default backend" } else { "in a 'use_backend' rule" };
+                let message = format!(
+                    "http {} '{}' ({}:{}) tries to use incompatible tcp {} '{name}' ({}:{}) {what} (see 'mode').",
+                    draft.kind.word(),
+                    draft.proxy.name,
+                    draft.head.file,
+                    draft.head.number,
+                    backend.kind.word(),
+                    backend.head.file,
+                    backend.head.number
+                );
+                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The warning about timeouts that HAProxy gives, too: without them connections can stay for ever.
+fn timeouts(draft: &Draft, context: &mut Context<'_>) {
+    let timeouts = &draft.proxy.timeouts;
+    let role = draft.proxy.role;
+    let front = role.is_frontend() && timeouts.client.is_none() && !draft.proxy.binds.is_empty();
+    let back =
+        role.is_backend() && !draft.servers.is_empty() && (timeouts.server.is_none() || timeouts.connect.is_none());
+    if !draft.proxy.disabled && (front || back) {
+        let message = format!(
+            "missing timeouts for {} '{}'.\nWhile not properly invalid, you will certainly encounter various problems\n\
+             with such a configuration. To fix this, please ensure that all following\n\
+             timeouts are set to a non-zero value: 'client', 'connect', 'server'.",
+            draft.kind.word(),
+            draft.proxy.name
+        );
+        let mut diagnostic = late(&draft.head, Severity::Warning, "missing-timeouts", 0, message);
+        // HAProxy names no line here.
+        diagnostic.line = 0;
+        diagnostic.columns = None;
+        context.report.add(diagnostic);
+    }
+}
+
+/// `track`: the tracked server exists, is checked itself, and the chain has an end.
+fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
+    type Place<'a> = (&'a str, &'a str);
+    let mut all: HashMap<Place<'_>, &ServerDraft> = HashMap::new();
+    let backends: BTreeSet<&str> =
+        drafts.iter().filter(|draft| draft.proxy.role != Role::Frontend).map(|draft| &*draft.proxy.name).collect();
+    for draft in drafts {
+        for server in &draft.servers {
+            all.entry((&draft.proxy.name, &server.server.name)).or_insert(server);
+        }
+    }
+    let target = |backend: &str, server: &ServerDraft| -> Option<(String, String)> {
+        let track = server.server.check.track.as_deref()?;
+        let (backend, server) = track.split_once('/').unwrap_or((backend, track));
+        Some((backend.to_string(), server.to_string()))
+    };
+    for draft in drafts {
+        for server in &draft.servers {
+            let Some((backend, name)) = target(&draft.proxy.name, server) else { continue };
+            let Some(line) = &server.line else { continue };
+            let about = format!("'server {}/{}' : ", draft.proxy.name, server.server.name);
+            let word = line.words.iter().position(|word| word.text == "track").unwrap_or(0) + 1;
+            let mut fault = |message: String| {
+                context.report.add(late(line, Severity::Alert, "bad-track", word, format!("{about}{message}")));
+            };
+            let Some(mut tracked) = all.get(&(backend.as_str(), name.as_str())).copied() else {
+                fault(match backends.contains(backend.as_str()) {
+                    true => format!("unable to find required server '{name}' for tracking."),
+                    false => format!("unable to find required proxy '{backend}' for tracking."),
+                });
+                continue;
+            };
+            // Follows the chain; one longer than all servers turns in a circle.
+            let mut at = (backend.clone(), name.clone());
+            let mut steps = 0;
+            while let Some(next) = target(&at.0, tracked) {
+                steps += 1;
+                // A server in between that is missing gets its own message.
+                let Some(found) = all.get(&(next.0.as_str(), next.1.as_str())).filter(|_| steps <= MAX_TRACK) else {
+                    break;
+                };
+                (tracked, at) = (*found, next);
+            }
+            if steps > MAX_TRACK || (at == (draft.proxy.name.to_string(), server.server.name.to_string())) {
+                fault(format!("unable to track {backend}/{name} as it belongs to a tracking chain looping back."));
+            } else if tracked.server.check.track.is_none() && !tracked.server.check.enabled {
+                fault(format!(
+                    "unable to use {}/{} for tracking as it does not have any check nor agent enabled.",
+                    at.0, at.1
+                ));
+            }
+        }
+    }
+}
+
+/// Longest chain of tracked servers.
+const MAX_TRACK: usize = 64;

@@ -1,0 +1,257 @@
+//! What a keyword's function sees of its line, and how it complains.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_model::Family;
+
+use crate::Options;
+use crate::diagnostic::{Report, Severity};
+use crate::environment::Environment;
+use crate::nearest::nearest;
+use crate::syntax::Line;
+use crate::values::{self, TimeFault, Unit};
+
+/// What all lines share.
+pub(crate) struct Context<'a> {
+    pub env: &'a dyn Environment,
+    pub options: &'a Options,
+    pub report: Report,
+    /// `default-path`: what relative file names start from.
+    pub base: Base,
+    /// Lines of rules by file and number, with the index of their first word after the keyword, for later complaints.
+    pub rule_lines: BTreeMap<(Arc<str>, u32), (Line, usize)>,
+    /// Names that were resolved, so that a thousand servers of one name cost one question.
+    pub resolved: BTreeMap<(String, u8), Option<IpAddr>>,
+    /// Servers and listening addresses so far, see `MAX_OBJECTS`.
+    pub objects: usize,
+}
+
+/// Most servers and listening addresses of one configuration, templates and port ranges expanded.
+pub(crate) const MAX_OBJECTS: usize = 200_000;
+
+/// `default-path`.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Base {
+    #[default]
+    Current,
+    Config,
+    Parent,
+    Origin(PathBuf),
+}
+
+impl Context<'_> {
+    /// Complains about words behind the first `args` arguments of a section's head.
+    pub fn limit_arguments(&mut self, line: &Line, args: usize) -> bool {
+        if line.words.len() <= args + 1 {
+            return true;
+        }
+        let message = format!("'{}' cannot handle unexpected argument '{}'.", line.word(0), line.word(args + 1));
+        self.report.add(line.diagnostic(Severity::Alert, "extra-argument", args + 1, message));
+        false
+    }
+
+    /// A name's first address.
+    pub fn resolve(&mut self, host: &str, family: Family) -> Option<IpAddr> {
+        let env = self.env;
+        let key = (host.to_string(), family as u8);
+        *self.resolved.entry(key).or_insert_with(|| crate::address::host(host, family, env).ok())
+    }
+
+    /// Where a file named in a configuration is.
+    pub fn path(&self, config: &str, name: &str) -> PathBuf {
+        let config = Path::new(config).parent().unwrap_or(Path::new(""));
+        match &self.base {
+            Base::Current => name.into(),
+            Base::Config => config.join(name),
+            Base::Parent => config.join("..").join(name),
+            Base::Origin(origin) => origin.join(name),
+        }
+    }
+}
+
+/// `no` or `default` before a keyword.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Prefix {
+    None,
+    No,
+    Default,
+}
+
+/// One keyword with its arguments. A missing argument reads as an empty word.
+pub(crate) struct Call<'l, 'a> {
+    pub line: &'l Line,
+    /// The index of the first argument in the line.
+    pub first: usize,
+    pub prefix: Prefix,
+    /// The keyword's words.
+    pub name: &'static str,
+    /// What every complaint begins with, such as `'server app/s1' : `.
+    pub about: String,
+    pub context: &'l mut Context<'a>,
+}
+
+impl<'l, 'a> Call<'l, 'a> {
+    pub fn new(
+        line: &'l Line,
+        first: usize,
+        prefix: Prefix,
+        name: &'static str,
+        context: &'l mut Context<'a>,
+    ) -> Call<'l, 'a> {
+        Call { line, first, prefix, name, about: String::new(), context }
+    }
+
+    /// The argument at an index from 0.
+    pub fn arg(&self, index: usize) -> &'l str {
+        self.line.word(self.first + index)
+    }
+
+    /// How many arguments there are.
+    pub fn args(&self) -> usize {
+        self.line.words.len().saturating_sub(self.first)
+    }
+
+    /// The arguments as texts.
+    pub fn rest(&self) -> Vec<String> {
+        self.line.words.iter().skip(self.first).map(|word| word.text.clone()).collect()
+    }
+
+    /// Complains about a word of the line (its index, not the argument's).
+    pub fn error(&mut self, word: usize, id: &'static str, message: String) {
+        self.say(Severity::Alert, word, id, message);
+    }
+
+    pub fn warn(&mut self, word: usize, id: &'static str, message: String) {
+        self.say(Severity::Warning, word, id, message);
+    }
+
+    pub fn notice(&mut self, word: usize, id: &'static str, message: String) {
+        self.say(Severity::Notice, word, id, message);
+    }
+
+    fn say(&mut self, severity: Severity, word: usize, id: &'static str, message: String) {
+        let message = format!("{}{message}", self.about);
+        self.context.report.add(self.line.diagnostic(severity, id, word, message));
+    }
+
+    /// An argument that is missing: `'chroot' expects a directory as an argument.`
+    pub fn expects(&mut self, index: usize, what: &str) {
+        let message = format!("'{}' expects {what}.", self.name);
+        self.error(self.first + index, "missing-argument", message);
+    }
+
+    /// A value that is wrong, whatever is wrong with it.
+    pub fn wrong(&mut self, index: usize, message: String) {
+        self.error(self.first + index, "bad-value", message);
+    }
+
+    /// Whether there are no more than `args` arguments; complains about the first one too many.
+    pub fn at_most(&mut self, args: usize) -> bool {
+        if self.args() <= args {
+            return true;
+        }
+        let message = format!("'{}' cannot handle unexpected argument '{}'.", self.name, self.arg(args));
+        self.error(self.first + args, "extra-argument", message);
+        false
+    }
+
+    /// The single argument; complains when it is missing or not alone.
+    pub fn only(&mut self, what: &str) -> Option<&'l str> {
+        if self.arg(0).is_empty() {
+            self.expects(0, what);
+            return None;
+        }
+        self.at_most(1).then(|| self.arg(0))
+    }
+
+    /// A number at a word's index, within bounds.
+    pub fn number_at(&mut self, word: usize, name: &str, low: i64, high: i64) -> Option<i64> {
+        let text = self.line.word(word);
+        if text.is_empty() {
+            self.error(word, "missing-argument", format!("'{name}' expects an integer argument."));
+            return None;
+        }
+        match text.parse::<i64>() {
+            Ok(value) if (low..=high).contains(&value) => Some(value),
+            Ok(value) => {
+                let message = format!("'{name}' value must be between {low} and {high} (was {value}).");
+                self.error(word, "out-of-range", message);
+                None
+            }
+            Err(_) => {
+                self.error(word, "bad-number", format!("'{name}' expects an integer argument, found '{text}'."));
+                None
+            }
+        }
+    }
+
+    /// The single argument as a number.
+    pub fn number(&mut self, low: i64, high: i64) -> Option<i64> {
+        let value = self.number_at(self.first, self.name, low, high)?;
+        self.at_most(1).then_some(value)
+    }
+
+    /// A time at a word's index.
+    pub fn time_at(&mut self, word: usize, name: &str, unit: Unit) -> Option<Duration> {
+        let text = self.line.word(word);
+        match values::time(text, unit) {
+            Ok((value, "")) => Some(value),
+            Ok((value, rest)) => {
+                let odd = rest.chars().next().unwrap_or_default();
+                let message = format!(
+                    "unexpected character '{odd}' after the timer value '{text}' of '{name}', only (us=microseconds,\
+                     ms=milliseconds,s=seconds,m=minutes,h=hours,d=days) are supported."
+                );
+                self.warn(word, "odd-time", message);
+                Some(value)
+            }
+            Err(TimeFault::Empty) => {
+                self.error(word, "missing-argument", format!("'{name}' expects a time such as 500 (ms) or 10s."));
+                None
+            }
+            Err(TimeFault::Character(odd)) => {
+                self.error(word, "bad-time", format!("unexpected character '{odd}' in '{name}'"));
+                None
+            }
+            Err(TimeFault::Overflow) => {
+                let message = format!(
+                    "timer overflow in argument '{text}' to '{name}' (maximum value is {} ms or ~24.8 days)",
+                    values::MAX_TIME.as_millis()
+                );
+                self.error(word, "time-overflow", message);
+                None
+            }
+        }
+    }
+
+    /// The single argument as a time, milliseconds without a unit.
+    pub fn time(&mut self) -> Option<Duration> {
+        let value = self.time_at(self.first, self.name, Unit::Ms)?;
+        if self.args() > 1 {
+            let message =
+                format!("'{}' : unexpected extra argument '{}' after value '{}'.", self.name, self.arg(1), self.arg(0));
+            self.error(self.first + 1, "extra-argument", message);
+            return None;
+        }
+        Some(value)
+    }
+
+    /// One word out of a list; complains with the list and the nearest.
+    pub fn choose<T: Copy>(&mut self, word: usize, name: &str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.line.word(word);
+        if let Some((_, value)) = choices.iter().find(|(choice, _)| *choice == text) {
+            return Some(*value);
+        }
+        let names = choices.iter().map(|(choice, _)| format!("'{choice}'")).collect::<Vec<_>>().join(", ");
+        let message = format!("{}'{name}' only supports {names} (got '{text}').", self.about);
+        let mut diagnostic = self.line.diagnostic(Severity::Alert, "bad-value", word, message);
+        diagnostic.hint =
+            nearest(text, choices.iter().map(|(choice, _)| *choice)).map(|near| format!("did you mean '{near}'?"));
+        self.context.report.add(diagnostic);
+        None
+    }
+}

@@ -1,0 +1,32 @@
+//! The word somebody probably meant.
+
+/// The candidate nearest to `word`, if one is near enough to be worth naming.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    const LONGEST: usize = 64;
+    if word.is_empty() || word.len() > LONGEST {
+        return None;
+    }
+    candidates
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(word: &str, expect: Option<&str>) {
+        assert_eq!(nearest(word, ["balance", "bind", "backlog", "tfo"].into_iter()), expect, "{word}");
+    }
+
+    #[test]
+    fn near_words_only() {
+        check("blance", Some("balance"));
+        check("bnid", Some("bind"));
+        check("tof", Some("tfo"));
+        check("zzz", None);
+        check("", None);
+    }
+}

@@ -1,0 +1,279 @@
+//! A line to words (configuration manual, 2.1 to 2.3): quoting, escapes, comments and variables.
+//!
+//! Works on bytes, since a comment or a quoted text may hold anything; a word must be UTF-8 in the end.
+
+use std::ops::Range;
+
+/// Most words of a line, as in HAProxy.
+pub const MAX_WORDS: usize = 64;
+
+/// Longest line after its variables are replaced, in bytes.
+pub const MAX_LINE_BYTES: usize = 1024 * 1024;
+
+/// One word and the bytes of the line it was made from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Word {
+    /// Its text: quotes and escapes resolved, variables replaced.
+    pub text: String,
+    /// Where it stands in the line.
+    pub at: Range<usize>,
+}
+
+/// A line that cannot be cut into words.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WordFault {
+    /// Stable name.
+    pub id: &'static str,
+    /// The bytes at fault.
+    pub at: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl WordFault {
+    fn new(id: &'static str, at: Range<usize>, message: &str) -> WordFault {
+        WordFault { id, at, message: message.into() }
+    }
+}
+
+/// Cuts a line (without its end) into words. `variable` answers for the environment and the pseudo-variables.
+pub fn split(line: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Word>, WordFault> {
+    let mut cutter = Cutter { line, at: 0, words: Vec::new(), word: Vec::new(), start: None, grown: 0 };
+    cutter.run(variable)?;
+    Ok(cutter.words)
+}
+
+struct Cutter<'a> {
+    line: &'a [u8],
+    at: usize,
+    words: Vec<Word>,
+    word: Vec<u8>,
+    /// Where the current word began; `None` between words. A pair of quotes begins a word, too.
+    start: Option<usize>,
+    /// Bytes that variables have added.
+    grown: usize,
+}
+
+impl Cutter<'_> {
+    fn run(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), WordFault> {
+        let mut weak: Option<usize> = None;
+        while let Some(&byte) = self.line.get(self.at) {
+            match byte {
+                b'"' => {
+                    self.begin();
+                    weak = if weak.is_some() { None } else { Some(self.at) };
+                    self.at += 1;
+                }
+                b'\'' if weak.is_none() => self.strong()?,
+                b'\\' => self.escape()?,
+                b'$' if weak.is_some() => self.variable(variable)?,
+                b'#' if weak.is_none() => break,
+                b'\r' if weak.is_none() && self.at + 1 == self.line.len() => break,
+                b' ' | b'\t' if weak.is_none() => {
+                    self.end()?;
+                    self.at += 1;
+                }
+                _ => self.push(byte, 1),
+            }
+        }
+        if let Some(quote) = weak {
+            return Err(WordFault::new("unmatched-quote", quote..self.line.len(), "unmatched quote"));
+        }
+        self.end()
+    }
+
+    fn begin(&mut self) {
+        self.start.get_or_insert(self.at);
+    }
+
+    fn push(&mut self, byte: u8, taken: usize) {
+        self.begin();
+        self.word.push(byte);
+        self.at += taken;
+    }
+
+    fn end(&mut self) -> Result<(), WordFault> {
+        let Some(start) = self.start.take() else { return Ok(()) };
+        let at = start..self.at;
+        if self.words.len() == MAX_WORDS {
+            let message = format!("too many words, a line may have {MAX_WORDS}");
+            return Err(WordFault { id: "too-many-words", at, message });
+        }
+        match String::from_utf8(std::mem::take(&mut self.word)) {
+            Ok(text) if text.contains('\0') => {
+                Err(WordFault::new("nul-in-word", at, "a word cannot hold a NUL character"))
+            }
+            Ok(text) => {
+                self.words.push(Word { text, at });
+                Ok(())
+            }
+            Err(_) => Err(WordFault::new("not-utf8", at, "a word must be UTF-8 text")),
+        }
+    }
+
+    fn strong(&mut self) -> Result<(), WordFault> {
+        self.begin();
+        let rest = &self.line[self.at + 1..];
+        let Some(length) = rest.iter().position(|&byte| byte == b'\'') else {
+            return Err(WordFault::new("unmatched-quote", self.at..self.line.len(), "unmatched quote"));
+        };
+        self.word.extend_from_slice(&rest[..length]);
+        self.at += length + 2;
+        Ok(())
+    }
+
+    /// Known escapes are resolved; before any other character the backslash stays.
+    fn escape(&mut self) -> Result<(), WordFault> {
+        match self.line.get(self.at + 1) {
+            Some(&byte @ (b' ' | b'\\' | b'#' | b'\'' | b'"' | b'\t')) => self.push(byte, 2),
+            Some(b'$') if self.start.is_some_and(|start| self.inside_weak(start)) => self.push(b'$', 2),
+            Some(b'n') => self.push(b'\n', 2),
+            Some(b'r') => self.push(b'\r', 2),
+            Some(b't') => self.push(b'\t', 2),
+            Some(b'x') => {
+                let digits = self.line.get(self.at + 2..self.at + 4).and_then(|digits| {
+                    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with(['+', '-']))?;
+                    u8::from_str_radix(text, 16).ok()
+                });
+                let Some(byte) = digits else {
+                    let at = self.at..(self.at + 4).min(self.line.len());
+                    return Err(WordFault::new("bad-escape", at, "truncated or invalid hexadecimal sequence"));
+                };
+                self.push(byte, 4);
+            }
+            _ => self.push(b'\\', 1),
+        }
+        Ok(())
+    }
+
+    /// Whether the current position is inside double quotes: an odd number of unescaped ones since the word began.
+    fn inside_weak(&self, start: usize) -> bool {
+        let (mut inside, mut at) = (false, start);
+        while at < self.at {
+            match self.line[at] {
+                b'\\' => at += 1,
+                b'"' => inside = !inside,
+                b'\'' if !inside => {
+                    at += 1 + self.line[at + 1..].iter().position(|&byte| byte == b'\'').unwrap_or(0);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        inside
+    }
+
+    /// `$NAME`, `${NAME}`, `${NAME-default}` or `${NAME[*]}`, and pseudo-variables such as `${.LINE}`.
+    fn variable(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), WordFault> {
+        let dollar = self.at;
+        let braced = self.line.get(dollar + 1) == Some(&b'{');
+        let mut at = dollar + 1 + usize::from(braced);
+        let from = at;
+        let pseudo = self.line.get(at) == Some(&b'.');
+        if pseudo {
+            at += 1;
+        }
+        if !self.line.get(at).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_') {
+            let message = "forbidden first char in environment variable name";
+            return Err(WordFault::new("bad-variable", dollar..(at + 1).min(self.line.len()), message));
+        }
+        while self.line.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
+            at += 1;
+        }
+        let name = String::from_utf8_lossy(&self.line[from..at]).into_owned();
+        let mut default = None;
+        let mut list = false;
+        if braced {
+            if self.line[at..].starts_with(b"[*]") {
+                list = true;
+                at += 3;
+            } else if self.line.get(at) == Some(&b'-') {
+                let length = self.line[at + 1..].iter().position(|&byte| byte == b'}').unwrap_or(0);
+                default = Some(self.line[at + 1..at + 1 + length].to_vec());
+                at += 1 + length;
+            }
+            if self.line.get(at) != Some(&b'}') {
+                let message = "unmatched brace in environment variable name";
+                return Err(WordFault::new("unmatched-brace", dollar..at.min(self.line.len()), message));
+            }
+            at += 1;
+        }
+        let value = variable(&name).map(String::into_bytes).or(default).unwrap_or_default();
+        self.grown += value.len();
+        if self.grown > MAX_LINE_BYTES {
+            return Err(WordFault::new(
+                "line-too-long",
+                dollar..at,
+                "the line is too long with its variables replaced",
+            ));
+        }
+        self.begin();
+        self.at = at;
+        if !list {
+            self.word.extend_from_slice(&value);
+            return Ok(());
+        }
+        let mut parts = value.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty());
+        self.word.extend_from_slice(parts.next().unwrap_or_default());
+        for part in parts {
+            self.end()?;
+            self.start = Some(dollar);
+            self.word.extend_from_slice(part);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expect: &str) {
+        let variable = |name: &str| match name {
+            "A" => Some("one".into()),
+            "LIST" => Some("x y  z".into()),
+            ".LINE" => Some("7".into()),
+            _ => None,
+        };
+        let shown = match split(line.as_bytes(), &variable) {
+            Ok(words) => words.iter().map(|word| format!("<{}>", word.text)).collect::<String>(),
+            Err(fault) => format!("{} at {}", fault.id, fault.at.start),
+        };
+        assert_eq!(shown, expect, "{line}");
+    }
+
+    #[test]
+    fn words_quotes_and_escapes() {
+        check("  a\tb  c # d", "<a><b><c>");
+        check("a#b", "<a>");
+        check(r#""" b"#, "<><b>");
+        check(r#"a"b c"'d e'f"#, "<ab cd ef>");
+        check(r"a\ b\#c \\ \x41\n", "<a b#c><\\><A\n>");
+        check(r#"'a\n$A' "x\zb \"q\" \' \$A""#, r#"<a\n$A><x\zb "q" ' $A>"#);
+        check(r"a\$b c\", r"<a\$b><c\>");
+        check("a b\r", "<a><b>");
+        check(r#"a "b"#, "unmatched-quote at 2");
+        check("a 'b", "unmatched-quote at 2");
+        check(r"a \x4", "bad-escape at 2");
+        check(r"a \x+4", "bad-escape at 2");
+        check(r"\x00", "nul-in-word at 0");
+    }
+
+    #[test]
+    fn variables() {
+        check(r#"$A "$A-${A}" ${A}"#, "<$A><one-one><${A}>");
+        check(r#""${B-x y}" "${B-}" "${A-x}" "$B""#, "<x y><><one><>");
+        check(r#""1${LIST[*]}2" "${LIST}""#, "<1x><y><z2><x y  z>");
+        check(r#""${.LINE}""#, "<7>");
+        check(r#""$1""#, "bad-variable at 1");
+        check(r#""${}""#, "bad-variable at 1");
+        check(r#""${A""#, "unmatched-brace at 1");
+        check(r#""${A B}""#, "unmatched-brace at 1");
+    }
+
+    #[test]
+    fn the_number_of_words_is_bounded() {
+        assert_eq!(split("x ".repeat(MAX_WORDS).as_bytes(), &|_| None).map(|words| words.len()), Ok(MAX_WORDS));
+        check(&"x ".repeat(MAX_WORDS + 1), "too-many-words at 128");
+    }
+}
