@@ -59,6 +59,9 @@ pub(crate) enum Value {
     Substitution(Box<Substitution>),
 }
 
+/// Checks the arguments of a row further than their types, and may replace them.
+pub(crate) type Check = fn(&mut [Value]) -> Result<(), Fault>;
+
 impl Value {
     pub fn int(&self) -> Option<i64> {
         if let Value::Int(value) = self { Some(*value) } else { None }

@@ -15,12 +15,15 @@ use crate::sample::{Sample, Type};
 /// The most converters of one expression.
 const CONVERTERS_MAX: usize = 64;
 
+/// A converter and its arguments.
+type Step = (&'static Converter, Box<[Value]>);
+
 /// A compiled expression.
 #[derive(Clone)]
 pub struct Expr {
     fetch: &'static Fetch,
     args: Box<[Value]>,
-    converters: Box<[(&'static Converter, Box<[Value]>)]>,
+    converters: Box<[Step]>,
     text: Box<str>,
 }
 

@@ -143,11 +143,18 @@ pub fn reason(status: u16) -> &'static str {
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         511 => "Network Authentication Required",
-        100..200 => "Informational",
-        200..300 => "Success",
-        300..400 => "Redirection",
-        400..500 => "Client Error",
-        500..600 => "Server Error",
+        _ => class(status),
+    }
+}
+
+/// The phrase for a status without one of its own.
+fn class(status: u16) -> &'static str {
+    match status / 100 {
+        1 => "Informational",
+        2 => "Success",
+        3 => "Redirection",
+        4 => "Client Error",
+        5 => "Server Error",
         _ => "Other",
     }
 }

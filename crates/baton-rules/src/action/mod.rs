@@ -56,7 +56,7 @@ pub(crate) enum Action {
 
 const TABLES: [&[Row]; 5] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS];
 
-fn rows() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 

@@ -99,8 +99,8 @@ impl Edit {
                 let Some(captures) = regex.captures(&target[start..end]) else {
                     return;
                 };
-                // What stands around the match stays, as in HAProxy 2.6's `/(.)` with `/\1\1`: only for a header
-                // the whole value is replaced.
+                // The whole part is replaced, not only what the expression matched: `/(.)` with `/\1\1` makes `/aa`
+                // of `/a/b`, as in HAProxy 2.6.
                 let mut new = Vec::new();
                 Template::new(text).write(&captures, &mut new);
                 change(request, *part, &new);

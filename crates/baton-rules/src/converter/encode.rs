@@ -56,7 +56,7 @@ fn base64<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<
 /// Nothing for what is not Base64 with its padding.
 fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let text = sample.into_text();
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return None;
     }
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();

@@ -50,13 +50,14 @@ fn sdbm(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0u32, |hash, &byte| hash.wrapping_mul(65599).wrapping_add(byte.into()))
 }
 
-/// Spreads the bits of a hash (Bob Jenkins' full avalanche of a 32-bit integer, 6 shifts).
+/// Spreads the bits of a hash: Bob Jenkins' avalanche of a 32-bit integer, then a multiplication by the prime 0xc0000001.
 pub(crate) fn avalanche(hash: u32) -> u32 {
     let mut a = hash;
     a = a.wrapping_add(0x7ed5_5d16).wrapping_add(a << 12);
-    a = a ^ 0xc761_c23c ^ a >> 19;
+    a = a ^ 0xc761_c23c ^ (a >> 19);
     a = a.wrapping_add(0x1656_67b1).wrapping_add(a << 5);
-    a = a.wrapping_add(0xd3a2_646c) ^ a << 9;
+    a = a.wrapping_add(0xd3a2_646c) ^ (a << 9);
     a = a.wrapping_add(0xfd70_46c5).wrapping_add(a << 3);
-    a ^ 0xb55a_4f09 ^ a >> 16
+    a = a ^ 0xb55a_4f09 ^ (a >> 16);
+    a.wrapping_mul(0xc000_0001)
 }

@@ -8,9 +8,8 @@ mod text;
 pub(crate) use encode::hex_pair;
 pub(crate) use number::Network;
 
-use crate::args::{Arg, Value};
+use crate::args::{Arg, Check, Value};
 use crate::context::Context;
-use crate::problem::Fault;
 use crate::sample::{Sample, Type};
 
 /// Changes a sample, which was cast to the row's `takes` before.
@@ -23,7 +22,7 @@ pub(crate) struct Converter {
     pub takes: Type,
     pub gives: Type,
     /// Checks the arguments further and may replace them.
-    pub check: Option<fn(&mut Vec<Value>) -> Result<(), Fault>>,
+    pub check: Option<Check>,
     pub eval: Eval,
     /// What it gives, for help and manual.
     pub doc: &'static str,
@@ -39,7 +38,7 @@ impl Converter {
         self
     }
 
-    const fn check(mut self, check: fn(&mut Vec<Value>) -> Result<(), Fault>) -> Converter {
+    const fn check(mut self, check: Check) -> Converter {
         self.check = Some(check);
         self
     }

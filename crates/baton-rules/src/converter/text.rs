@@ -195,7 +195,7 @@ fn strcmp<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Opt
     }))
 }
 
-fn substitution(args: &mut Vec<Value>) -> Result<(), Fault> {
+fn substitution(args: &mut [Value]) -> Result<(), Fault> {
     let (all, ignore_case) = flags(args[2].bytes())?;
     let pattern = String::from_utf8_lossy(args[0].bytes()).into_owned();
     if pattern.is_empty() {
@@ -203,7 +203,7 @@ fn substitution(args: &mut Vec<Value>) -> Result<(), Fault> {
     }
     let regex = substitute::regex(&pattern, ignore_case)?;
     let template = Template::new(args[1].bytes());
-    *args = vec![Value::Substitution(Box::new(Substitution { regex, template, all }))];
+    args[0] = Value::Substitution(Box::new(Substitution { regex, template, all }));
     Ok(())
 }
 

@@ -51,7 +51,7 @@ fn boolean<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
     Some(Sample::Bool(matches!(args.first()?.bytes(), b"true" | b"1")))
 }
 
-fn from_hex(args: &mut Vec<Value>) -> Result<(), Fault> {
+fn from_hex(args: &mut [Value]) -> Result<(), Fault> {
     let text = args.first().map(|value| value.bytes().to_vec()).unwrap_or_default();
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let bytes: Option<Vec<u8>> =

@@ -5,10 +5,9 @@ mod http;
 mod internal;
 mod response;
 
-use crate::args::{Arg, Value};
+use crate::args::{Arg, Check, Value};
 use crate::context::Context;
 use crate::place::Needs;
-use crate::problem::Fault;
 use crate::sample::{Sample, Type};
 
 /// Takes one sample; for a name with several values, the one HAProxy takes outside of ACLs.
@@ -26,7 +25,7 @@ pub(crate) struct Fetch {
     /// What must be there.
     pub needs: Needs,
     /// Checks the arguments further and may replace them.
-    pub check: Option<fn(&mut Vec<Value>) -> Result<(), Fault>>,
+    pub check: Option<Check>,
     pub eval: Eval,
     /// For ACLs: all values of a name.
     pub each: Option<Each>,
@@ -49,7 +48,7 @@ impl Fetch {
         self
     }
 
-    const fn check(mut self, check: fn(&mut Vec<Value>) -> Result<(), Fault>) -> Fetch {
+    const fn check(mut self, check: Check) -> Fetch {
         self.check = Some(check);
         self
     }

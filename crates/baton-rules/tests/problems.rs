@@ -1,0 +1,196 @@
+//! What is said about wrong rules: every problem at once, each with its word, and a hint where there is one.
+
+mod common;
+
+use baton_model::Role;
+use baton_rules::{NoFiles, compile};
+use common::{problems, proxy, rules, show_problem};
+
+#[track_caller]
+fn check(lines: &str, expected: &str) {
+    assert_eq!(problems(Role::Frontend, lines), expected, "{lines}");
+}
+
+#[test]
+fn unknown_words_name_the_nearest_known_one() {
+    check("http-request nope", "1@0: unknown http-request action 'nope'");
+    check("http-request set-heade a b", "1@0: unknown http-request action 'set-heade' (did you mean 'set-header'?)");
+    check("http-request deny iff TRUE", "1@1: 'iff' is not expected here (did you mean 'if'?)");
+    check("http-request deny if { pth_beg /x }", "1@3: unknown sample fetch 'pth_beg' (did you mean 'path_beg'?)");
+    check("http-request deny if TREU", "1@2: no ACL is called 'TREU' above this line (did you mean 'TRUE'?)");
+    check(
+        "acl is_api path_beg /api ; http-request deny if is_apy",
+        "2@2: no ACL is called 'is_apy' above this line (did you mean 'is_api'?)",
+    );
+    check(
+        "http-request deny if path",
+        "1@2: no ACL is called 'path' above this line (write { path … } to test the sample fetch)",
+    );
+    check("http-request deny if { path -m bge /x }", "1@5: unknown matching method 'bge' (did you mean 'beg'?)");
+    check("http-request set-header X %zz", "1@2: unknown log-format variable '%zz' (write '%%' for a percent sign)");
+}
+
+#[test]
+fn known_to_haproxy_but_not_here_yet() {
+    check("http-request set-tos 5", "1@0: the http-request action 'set-tos' is not supported yet");
+    check("http-request track-sc0 src", "1@0: the http-request action 'track-sc0' is not supported yet");
+    check("acl a ssl_fc_sni x", "1@1: the sample fetch 'ssl_fc_sni' is not supported yet");
+    check("http-request set-header X %[path,map(f)]", "1@2: the converter 'map' is not supported yet");
+    check("http-request set-header X %ID", "1@2: the log-format variable '%ID' is not supported here yet");
+}
+
+#[test]
+fn all_at_once_in_the_order_of_the_sets() {
+    check(
+        "http-request deny if x ; acl a nope ; http-response set-header X ; use_backend",
+        "2@1: unknown sample fetch 'nope'\n1@2: no ACL is called 'x' above this line\n3@2: the header's value is missing\n\
+         4@0: the name of a backend is missing",
+    );
+}
+
+#[test]
+fn conditions() {
+    check("http-request deny if {", "1@3: a closing '}' is missing (braces stand between blanks)");
+    check("http-request deny if { path /a", "1@5: a closing '}' is missing (braces stand between blanks)");
+    check("http-request deny if { }", "1@3: a sample fetch is missing");
+    check("http-request deny if !", "1@3: an ACL is missing after '!'");
+    check(
+        "http-request deny if { path -z x }",
+        "1@4: '-z' is not an ACL flag (write '--' before a pattern that begins with '-')",
+    );
+    check("http-request deny if { path -m }", "1@5: '-m' misses a matching method");
+    check("monitor fail", "1@0: a condition is missing ('if' or 'unless' and ACLs)");
+    check("force-persist", "1@0: a condition is missing ('if' or 'unless' and ACLs)");
+}
+
+#[test]
+fn patterns() {
+    let numbers = "(numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known)";
+    check("http-request deny if { hdr_cnt(x) a }", &format!("1@4: 'a' is not a number {numbers}"));
+    check("http-request deny if { hdr(x) -m int a }", &format!("1@6: 'a' is not a number {numbers}"));
+    check(
+        "http-request deny if { src 1.2.3.4/33 }",
+        "1@4: '1.2.3.4/33' is not a valid IPv4 or IPv6 address or network",
+    );
+    check("http-request deny if { src zz }", "1@4: 'zz' is not a valid IPv4 or IPv6 address or network");
+    check("http-request deny if { path_reg ( }", "1@4: the regular expression '(' is invalid: unclosed group");
+    check(
+        "http-request deny if { path_reg (?=a) }",
+        "1@4: the regular expression '(?=a)' is invalid: look-around, including look-ahead and look-behind, is not supported \
+         (look-around and named groups of PCRE are not supported)",
+    );
+    check(
+        "http-request deny if { path_reg (((a{100}){100}){100}){100} }",
+        "1@4: the regular expression '(((a{100}){100}){100}){100}' is invalid: it is too large",
+    );
+    check("http-request deny if { path -f /none }", "1@5: cannot read the patterns of '/none': entity not found");
+    check("acl a src -f paths", "1@3: paths:2: '/a/b' is not a valid IPv4 or IPv6 address or network");
+}
+
+#[test]
+fn acl_names() {
+    check(
+        "acl a,b path /x",
+        "1@0: ',' cannot stand in the name of an ACL (letters, digits, '_', '-', '.' and ':' can)",
+    );
+    check("acl or path /x", "1@0: an ACL cannot be called 'or', a word of conditions");
+    check("acl a", "1@1: a sample fetch is missing");
+    check("acl", "1@0: an ACL's name is missing");
+}
+
+#[test]
+fn actions() {
+    check("http-request", "1@0: 'http-request' misses its action");
+    check("http-request set-header X", "1@2: the header's value is missing");
+    check("http-request set-header X ''", "1@2: the header's value is missing");
+    check("http-request set-header 'a b' c", "1@1: ' ' cannot stand in the name of a header");
+    check(
+        "http-request set-header X a b",
+        "1@3: 'b' is not expected here ('if' or 'unless' with a condition, or the end of the line)",
+    );
+    check("http-request set-header X %[path", "1@2: a closing ']' is missing after '%[path'");
+    check("http-request set-header X %", "1@2: a name or '[' is missing after '%' (write '%%' for a percent sign)");
+    check(
+        "http-request deny deny_status 299",
+        "1@2: there is no standard page for status 299 (give 'content-type' and 'string', or 'status' instead of 'deny_status')",
+    );
+    check("http-request deny deny_status", "1@2: a status is missing");
+    check("http-request return status 600", "1@2: '600' is not a status from 200 to 599");
+    check("http-request return string xx", "1@2: content needs a content type (add 'content-type text/plain')");
+    check(
+        "http-request redirect",
+        "1@1: where to redirect to is missing ('location', 'prefix' or 'scheme' with a value)",
+    );
+    check(
+        "http-request redirect location /x code 304",
+        "1@4: '304' is not a status of a redirection (301, 302, 303, 307 or 308)",
+    );
+    check("redirect locatio /x", "1@0: unknown redirect argument 'locatio' (did you mean 'location'?)");
+    check("http-response redirect prefix /x", "1@2: a response can only be redirected with 'location'");
+    check("http-response tarpit", "1@0: 'http-response' has no action 'tarpit'");
+    check("http-request del-header x -m dom", "1@3: unknown matching method 'dom'");
+    check("http-request set-log-level loud", "1@1: unknown log level 'loud'");
+    check("tcp-request inspect-delay zz", "1@1: 'zz' is not a unit of time (us, ms, s, m, h, d)");
+    check(
+        "tcp-request content accept foo",
+        "1@1: 'foo' is not expected here ('if' or 'unless' with a condition, or the end of the line)",
+    );
+    check("http-request allow(x)", "1@0: 'allow' takes no argument in parentheses");
+}
+
+#[test]
+fn variables() {
+    let hint = "(a variable is written sess.NAME, txn.NAME, req.NAME or res.NAME)";
+    check("http-request set-var(a) path", &format!("1@0: invalid variable name 'a' {hint}"));
+    check("http-request set-var(txn.) path", &format!("1@0: invalid variable name 'txn.' {hint}"));
+    check(
+        "http-request set-var(txn.a-b) path",
+        "1@0: invalid character '-' in variable name 'txn.a-b' (letters, digits, '_' and '.' are allowed)",
+    );
+    check("http-request set-var path", "1@0: the variable's name is missing (write it in parentheses: (txn.name))");
+    check("http-request set-var(proc.x) path", "1@0: variables of scope 'proc' are not supported yet");
+}
+
+#[test]
+fn places() {
+    check(
+        "http-response set-header X %[path]",
+        "1@2: 'path' cannot be used here: it needs the request's head, which a response rule does not have",
+    );
+    check(
+        "use_backend %[be_name]",
+        "1@0: 'be_name' cannot be used here: it needs the backend, which a frontend's request rule does not have",
+    );
+    assert_eq!(problems(Role::Backend, "http-request set-header X %[be_name]"), "none");
+}
+
+#[test]
+fn warnings_do_not_stop() {
+    #[track_caller]
+    fn check(lines: &str, expected: &str) {
+        let warnings: Vec<String> = rules(lines).warnings.iter().map(show_problem).collect();
+        assert_eq!(warnings.join("\n"), expected, "{lines}");
+    }
+    let found = "(use '-m found' to test that there is a value)";
+    check("http-request deny if { path }", &format!("1@3: 'path' has no pattern and never matches {found}"));
+    check("acl a hdr(x)", &format!("1@1: this has no pattern and never matches {found}"));
+    check(
+        "http-response deny if { path /x }",
+        "1@3: this never matches: 'path' needs the request's head, which a response rule does not have",
+    );
+    check(
+        "acl a res.hdr(x) y ; http-request deny if a",
+        "2@2: this never matches: 'res.hdr' needs the response's head, which a backend's request rule does not have",
+    );
+    check(
+        "tcp-request connection reject if { path /x }",
+        "1@3: this never matches: 'path' needs the request's head, which a connection rule does not have",
+    );
+    check("http-request deny if { ssl_fc } { src 10.0.0.0/8 }", "");
+}
+
+#[test]
+fn without_files_there_are_none() {
+    let problems = compile(&proxy(Role::Listen, "acl a path -f x"), &NoFiles).expect_err("there is no file");
+    assert_eq!(show_problem(&problems[0]), "1@3: cannot read the patterns of 'x': entity not found");
+}

@@ -1,0 +1,473 @@
+//! Request rules: verdicts, answers and forwarded heads. What is expected was seen on HAProxy 2.6.12.
+
+mod common;
+
+use baton_model::{Role, Ruleset};
+use baton_rules::{LogLevel, NoFiles, Place, Verdict, compile};
+use common::{GET, proxy, request, rules, with_context};
+
+const SHORT: &str =
+    "GET /a/b?x=1 HTTP/1.1\r\nHost: ex.com:80\r\nX-A: one, two\r\nX-A: three\r\nX-B: v w\r\nX-C: 5\r\n\r\n";
+
+/// The forwarded head: line and fields, joined by `|`.
+fn head(lines: &str, bytes: &str) -> String {
+    request(lines, bytes).trim_end().replace("\r\n", "|")
+}
+
+#[track_caller]
+fn check_with(bytes: &str, cases: &[(&str, &str)]) {
+    for (lines, expected) in cases {
+        assert_eq!(head(lines, bytes), *expected, "{lines}");
+    }
+}
+
+#[track_caller]
+fn check(cases: &[(&str, &str)]) {
+    check_with(SHORT, cases);
+}
+
+/// Whether `http-request deny if CONDITION` denies.
+#[track_caller]
+fn denies(bytes: &str, cases: &[(&str, bool)]) {
+    for (condition, expected) in cases {
+        let denied = request(&format!("http-request deny if {condition}"), bytes) == "deny 403";
+        assert_eq!(denied, *expected, "{condition}");
+    }
+}
+
+#[test]
+fn set_header_removes_all_and_appends() {
+    check(&[
+        ("http-request set-header X-A new", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-b: v w|x-c: 5|x-a: new"),
+        (
+            "http-request set-header x-new n ; http-request add-header X-A more",
+            "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-a: one, two|x-a: three|x-b: v w|x-c: 5|x-new: n|x-a: more",
+        ),
+        (
+            "http-request set-header X-B %[hdr(x-b)]z",
+            "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-a: one, two|x-a: three|x-c: 5|x-b: v wz",
+        ),
+        (
+            "http-request set-header X-B %[hdr(nope)]",
+            "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-a: one, two|x-a: three|x-c: 5|x-b:",
+        ),
+        (
+            "http-request set-header X-A a,b ; http-request set-header C %[req.hdr(x-a)]",
+            "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-b: v w|x-c: 5|x-a: a,b|c: b",
+        ),
+        (
+            "http-request set-header host z.com",
+            "GET /a/b?x=1 HTTP/1.1|x-a: one, two|x-a: three|x-b: v w|x-c: 5|host: z.com",
+        ),
+    ]);
+}
+
+#[test]
+fn del_header() {
+    check(&[
+        ("http-request del-header x-a", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-b: v w|x-c: 5"),
+        ("http-request del-header x- -m beg", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80"),
+        ("http-request del-header -A -m end", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-b: v w|x-c: 5"),
+        ("http-request del-header ^x -m reg", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80"),
+        (
+            "http-request del-header ^X -m reg",
+            "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-a: one, two|x-a: three|x-b: v w|x-c: 5",
+        ),
+        ("http-request del-header -B -m sub", "GET /a/b?x=1 HTTP/1.1|host: ex.com:80|x-a: one, two|x-a: three|x-c: 5"),
+    ]);
+}
+
+#[test]
+fn replace_header_takes_the_line_and_replace_value_each_value() {
+    let rest = "|x-b: v w|x-c: 5";
+    for (rule, lines) in [
+        (r"replace-header X-A (.*) <\\1>", "x-a: <one, two>|x-a: <three>"),
+        ("replace-header X-A t Q", "x-a: Q|x-a: Q"),
+        (r"replace-header X-A ^(.)(.*) '\1-%[req.hdr(x-a)]'", "x-a: o-three|x-a: t-three"),
+        (r"replace-value X-A (.*) <\\1>", "x-a: <one>,<two>|x-a: <three>"),
+        ("replace-value X-A t Q", "x-a: one,Q|x-a: Q"),
+        (r"replace-value X-A t(.*) Q\\1", "x-a: one,Qwo|x-a: Qhree"),
+        ("replace-value X-A ^one Q", "x-a: Q, two|x-a: three"),
+        (r"replace-value X-A ^(.)(.)(.*) \\2\\1\\3%[path]", "x-a: noe/a/b,wto/a/b|x-a: htree/a/b"),
+    ] {
+        let expected = format!("GET /a/b?x=1 HTTP/1.1|host: ex.com:80|{lines}{rest}");
+        assert_eq!(head(&format!("http-request {rule}"), SHORT), expected, "{rule}");
+    }
+}
+
+#[test]
+fn the_request_line() {
+    let h = "HTTP/1.1|host: h";
+    let bytes = "GET /a/b?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (rule, line) in [
+        ("set-path %[path]?a=b", "GET /a/b?a=b?x=1"),
+        ("set-path /n", "GET /n?x=1"),
+        ("set-query %[path]", "GET /a/b?/a/b"),
+        ("set-query '?a'", "GET /a/b??a"),
+        ("set-pathq /z?q", "GET /z?q"),
+        ("set-uri /u", "GET /u"),
+        ("set-uri *", "GET *"),
+        ("set-method POST", "POST /a/b?x=1"),
+        (r"replace-path (.*) /foo\\1", "GET /foo/a/b?x=1"),
+        (r"replace-path /(.) /\\1\\1", "GET /aa?x=1"),
+        ("replace-path ^/b /c", "GET /a/b?x=1"),
+        (r"replace-pathq ([^?]*)(\\?(.*))? \\1/foo?\\3", "GET /a/b/foo?x=1"),
+    ] {
+        assert_eq!(head(&format!("http-request {rule}"), bytes), format!("{line} {h}"), "{rule}");
+    }
+    check_with(
+        bytes,
+        &[
+            ("http-request set-uri http://u/%[path]", "GET http://u//a/b HTTP/1.1|host: u"),
+            (r"http-request replace-uri ^/a(.*) http://z\\1", "GET http://z/b?x=1 HTTP/1.1|host: z"),
+        ],
+    );
+    check_with(
+        "GET http://h/p?q HTTP/1.1\r\nHost: h\r\n\r\n",
+        &[
+            ("http-request set-path /n", "GET http://h/n?q HTTP/1.1|host: h"),
+            ("http-request set-query n=1", "GET http://h/p?n=1 HTTP/1.1|host: h"),
+            ("http-request set-pathq /n?x", "GET http://h/n?x HTTP/1.1|host: h"),
+        ],
+    );
+    check_with(
+        "GET http://h HTTP/1.1\r\nHost: h\r\n\r\n",
+        &[
+            ("http-request set-path /n", "GET http://h/n HTTP/1.1|host: h"),
+            ("http-request set-query n=1", "GET http://h?n=1 HTTP/1.1|host: h"),
+        ],
+    );
+    check_with("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", &[("http-request set-path /n", "OPTIONS /n HTTP/1.1|host: h")]);
+}
+
+#[test]
+fn a_request_line_that_could_not_be_sent_stays_as_it_was() {
+    let bytes = "GET /a?x=%0d%0aB: HTTP/1.1\r\nHost: h\r\n\r\n";
+    for rule in ["set-method '%[path] x'", "set-path zz", "set-uri 'a b'", "set-path '/a b'"] {
+        let expected = "GET /a?x=%0d%0aB: HTTP/1.1|host: h";
+        assert_eq!(head(&format!("http-request {rule}"), bytes), expected, "{rule}");
+    }
+}
+
+#[test]
+fn no_value_ends_a_line() {
+    let bytes = "GET /?x=%01%09%0a%0d%22%25%20%7f%80 HTTP/1.1\r\nHost: h\r\n\r\n";
+    let rules = rules("http-request set-header X '[%[url_param(x),url_dec]]'");
+    let mut out = Vec::new();
+    with_context(bytes, None, |cx| {
+        rules.http_request(cx);
+        let request = cx.request.as_ref().expect("there is a request");
+        out = request.head.headers.find(request.buf, b"x").expect("it was added").value.to_vec();
+    });
+    assert_eq!(out, b"[%01\t%0A%0D\"% %7F\x80]");
+}
+
+#[test]
+fn framing_fields_are_not_for_rules() {
+    let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi";
+    for rule in [
+        "set-header Content-Length 5",
+        "del-header content-length",
+        "add-header Transfer-Encoding chunked",
+        "del-header ^content -m reg",
+        "replace-header content-length 2 3",
+    ] {
+        let lines = format!("http-request {rule}");
+        assert_eq!(head(&lines, post), "POST / HTTP/1.1|host: h|content-length: 2", "{rule}");
+    }
+    let warned = rules("http-request set-header Content-Length 5").warnings;
+    assert_eq!(warned.len(), 1);
+}
+
+#[test]
+fn formats() {
+    let bytes = "GET /a/b?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (format, value) in [
+        ("%ci:%cp:%fi:%fp:%b:%f:%ft", "192.0.2.7:1234:2001:db8::1:80:be:fe:fe"),
+        ("%H:%HM:%HP:%HPO:%HQ:%HU:%HV", "vm:GET:/a/b:/a/b:?x=1:/a/b?x=1:HTTP/1.1"),
+        ("%%:%s:%ST:%r", "%:s1:-1:GET /a/b?x=1 HTTP/1.1"),
+        ("%{+Q}[path]%{+Q}HU%{+Q}ci", "/a/b\"/a/b?x=1\"\"192.0.2.7\""),
+        ("%{+X}ci:%{+X}cp:%{+X}[int(255)]", "C0000207:04D2:255"),
+        ("%{+Q}o[%HU][%cp][%[path]]", "[\"/a/b?x=1\"][1234][/a/b]"),
+        ("\"a b%[str(']'),upper]c\"", "a b]c"),
+        (r"a\ b\\n", r"a b\n"),
+    ] {
+        let expected = format!("GET /a/b?x=1 HTTP/1.1|host: h|x: {value}");
+        assert_eq!(head(&format!("http-request set-header X {format}"), bytes), expected, "{format}");
+    }
+}
+
+#[test]
+fn variables() {
+    let h = "GET /a/b?x=1 HTTP/1.1|host: h|x-v: ";
+    let bytes = "GET /a/b?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (rule, value) in [
+        ("http-request set-var(txn.a) path", "[/a/b]"),
+        ("http-request set-var(req.a) path,upper ; http-request set-var(txn.a) var(req.a)", "[/A/B]"),
+        ("http-request set-var-fmt(txn.a) z%[path]z", "[z/a/bz]"),
+        ("http-request set-var(txn.a) path ; http-request unset-var(txn.a)", "[]"),
+        ("http-request set-var(txn.a) int(4) ; http-request set-var(txn.a) int(3),add(txn.a)", "[7]"),
+        ("http-request set-var(txn.a) path ; http-request set-var(txn.a) hdr(nope)", "[]"),
+    ] {
+        let lines = format!("{rule} ; http-request set-header X-V [%[var(txn.a)]]");
+        assert_eq!(head(&lines, bytes).trim_end(), format!("{h}{value}"), "{rule}");
+    }
+}
+
+#[test]
+fn deny_and_return() {
+    check(&[
+        ("http-request deny", "deny 403"),
+        ("http-request deny deny_status 429", "deny 429"),
+        ("http-request tarpit", "tarpit 500"),
+        ("http-request tarpit deny_status 403", "tarpit 403"),
+        ("http-request reject", "reject"),
+        ("http-request deny status 404", "deny HTTP/1.1 404 Not Found|content-length: 0"),
+        ("http-request deny hdr x-b %[path]", "deny HTTP/1.1 403 Forbidden|x-b: /a/b|content-length: 0"),
+        (
+            "http-request deny deny_status 403 content-type text/x string abc hdr X-C 2",
+            "deny HTTP/1.1 403 Forbidden|x-c: 2|content-length: 3|content-type: text/x||abc",
+        ),
+        ("http-request return", "HTTP/1.1 200 OK|content-length: 0"),
+        ("http-request return status 405", "HTTP/1.1 405 Method Not Allowed|content-length: 0"),
+        ("http-request return status 204 hdr a b", "HTTP/1.1 204 No Content|a: b"),
+        (
+            "http-request return status 299 content-type a string xx",
+            "HTTP/1.1 299 Success|content-length: 2|content-type: a||xx",
+        ),
+        (
+            "http-request return status 200 content-type text/plain string 'a b' hdr X %[path] hdr Y 'a b'",
+            "HTTP/1.1 200 OK|x: /a/b|y: a b|content-length: 3|content-type: text/plain||a b",
+        ),
+        (
+            "http-request return content-type t lf-string <%[path]>",
+            "HTTP/1.1 200 OK|content-length: 6|content-type: t||</a/b>",
+        ),
+        (
+            "http-request return content-type t file page",
+            "HTTP/1.1 200 OK|content-length: 14|content-type: t||line 1\nline 2",
+        ),
+        ("http-request return status 503 default-errorfiles", "deny 503"),
+        ("http-request allow ; http-request deny", head("", SHORT).as_str()),
+        ("http-request deny if FALSE ; http-request reject", "reject"),
+    ]);
+}
+
+#[test]
+fn redirects() {
+    let cached = "|cache-control: no-cache";
+    for (rule, status, location, rest) in [
+        ("location http://x/", "302 Found", "http://x/", cached),
+        ("location http://x/ code 301", "301 Moved Permanently", "http://x/", ""),
+        ("location http://x/ code 303", "303 See Other", "http://x/", cached),
+        ("location http://x/ code 307", "307 Temporary Redirect", "http://x/", cached),
+        ("location http://x/ code 308", "308 Permanent Redirect", "http://x/", ""),
+        ("location x%[path]/%[url_param(x)]", "302 Found", "x/a/b/1", cached),
+        ("prefix http://y", "302 Found", "http://y/a/b?x=1", cached),
+        ("prefix /", "302 Found", "/a/b?x=1", cached),
+        ("prefix http://y drop-query", "302 Found", "http://y/a/b", cached),
+        ("prefix http://y drop-query append-slash", "302 Found", "http://y/a/b/", cached),
+        ("prefix http://y append-slash", "302 Found", "http://y/a/b?x=1/", cached),
+        ("scheme https", "302 Found", "https://ex.com:80/a/b?x=1", cached),
+        ("scheme https drop-query append-slash", "302 Found", "https://ex.com:80/a/b/", cached),
+        ("location /x set-cookie S=1", "302 Found", "/x", "|cache-control: no-cache|set-cookie: S=1; path=/;"),
+        (
+            "location /x clear-cookie S=",
+            "302 Found",
+            "/x",
+            "|cache-control: no-cache|set-cookie: S=; path=/; Max-Age=0;",
+        ),
+        ("location %[hdr(nope)]", "302 Found", "", cached),
+    ] {
+        let expected = format!("HTTP/1.1 {status}|content-length: 0|location: {location}{rest}");
+        assert_eq!(head(&format!("http-request redirect {rule}"), SHORT), expected, "{rule}");
+        assert_eq!(head(&format!("redirect {rule} if TRUE"), SHORT), expected, "{rule}");
+    }
+    check(&[("http-request redirect location %[hdr(nope)] ignore-empty ; http-request reject", "reject")]);
+    assert_eq!(
+        head("http-request redirect scheme https", "GET / HTTP/1.0\r\n\r\n"),
+        "HTTP/1.1 302 Found|content-length: 0|location: https:///|cache-control: no-cache"
+    );
+}
+
+#[test]
+fn conditions() {
+    denies(
+        SHORT,
+        &[
+            ("TRUE", true),
+            ("FALSE", false),
+            ("!FALSE || FALSE", true),
+            ("TRUE !TRUE or FALSE", false),
+            ("! ! TRUE", true),
+            ("!!TRUE", true),
+            ("!{ path /x }", true),
+            ("! { path /x }", true),
+            ("or TRUE", true),
+            ("TRUE TRUE or", true),
+            ("TRUE or or FALSE", true),
+            ("", false),
+            ("{ path /a/b /c or FALSE }", true),
+            ("{ path /x , }", false),
+            ("{ path }", false),
+        ],
+    );
+    check(&[("http-request deny unless FALSE", "deny 403"), ("http-request deny unless TRUE", &head("", SHORT))]);
+    check(&[
+        ("acl a path /a/b ; acl a path /z ; http-request deny if a", "deny 403"),
+        ("acl a path /z ; acl a path /a/b ; http-request deny if a", "deny 403"),
+        ("acl TRUE path /zzz ; http-request deny if TRUE", &head("", SHORT)),
+    ]);
+}
+
+#[test]
+fn matching_text() {
+    denies(
+        SHORT,
+        &[
+            ("{ hdr(x-a) one }", true),
+            ("{ hdr(x-a) two }", true),
+            ("{ hdr(x-a) ONE }", false),
+            ("{ hdr(x-a) -i ONE }", true),
+            ("{ hdr(x-a) -i ZZ THREE a }", true),
+            ("{ req.fhdr(x-a) one }", false),
+            ("{ hdr(x-a,1) three }", false),
+            ("{ hdr(nope) -m len 0 }", false),
+            ("{ hdr(nope) -m found }", false),
+            ("{ path -m found }", true),
+            ("{ path -m found x }", true),
+            ("!{ hdr(nope) x }", true),
+            ("{ path_dir a }", true),
+            ("{ path_dir /a/ }", true),
+            ("{ path_dir a/b }", true),
+            ("{ path_dir A }", false),
+            ("{ path_dir -i A }", true),
+            ("{ path_dom b }", true),
+            ("{ hdr_dom(host) com }", true),
+            ("{ hdr_dom(host) ex.com }", true),
+            ("{ hdr_dom(host) x }", false),
+            ("{ hdr_dom(host) .ex. }", true),
+            ("{ hdr_dir(host) ex.com:80 }", true),
+            ("{ path_sub /b }", true),
+            ("{ path_end b }", true),
+            ("{ path_len 4 }", true),
+            ("{ path_len gt 4 }", false),
+            ("{ path_reg ^/a }", true),
+            ("{ path_reg ^/A }", false),
+            ("{ path_reg -i ^/A }", true),
+            ("{ path -i -m beg /A }", true),
+            ("{ path -m beg -i /A }", true),
+            ("{ path -i -- -x /A/b }", true),
+            ("{ path_beg -m end b }", true),
+            ("{ path,lower /a/b }", true),
+            ("{ path_beg,lower /a }", false),
+            ("{ path_beg,lower /a/b }", true),
+            ("{ path lower /a/b }", true),
+            ("{ str(a) a }", true),
+            ("{ path -f paths }", true),
+            ("{ path_beg -f paths /z }", true),
+        ],
+    );
+    denies(GET, &[("{ cook(a) 1 }", true), ("{ cook(a) 3 }", true), ("{ cook(a) 2 }", false), ("{ urlp(x) 4 }", true)]);
+}
+
+#[test]
+fn matching_numbers_booleans_addresses_and_methods() {
+    denies(
+        SHORT,
+        &[
+            ("{ hdr(x-c) 5 }", true),
+            ("{ hdr_val(x-c) gt 4 }", true),
+            ("{ hdr_val(x-c) gt 8 4 }", true),
+            ("{ hdr_val(x-c) gt 5 }", false),
+            ("{ hdr_val(x-c) 1:5 }", true),
+            ("{ hdr_val(x-c) 1-5 }", true),
+            ("{ hdr_val(x-c) :4 }", false),
+            ("{ hdr_val(x-c) eq 1 le 5 }", true),
+            ("{ hdr(x-c) -m int 5 }", true),
+            ("{ hdr(x-c) -m int -5 }", false),
+            ("{ hdr(x-c) -m bool }", true),
+            ("{ hdr(x-c) -m bool 1 }", true),
+            ("{ hdr_val(x-c) -m bool }", true),
+            ("{ hdr_val(x-c) -m str 5 }", true),
+            ("{ ssl_fc }", false),
+            ("{ ssl_fc 0 }", false),
+            ("{ ssl_fc false }", false),
+            ("{ always_true 1 }", true),
+            ("{ hdr_cnt(x-a) }", false),
+            ("{ src 192.0.2.0/24 }", true),
+            ("{ src 192.0.2.0/255.255.255.0 }", true),
+            ("{ src 192.0.3.0/24 ::1 }", false),
+            ("{ src -f nets 192.0.2.7 }", true),
+            ("{ dst 2001:db8::/32 }", true),
+            ("{ method GET }", true),
+            ("{ method get }", false),
+            ("METH_GET", true),
+            ("METH_POST", false),
+            ("HTTP_URL_SLASH HTTP HTTP_1.1", true),
+            ("HTTP_1.0 or HTTP_URL_ABS or HTTP_URL_STAR", false),
+            ("HTTP_CONTENT", false),
+            ("LOCALHOST", false),
+            ("REQ_CONTENT WAIT_END", true),
+        ],
+    );
+    denies("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", &[("METH_GET", true)]);
+    denies(
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi",
+        &[("HTTP_CONTENT", true), ("{ req.body -m bin 6869 }", true)],
+    );
+}
+
+#[test]
+fn backends_and_servers_by_name() {
+    let rules = rules(
+        "use_backend no if { path /z } ; use_backend b%[path,field(2,/)]_%[method,lower] if { path_beg /a } ; use_backend last\n\
+         use-server s1 if { path_beg /a } ; use-server s2 if TRUE",
+    );
+    with_context(SHORT, None, |cx| {
+        assert_eq!(rules.backend(cx).as_deref(), Some("ba_get"));
+        assert_eq!(rules.server(cx, &mut |_| true).as_deref(), Some("s1"));
+        assert_eq!(rules.server(cx, &mut |name| name != "s1").as_deref(), Some("s2"));
+        assert_eq!(rules.server(cx, &mut |_| false), None);
+    });
+    assert_eq!(rules.backend_names().collect::<Vec<_>>(), ["no", "last"]);
+    assert_eq!(rules.server_names().collect::<Vec<_>>(), ["s1", "s2"]);
+}
+
+#[test]
+fn monitor_persistence_and_connections() {
+    let rules = rules(
+        "acl a path_beg /a ; monitor fail if a ; force-persist if !a ; ignore-persist unless a ; tcp-request connection accept \
+         if { src 10.0.0.0/8 } ; tcp-request connection reject if { src 192.0.2.0/24 } ; tcp-request content reject if a ; \
+         tcp-request inspect-delay 5s",
+    );
+    with_context(SHORT, None, |cx| {
+        assert!(rules.monitor_fail(cx));
+        assert!(!rules.force_persist(cx));
+        assert!(!rules.ignore_persist(cx));
+        assert_eq!(rules.tcp_connection(cx), Verdict::Reject);
+        assert_eq!(rules.tcp_session(cx), Verdict::Continue);
+        assert_eq!(rules.tcp_content(cx), Verdict::Reject);
+    });
+    assert_eq!(rules.inspect_delay, Some(std::time::Duration::from_secs(5)));
+    let condition = rules.condition(&["if".into(), "a".into()], Place::BackendRequest, &NoFiles);
+    let condition = condition.expect("valid").expect("there is one");
+    assert!(with_context(SHORT, None, |cx| rules.matches(&condition, cx)));
+}
+
+#[test]
+fn a_log_level_is_handed_back() {
+    let rules = rules("http-request set-log-level silent if { path_beg /a } ; http-request strict-mode on");
+    with_context(SHORT, None, |cx| {
+        assert_eq!(rules.http_request(cx), Verdict::Continue);
+        assert_eq!(cx.log_level, Some(LogLevel::Silent));
+    });
+}
+
+#[test]
+fn a_proxy_without_rules_says_so() {
+    let none = compile(&proxy(Role::Listen, "acl unused path /x"), &NoFiles).expect("valid");
+    assert!(none.is_empty() && none.has(Ruleset::Acl) && !none.has(Ruleset::HttpRequest));
+    let one = rules("http-request deny if FALSE");
+    assert!(!one.is_empty() && one.has(Ruleset::HttpRequest));
+}
