@@ -133,12 +133,13 @@ pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
     memchr::memrchr(b'@', authority).map_or(authority, |at| &authority[at + 1..])
 }
 
-/// Splits `name:port`; the port is digits only, perhaps none. `None`: no port (also `a:x`, which is all name).
+/// Splits `name:port`; the port is digits only, perhaps none. `None`: no port. `a:x` and `a::` are all name: only in
+/// brackets does a name have colons.
 fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (name, port) = host.split_at(host.len() - digits);
     match name {
-        [name @ .., b':'] => (name, Some(port)),
+        [name @ .., b':'] if !name.contains(&b':') || name.ends_with(b"]") => (name, Some(port)),
         _ => (host, None),
     }
 }

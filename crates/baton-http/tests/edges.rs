@@ -108,6 +108,21 @@ fn targets_have_parts() {
 }
 
 #[test]
+fn what_is_cut_off_a_target_is_cut_once() {
+    let check = |target: &str, expect: &str| {
+        let text = format!("GET {target} HTTP/1.1\r\n\r\n");
+        let (head, result) = parse(&text, &Limits::default());
+        assert!(result.is_ok(), "{target}");
+        assert_eq!(head.target(text.as_bytes()), expect.as_bytes());
+    };
+    check("http://a:80/", "http://a/"); // HAProxy 2.6: the same
+    check("http://[::1]:80/", "http://[::1]/"); // HAProxy 2.6: the same
+    check("http://[::1]/", "http://[::1]/");
+    check("x://a:", "x://a");
+    check("x://a::", "x://a::"); // found by fuzzing: it lost one colon at each hop
+}
+
+#[test]
 fn values_are_counted_as_hdr_cnt_does() {
     // HAProxy 2.6: hdr_cnt and hdr(x,N) gave these
     let check = |line: &str, expect: &[&str]| {
