@@ -295,7 +295,8 @@ impl BackendState {
                 (true, true) | (false, false) => {}
             }
             inner.weigh(index);
-            self.hand_out(&mut inner, index, &mut wakers);
+            // Backups may have become usable by this, so all are looked at.
+            self.hand_out_all(&mut inner, &mut wakers);
             self.publish(&inner);
             transition.sessions = server.served();
             transition.remaining = inner.entries[index].queue.len() as u32;

@@ -19,8 +19,15 @@ struct Place {
     key: (u64, u64),
 }
 
-/// Loads are compared as `load * SCALE / weight`; more than the largest weight, so that no difference gets lost.
-const SCALE: u64 = 1 << 20;
+/// The largest effective weight: loads are compared in whole units of `SCALE / weight`, as HAProxy does, so that nearly
+/// equal weights count as equal.
+const SCALE: u64 = 4096;
+
+/// How a load ranks. A busy server counts as if the next session were on it already; idle ones are equal whatever their
+/// weight. Both is HAProxy's order, found by looking at it.
+fn rank(load: u32, weight: u32) -> u64 {
+    if load == 0 { 0 } else { (u64::from(load) + 1) * SCALE / u64::from(weight.max(1)) }
+}
 
 impl LeastConn {
     pub(super) fn set_weight(&mut self, server: usize, weight: u32, load: u32) {
@@ -53,8 +60,7 @@ impl LeastConn {
                 continue;
             };
             place.load = kept.load;
-            let load = u64::from(place.load) * SCALE / u64::from(place.weight.max(1));
-            place.key = (load, kept.key.1);
+            place.key = (rank(place.load, place.weight), kept.key.1);
             if place.weight > 0 {
                 self.order.insert(place.key, server);
             }
@@ -76,10 +82,64 @@ impl LeastConn {
         self.order.remove(&place.key);
         if place.weight > 0 {
             self.arrivals += 1;
-            place.key = (u64::from(place.load) * SCALE / u64::from(place.weight), self.arrivals);
+            place.key = (rank(place.load, place.weight), self.arrivals);
             self.order.insert(place.key, server);
         } else {
             place.key = (u64::MAX, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_weights(weights: &[u32]) -> LeastConn {
+        let mut core = LeastConn::default();
+        weights.iter().enumerate().for_each(|(server, weight)| core.set_weight(server, weight * 16, 0));
+        core
+    }
+
+    /// `count` sessions; held ones stay open, the others end before the next one starts.
+    fn turns(core: &mut LeastConn, count: usize, hold: bool) -> String {
+        let turn = |_| {
+            let Choice::Server(server) = core.next(None, |_| false) else { return "-".to_string() };
+            let load = core.servers[server].load;
+            core.set_load(server, load + 1);
+            if !hold {
+                core.set_load(server, load);
+            }
+            (server + 1).to_string()
+        };
+        (0..count).map(turn).collect()
+    }
+
+    /// What HAProxy 2.6 did: sessions one after the other, then sessions that stay.
+    fn check(weights: &[u32], single: &str, held: &str) {
+        let mut core = with_weights(weights);
+        assert_eq!(turns(&mut core, single.len(), false), single, "{weights:?}");
+        assert_eq!(turns(&mut core, held.len(), true), held, "{weights:?} held");
+    }
+
+    #[test]
+    fn the_order_is_haproxys() {
+        check(&[1, 1], "1212", "12121212");
+        check(&[1, 2], "1212", "122212212212");
+        check(&[1, 2, 3], "123123", "1233233231233231");
+        check(&[3, 2, 1], "123123", "1231211213211213");
+        check(&[5, 1, 1], "123123", "1231111111123111");
+        check(&[7, 3, 5, 1], "12341234", "1234131132131231");
+        check(&[99, 100], "", "121212");
+        check(&[10, 11], "", "122121212");
+    }
+
+    #[test]
+    fn full_and_avoided_ones_are_passed_over() {
+        let core = with_weights(&[1, 1]);
+        assert_eq!(core.next(Some(0), |_| false), Choice::Server(1));
+        assert_eq!(core.next(None, |server| server == 0), Choice::Server(1));
+        assert_eq!(core.next(Some(1), |server| server == 0), Choice::Server(1));
+        assert_eq!(core.next(None, |_| true), Choice::Full);
+        assert_eq!(LeastConn::default().next(None, |_| false), Choice::None);
     }
 }

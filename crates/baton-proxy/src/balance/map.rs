@@ -84,3 +84,43 @@ impl Map {
 fn common_divisor(one: i64, other: i64) -> i64 {
     if other == 0 { one } else { common_divisor(other, one % other) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order in which HAProxy 2.6 served requests under `balance static-rr`.
+    fn check(weights: &[u32], expect: &str) {
+        let mut map = Map::default();
+        map.rebuild(weights.iter().map(|weight| weight * WEIGHT_SCALE).enumerate());
+        let turn = |_| match map.next(None, |_| false) {
+            Choice::Server(server) => (server + 1).to_string(),
+            Choice::Full | Choice::None => "-".into(),
+        };
+        assert_eq!((0..expect.len()).map(turn).collect::<String>(), expect, "{weights:?}");
+    }
+
+    #[test]
+    fn the_order_is_haproxys() {
+        check(&[1, 1, 1], "123123123123123123123123123123123123123123123123123123123123");
+        check(&[1, 2], "122122122122122122122122122122122122122122122122122122122122");
+        check(&[2, 1], "112112112112112112112112112112112112112112112112112112112112");
+        check(&[1, 2, 3], "132323132323132323132323132323132323132323132323132323132323");
+        check(&[5, 1, 1], "111211311121131112113111211311121131112113111211311121131112");
+        check(&[3, 3, 2], "121321231213212312132123121321231213212312132123121321231213");
+        check(&[7, 3, 5, 1], "121312313121313412131231312131341213123131213134121312313121");
+        check(&[1, 3, 3, 7, 2], "124342453424344512434245342434451243424534243445124342453424");
+        check(&[256, 255, 254], "121321321321321321321321321321321321321321321321321321321321");
+        check(&[1, 10, 100], "133333333323333333332333333333233333333323333333332333333333");
+        check(&[26, 3, 7, 3], "111213111311411231111311341111211311314111213111311411231111");
+    }
+
+    #[test]
+    fn a_hash_is_a_place_in_the_table() {
+        let mut map = Map::default();
+        assert_eq!(map.find(7), Choice::None);
+        map.rebuild([(0, 48), (1, 16), (2, 32)].into_iter());
+        let found: Vec<Choice> = (0..7).map(|hash| map.find(hash)).collect();
+        assert_eq!(found, [0, 0, 2, 0, 1, 2, 0].map(Choice::Server));
+    }
+}

@@ -23,6 +23,10 @@ mod ring;
 mod round_robin;
 mod server;
 mod slot;
+mod xxh64;
+
+#[cfg(test)]
+mod tests;
 
 pub use ask::{Ask, Found, Picked, Wanted};
 pub use backend::{BackendState, Transition};

@@ -162,3 +162,172 @@ impl Bound {
         u64::from(load.served + load.queued) < share.div_ceil(self.weights * 100)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::Load;
+    use super::super::hash::sdbm;
+    use super::*;
+
+    fn ring(weights: &[u32]) -> Ring {
+        let mut ring = Ring::default();
+        weights.iter().enumerate().for_each(|(server, weight)| ring.set_weight(server, server as u32 + 1, weight * 16));
+        ring
+    }
+
+    fn question(load: &dyn Fn(usize) -> Load, factor: u32) -> Question<'_> {
+        Question { key: None, random: 7, avoid: None, factor, load }
+    }
+
+    /// The server of each key in HAProxy 2.6, for `balance url_param` with `hash-type consistent`.
+    fn check(weights: &[u32], keys: &[(&str, usize)]) {
+        let ring = ring(weights);
+        let idle = |_: usize| Load::default();
+        for (key, server) in keys {
+            let found = ring.find(avalanche(sdbm(key.as_bytes())), &question(&idle, 0));
+            assert_eq!(found, Choice::Server(server - 1), "{weights:?} {key}");
+        }
+    }
+
+    #[test]
+    fn keys_go_where_haproxy_sends_them() {
+        check(
+            &[1, 1],
+            &[
+                ("21el", 1),
+                ("p42c3ap", 1),
+                ("1hg6p", 2),
+                ("1pm4eh4", 1),
+                ("0m7a", 2),
+                ("8cf82bj8", 2),
+                ("ip3", 2),
+                ("m69nm792", 1),
+                ("eldbep", 2),
+                ("i5n8", 2),
+                ("jn0m2l12", 2),
+                ("2hk5ai", 2),
+                ("56f6k12", 2),
+                ("d64g42i", 1),
+                ("dcp4p", 1),
+                ("l9c", 1),
+                ("eajn8n", 2),
+                ("db338bm62", 2),
+                ("1i0hb", 1),
+                ("acd31", 2),
+                ("gnj", 2),
+                ("ie6bkkl", 1),
+                ("mmo0", 1),
+                ("4351d3", 2),
+                ("0in476hjn", 2),
+                ("0j1ka", 1),
+                ("n2kam324e", 1),
+                ("44k", 2),
+                ("l5l36i", 2),
+                ("pa2b5ali", 1),
+                ("oj23kflf", 2),
+                ("8l3ij", 1),
+                ("md8a257ej", 2),
+                ("h49ihkf", 1),
+                ("n46dd3kk", 2),
+                ("ho9fck74", 2),
+                ("2oih", 2),
+                ("db0gk92fi", 1),
+                ("94c93", 1),
+                ("2enj0", 1),
+            ],
+        );
+        check(
+            &[3, 1, 2],
+            &[
+                ("21el", 1),
+                ("p42c3ap", 1),
+                ("1hg6p", 1),
+                ("1pm4eh4", 1),
+                ("0m7a", 2),
+                ("8cf82bj8", 1),
+                ("ip3", 1),
+                ("m69nm792", 1),
+                ("eldbep", 1),
+                ("i5n8", 2),
+                ("jn0m2l12", 3),
+                ("2hk5ai", 2),
+                ("56f6k12", 2),
+                ("d64g42i", 1),
+                ("dcp4p", 3),
+                ("l9c", 3),
+                ("eajn8n", 3),
+                ("db338bm62", 1),
+                ("1i0hb", 1),
+                ("acd31", 1),
+                ("gnj", 2),
+                ("ie6bkkl", 3),
+                ("mmo0", 1),
+                ("4351d3", 3),
+                ("0in476hjn", 2),
+                ("0j1ka", 1),
+                ("n2kam324e", 3),
+                ("44k", 3),
+                ("l5l36i", 2),
+                ("pa2b5ali", 1),
+                ("oj23kflf", 3),
+                ("8l3ij", 1),
+                ("md8a257ej", 2),
+                ("h49ihkf", 3),
+                ("n46dd3kk", 2),
+                ("ho9fck74", 2),
+                ("2oih", 3),
+                ("db0gk92fi", 1),
+                ("94c93", 1),
+                ("2enj0", 1),
+            ],
+        );
+    }
+
+    #[test]
+    fn without_a_key_servers_follow_the_ring() {
+        let mut ring = ring(&[1, 1, 2]);
+        let turn = |_| match ring.next(None, |_| false) {
+            Choice::Server(server) => (server + 1).to_string(),
+            Choice::Full | Choice::None => "-".into(),
+        };
+        assert_eq!((0..40).map(turn).collect::<String>(), "3333213131231131223133231233313321323231");
+    }
+
+    #[test]
+    fn a_balance_factor_bounds_every_load() {
+        let ring = ring(&[1, 1, 1, 1]);
+        let mut served = [0u32; 4];
+        for sessions in 1..=100u32 {
+            let now = served;
+            let load = |server: usize| Load { served: now[server], weight: 16, ..Load::default() };
+            let Choice::Server(server) = ring.find(4711, &question(&load, 125)) else { panic!("no server") };
+            served[server] += 1;
+            let bound = (f64::from(sessions) / 4.0 * 1.25).ceil() as u32;
+            assert!(served.iter().all(|load| *load <= bound), "{served:?}");
+        }
+    }
+
+    #[test]
+    fn random_takes_free_servers_and_avoids_the_failed_one() {
+        let ring = ring(&[1, 1, 1]);
+        let load = |server: usize| Load { full: server != 2, weight: 16, ..Load::default() };
+        assert_eq!(ring.draw(&question(&load, 0), 2), Choice::Server(2));
+        let all = |_: usize| Load { full: true, ..Load::default() };
+        assert_eq!(ring.draw(&question(&all, 0), 2), Choice::Full);
+        let two = |server: usize| Load { full: server == 0, weight: 16, ..Load::default() };
+        assert_eq!(ring.draw(&Question { avoid: Some(1), ..question(&two, 0) }, 2), Choice::Server(2));
+        assert_eq!(Ring::default().draw(&question(&two, 0), 2), Choice::None);
+    }
+
+    #[test]
+    fn a_server_that_leaves_moves_only_its_own_keys() {
+        let (mut ring, idle) = (ring(&[1, 1, 1]), |_: usize| Load::default());
+        let find = |ring: &Ring, key: u32| ring.find(avalanche(key), &question(&idle, 0));
+        let before: Vec<Choice> = (0..500).map(|key| find(&ring, key)).collect();
+        ring.set_weight(1, 2, 0);
+        for (key, before) in before.into_iter().enumerate() {
+            let after = find(&ring, key as u32);
+            assert!(before == after || before == Choice::Server(1), "{key}");
+        }
+    }
+}

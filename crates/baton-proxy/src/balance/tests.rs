@@ -1,0 +1,459 @@
+//! The state of a backend as requests, reloads and health checks see it. Time is virtual, futures are polled by hand.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use baton_model::{
+    Address, Algorithm, CheckSettings, Cookie, CookieMode, MarkedDown, MarkedUp, NetAddress, Proxy, ProxyProtocol,
+    Role, Server, ServerAddress, Source, UriHash,
+};
+
+use super::*;
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A server from words: `name weight=2 maxconn=1 backup cookie=x …`.
+fn server(words: &str, id: u32) -> Arc<Server> {
+    let mut words = words.split_whitespace();
+    let mut server = Server {
+        name: words.next().expect("a test names its servers").into(),
+        id,
+        address: ServerAddress {
+            host: NetAddress::Literal,
+            address: Some(Address::Inet(([127, 0, 0, 1], 24600).into())),
+            port_offset: None,
+        },
+        weight: 1,
+        backup: false,
+        disabled: false,
+        maxconn: 0,
+        minconn: 0,
+        maxqueue: 0,
+        cookie: None,
+        send_proxy: ProxyProtocol::Off,
+        source_address: None,
+        slowstart: None,
+        check: CheckSettings::default(),
+        pool_max_conn: -1,
+        pool_low_conn: 0,
+        pool_purge_delay: Duration::from_secs(5),
+        max_reuse: None,
+        tfo: false,
+        tcp_user_timeout_ms: None,
+        redir: None,
+        non_stick: false,
+        accepted: Vec::new(),
+        line: Source::default(),
+    };
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, "0"));
+        let number = || value.parse::<u32>().expect("a number");
+        match key {
+            "weight" => server.weight = number(),
+            "maxconn" => server.maxconn = number(),
+            "minconn" => server.minconn = number(),
+            "maxqueue" => server.maxqueue = number(),
+            "slowstart" => server.slowstart = Some(Duration::from_secs(number().into())),
+            "cookie" => server.cookie = Some(value.into()),
+            "backup" => server.backup = true,
+            "disabled" => server.disabled = true,
+            "shutdown-sessions" => server.check.on_marked_down = MarkedDown::ShutdownSessions,
+            "shutdown-backup-sessions" => server.check.on_marked_up = MarkedUp::ShutdownBackupSessions,
+            other => panic!("{other}?"),
+        }
+    }
+    Arc::new(server)
+}
+
+fn proxy(servers: &[&str]) -> Proxy {
+    let mut proxy = Proxy::new("app", Role::Backend);
+    proxy.servers = servers.iter().zip(1..).map(|(words, id)| server(words, id)).collect();
+    proxy
+}
+
+struct Bench {
+    state: Arc<BackendState>,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(proxy: &Proxy) -> Bench {
+        let now = Instant::now();
+        Bench { state: BackendState::new(proxy, now), now }
+    }
+
+    fn ask(&self) -> Ask<'static> {
+        Ask::new(self.now)
+    }
+
+    fn slot(&self) -> Slot {
+        match self.state.pick(&self.ask()) {
+            Picked::Slot(slot) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        match self.state.pick(&self.ask()) {
+            Picked::Queue(waiting) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Servers of `count` requests, each ended before the next.
+    fn turns(&self, count: usize) -> String {
+        let turn = |_| match self.state.pick(&self.ask()) {
+            Picked::Slot(slot) => slot.server().name().to_string(),
+            Picked::Queue(_) => "queue".into(),
+            Picked::Full => "full".into(),
+            Picked::None => "none".into(),
+        };
+        (0..count).map(turn).collect::<Vec<_>>().join(" ")
+    }
+
+    fn server(&self, name: &str) -> Arc<ServerState> {
+        self.state.server(name).expect("the server is there")
+    }
+
+    fn reload(&self, proxy: Proxy) {
+        self.state.reconfigure(&Arc::new(proxy), self.now);
+    }
+
+    fn health(&self, name: &str, health: HealthState) -> Option<Transition> {
+        self.server(name).set_health(health, self.now)
+    }
+}
+
+fn poll(waiting: &mut Waiting, waker: &Waker) -> Poll<Granted> {
+    Pin::new(waiting).poll(&mut Context::from_waker(waker))
+}
+
+fn expect_slot(waiting: &mut Waiting) -> Slot {
+    match poll(waiting, Waker::noop()) {
+        Poll::Ready(Granted::Slot(slot)) => slot,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_take_turns() {
+    let bench = Bench::new(&proxy(&["a", "b weight=2", "c disabled"]));
+    assert_eq!(bench.turns(6), "b b a b b a");
+    assert_eq!((bench.state.active(), bench.state.backups()), (2, 0));
+}
+
+#[test]
+fn backups_serve_when_nobody_else_does() {
+    let bench = Bench::new(&proxy(&["a", "x backup", "y backup"]));
+    assert_eq!(bench.turns(2), "a a");
+    bench.health("a", HealthState::Down);
+    assert_eq!(bench.turns(3), "x x x");
+    bench.health("x", HealthState::Down);
+    assert_eq!(bench.turns(2), "y y");
+    bench.health("y", HealthState::Down);
+    assert_eq!(bench.turns(1), "none");
+    bench.health("a", HealthState::Up);
+    assert_eq!(bench.turns(1), "a");
+    let mut all = proxy(&["a disabled", "x backup", "y backup"]);
+    all.tcp.all_backups = true;
+    assert_eq!(Bench::new(&all).turns(4), "x y x y");
+}
+
+#[test]
+fn who_waits_longest_gets_the_slot() {
+    let bench = Bench::new(&proxy(&["a maxconn=1"]));
+    let slot = bench.slot();
+    let (mut first, mut second) = (bench.waiting(), bench.waiting());
+    assert_eq!((first.position(), second.position(), bench.state.queued()), (0, 1, 2));
+    let woken = Arc::new(Woken::default());
+    assert!(poll(&mut first, &Arc::clone(&woken).into()).is_pending());
+    assert!(poll(&mut second, Waker::noop()).is_pending());
+    drop(slot);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    let slot = expect_slot(&mut first);
+    assert!(poll(&mut second, Waker::noop()).is_pending());
+    assert_eq!((slot.server().served(), bench.state.queued()), (1, 1));
+    drop(slot);
+    drop(expect_slot(&mut second));
+    assert_eq!((bench.server("a").served(), bench.server("a").served_max(), bench.server("a").total()), (0, 1, 3));
+}
+
+#[test]
+fn who_gives_up_leaves_and_passes_a_granted_slot_on() {
+    let bench = Bench::new(&proxy(&["a maxconn=1"]));
+    let slot = bench.slot();
+    let (first, second, mut third) = (bench.waiting(), bench.waiting(), bench.waiting());
+    drop(first);
+    assert_eq!(bench.state.waiting(), 2);
+    drop(slot);
+    // It was granted, but nobody looked: the next one has it.
+    drop(second);
+    drop(expect_slot(&mut third));
+    assert_eq!((bench.server("a").served(), bench.state.queued()), (0, 0));
+    assert_eq!(bench.state.waiting_max(), 3);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut hashing = proxy(&["a maxconn=1 maxqueue=1", "b maxconn=1 maxqueue=1"]);
+    hashing.balance.algorithm = Algorithm::Uri(UriHash::default());
+    let bench = Bench::new(&hashing);
+    let ask = Ask { key: Some(0), ..bench.ask() };
+    let _slot = bench.state.pick(&ask);
+    let waiting = bench.state.pick(&ask);
+    assert!(matches!(&waiting, Picked::Queue(waiting) if waiting.server().is_some_and(|a| &**a.name() == "a")));
+    assert_eq!(bench.server("a").queued(), 1);
+    assert!(matches!(bench.state.pick(&ask), Picked::Full));
+}
+
+#[test]
+fn cookies_keep_to_their_server() {
+    let mut sticky = proxy(&["a cookie=A", "b cookie=B maxconn=1 maxqueue=1"]);
+    let pick =
+        |bench: &Bench, wanted, force| match bench.state.pick(&Ask { wanted: Some(wanted), force, ..bench.ask() }) {
+            Picked::Slot(slot) => format!("{} {:?}", slot.server().name(), slot.found()),
+            other => format!("{other:?}"),
+        };
+    let bench = Bench::new(&sticky);
+    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
+    assert_eq!(pick(&bench, Wanted::Name("b"), false), "b Kept");
+    assert_eq!(pick(&bench, Wanted::Cookie(b"X"), false), "a Unknown");
+    bench.health("b", HealthState::Stopping);
+    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
+    assert_eq!(bench.turns(2), "a a");
+    bench.health("b", HealthState::Down);
+    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "a Down");
+    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), true), "b Kept");
+    sticky.tcp.persist = true;
+    bench.reload(sticky);
+    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
+    assert_eq!(&*bench.state.server_by_cookie(b"B").expect("has it").name().clone(), "b");
+}
+
+#[test]
+fn a_dynamic_cookie_is_haproxys() {
+    let mut sticky = proxy(&["a"]);
+    sticky.cookie = Some(Cookie {
+        name: "SRV".into(),
+        mode: CookieMode::Insert,
+        indirect: false,
+        nocache: false,
+        postonly: false,
+        preserve: false,
+        httponly: false,
+        secure: false,
+        domains: Vec::new(),
+        max_idle: None,
+        max_life: None,
+        dynamic_key: Some("secretkey".into()),
+        attributes: Vec::new(),
+    });
+    assert_eq!(Bench::new(&sticky).server("a").cookie().as_deref(), Some("9ef53e4ae554c2a7"));
+}
+
+#[test]
+fn a_redispatch_avoids_the_server_that_failed() {
+    let bench = Bench::new(&proxy(&["a", "b"]));
+    let failed = bench.server("a");
+    for _ in 0..3 {
+        match bench.state.pick(&Ask { avoid: Some(&failed), ..bench.ask() }) {
+            Picked::Slot(slot) => assert_eq!(&**slot.server().name(), "b"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn prefer_last_server_needs_the_option() {
+    let mut settings = proxy(&["a", "b"]);
+    let bench = Bench::new(&settings);
+    let last = bench.server("b");
+    let pick = || match bench.state.pick(&Ask { last: Some(&last), ..bench.ask() }) {
+        Picked::Slot(slot) => slot.server().name().to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((pick(), pick()), ("a".into(), "b".into()));
+    settings.tcp.prefer_last_server = true;
+    bench.reload(settings);
+    assert_eq!((pick(), pick()), ("b".into(), "b".into()));
+}
+
+#[test]
+fn a_server_that_goes_down_sends_its_queue_elsewhere() {
+    let mut hashing = proxy(&["a maxconn=1", "b"]);
+    hashing.balance.algorithm = Algorithm::Source;
+    let bench = Bench::new(&hashing);
+    let ask = Ask { key: Some(0), ..bench.ask() };
+    let Picked::Slot(slot) = bench.state.pick(&ask) else { panic!("a is free") };
+    let Picked::Queue(mut waiting) = bench.state.pick(&ask) else { panic!("a is full") };
+    let transition = bench.health("a", HealthState::Down).expect("it changed");
+    assert_eq!(transition, Transition { active: 1, backups: 0, sessions: 1, requeued: 1, remaining: 0 });
+    assert!(matches!(poll(&mut waiting, Waker::noop()), Poll::Ready(Granted::Again)));
+    let Picked::Slot(other) = bench.state.pick(&ask) else { panic!("b is free") };
+    assert_eq!(&**other.server().name(), "b");
+    assert_eq!(bench.health("a", HealthState::Down), None);
+    drop(slot);
+    assert_eq!(bench.server("a").served(), 0);
+}
+
+#[test]
+fn those_who_wait_for_the_backend_go_to_a_server_that_comes_up() {
+    let bench = Bench::new(&proxy(&["a maxconn=1", "b"]));
+    bench.health("b", HealthState::Down);
+    let _slot = bench.slot();
+    let mut waiting = bench.waiting();
+    bench.health("b", HealthState::Up);
+    assert_eq!(&**expect_slot(&mut waiting).server().name(), "b");
+}
+
+#[test]
+fn a_reload_keeps_what_did_not_change() {
+    let bench = Bench::new(&proxy(&["a maxconn=1", "b maxconn=1", "c maxconn=1"]));
+    let (a, b) = (bench.slot(), bench.slot());
+    bench.health("c", HealthState::Down);
+    let mut waiting = bench.waiting();
+    let old = bench.server("b");
+    // a leaves, n comes in front, b moves.
+    bench.reload(proxy(&["n maxconn=1 disabled", "c maxconn=1", "b maxconn=1"]));
+    assert!(Arc::ptr_eq(&old, &bench.server("b")));
+    assert_eq!(bench.server("c").health(), HealthState::Down);
+    assert!(poll(&mut waiting, Waker::noop()).is_pending());
+    assert!(a.server().is_removed() && a.server().served() == 1);
+    drop(a);
+    assert!(poll(&mut waiting, Waker::noop()).is_pending());
+    drop(b);
+    assert_eq!(&**expect_slot(&mut waiting).server().name(), "b");
+    assert_eq!(bench.state.queued(), 0);
+}
+
+#[test]
+fn a_reload_that_adds_room_lets_those_in_who_wait() {
+    let bench = Bench::new(&proxy(&["a maxconn=1"]));
+    let slot = bench.slot();
+    let mut waiting = bench.waiting();
+    bench.reload(proxy(&["a maxconn=2"]));
+    assert_eq!(expect_slot(&mut waiting).config().maxconn, 2);
+    assert_eq!(slot.config().maxconn, 1);
+}
+
+#[test]
+fn the_queue_of_a_removed_server_moves() {
+    let bench = Bench::new(&proxy(&["a maxconn=1 cookie=A", "b maxconn=1"]));
+    let wanted = Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() };
+    let _held = bench.state.pick(&wanted);
+    let Picked::Queue(mut waiting) = bench.state.pick(&wanted) else { panic!("a is full") };
+    bench.reload(proxy(&["b maxconn=1"]));
+    assert_eq!(&**expect_slot(&mut waiting).server().name(), "b");
+}
+
+#[test]
+fn slow_start_grows_weight_and_slots() {
+    let mut bench = Bench::new(&proxy(&["a weight=16 maxconn=10 slowstart=20", "b weight=16"]));
+    assert_eq!(bench.server("a").effective_weight(), 16);
+    bench.health("a", HealthState::Down);
+    bench.health("a", HealthState::Up);
+    assert_eq!(bench.server("a").effective_weight(), 1);
+    let share = |bench: &Bench| bench.turns(170).matches('a').count();
+    assert!(share(&bench) <= 10);
+    bench.now += Duration::from_secs(10);
+    bench.turns(1);
+    assert_eq!(bench.server("a").effective_weight(), 8);
+    let now = share(&bench);
+    assert!((50..65).contains(&now), "{now}");
+    let taken: Vec<Slot> = (0..200).map(|_| bench.slot()).collect();
+    assert_eq!(bench.server("a").served(), 5);
+    drop(taken);
+    bench.now += Duration::from_secs(10);
+    bench.turns(1);
+    assert_eq!(bench.server("a").effective_weight(), 16);
+}
+
+#[test]
+fn minconn_rises_with_the_load() {
+    let mut settings = proxy(&["a minconn=2 maxconn=10", "b minconn=2 maxconn=10"]);
+    settings.fullconn = Some(20);
+    let bench = Bench::new(&settings);
+    let mut slots = Vec::new();
+    while let Picked::Slot(slot) = bench.state.pick(&bench.ask()) {
+        slots.push(slot);
+    }
+    // Four sessions are 4/20 of 10 slots: both ends agree, the next one waits.
+    assert_eq!(slots.len(), 4);
+}
+
+#[test]
+fn marked_down_cuts_sessions() {
+    let bench = Bench::new(&proxy(&["a shutdown-sessions", "b"]));
+    let (a, b) = (bench.slot(), bench.slot());
+    assert!(a.may_be_cut() && !b.may_be_cut());
+    let mut cut = Box::pin(a.cut());
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(cut.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    bench.health("a", HealthState::Down);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(cut.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert!(a.is_cut() && !b.is_cut());
+}
+
+#[test]
+fn marked_up_cuts_sessions_on_backups() {
+    let bench = Bench::new(&proxy(&["a shutdown-backup-sessions", "x backup"]));
+    bench.health("a", HealthState::Down);
+    let slot = bench.slot();
+    bench.health("a", HealthState::Up);
+    assert!(slot.may_be_cut() && slot.is_cut() && &**slot.server().name() == "x");
+}
+
+#[test]
+fn observed_errors_in_a_row_reach_the_limit() {
+    let bench = Bench::new(&proxy(&["a"]));
+    let server = bench.server("a");
+    server.report(Observed::ConnectFailed);
+    assert_eq!(server.observed(), (0, 0));
+    server.observe(2, true);
+    let reached = || {
+        let mut limit = Box::pin(server.error_limit_reached());
+        limit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    server.report(Observed::AnswerFailed);
+    server.report(Observed::Answered);
+    server.report(Observed::AnswerFailed);
+    assert!(!reached());
+    server.report(Observed::ConnectFailed);
+    assert!(reached());
+    assert_eq!(server.observed(), (1, 3));
+}
+
+#[test]
+fn slots_of_many_threads_add_up() {
+    let bench = Bench::new(&proxy(&["a maxconn=2", "b maxconn=2"]));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    match bench.state.pick(&bench.ask()) {
+                        Picked::Slot(slot) => drop(slot),
+                        Picked::Queue(waiting) => drop(waiting),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    let servers = bench.state.servers();
+    assert!(servers.iter().all(|server| server.served() == 0 && server.served_max() <= 2));
+    assert_eq!(bench.state.queued(), 0);
+    assert_eq!(bench.turns(2).len(), 3);
+}
