@@ -92,6 +92,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         base: Default::default(),
         rule_lines: BTreeMap::new(),
         resolved: BTreeMap::new(),
+        told: Default::default(),
         objects: 0,
     };
     let model = lower::lower(&syntax, &mut context);
@@ -133,6 +134,7 @@ fn says_zero_warning(syntax: &Syntax) -> bool {
 }
 
 /// Evaluates a condition as `-cc` does.
+#[expect(clippy::result_large_err, reason = "called once, and a diagnostic is what the caller prints")]
 pub fn condition(text: &str, env: &dyn Environment) -> Result<bool, Diagnostic> {
     condition::evaluate(text, &|name| env.var(name).is_some()).map_err(|message| {
         Diagnostic::plain(Severity::Alert, "bad-condition", format!("Failed to evaluate condition: {message}"))

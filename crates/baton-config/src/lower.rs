@@ -135,11 +135,12 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
     if let Status::NoEffect(why) = row.status {
         call.notice(call.first - 1, "no-effect", format!("'{}' has no effect: {why}", row.name));
     }
-    if call.prefix != Prefix::None && !matches!(row.apply, Apply::Flag(_) | Apply::HttpFlag(_)) && !row.negatable() {
-        if let Some(option) = row.name.strip_prefix("option ") {
-            let message = format!("negation/default is not supported for option '{option}'.");
-            return call.error(0, "bad-negation", message);
-        }
+    if call.prefix != Prefix::None
+        && !row.negatable()
+        && let Some(option) = row.name.strip_prefix("option ")
+    {
+        let message = format!("negation/default is not supported for option '{option}'.");
+        return call.error(0, "bad-negation", message);
     }
     match row.apply {
         Apply::Nothing | Apply::Global(_) => {}
@@ -162,11 +163,13 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
 }
 
 impl Keyword {
-    /// Options that are no plain switch and may be negated all the same.
+    /// Whether `no` and `default` may stand before it: plain switches, and a few other options.
     fn negatable(&self) -> bool {
         const ALSO: [&str; 5] =
             ["option httpclose", "option http-server-close", "option http-keep-alive", "option redispatch", "log"];
-        ALSO.contains(&self.name) || matches!(self.status, Status::NoEffect(_))
+        ALSO.contains(&self.name)
+            || matches!(self.apply, Apply::Flag(_) | Apply::HttpFlag(_))
+            || matches!(self.status, Status::NoEffect(_))
     }
 }
 

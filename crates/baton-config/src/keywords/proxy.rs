@@ -158,6 +158,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Rules for the first data.",
     ),
     row(
+        "tcp-request inspect-delay",
+        NAMED | FRONT | BACK,
+        "TIME",
+        inspect_delay,
+        "How long content rules may wait for data.",
+    ),
+    row(
         "tcp-request session",
         NAMED | FRONT | STRICT,
         "ACTION …",
@@ -238,7 +245,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("stick", BACK),
     later("stick-table", FRONT | BACK),
     later("tcp-check", BE),
-    later("tcp-request inspect-delay", NAMED | FRONT | BACK),
     later("tcp-response inspect-delay", NAMED | BACK | STRICT),
     later("unique-id-format", FE),
     later("unique-id-header", FE),
@@ -328,6 +334,12 @@ fn rule(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
     let source = call.line.source();
     call.context.rule_lines.insert((source.file.clone(), source.line), (call.line.clone(), call.first));
     draft.proxy.rules.entry(ruleset).or_default().push(Rule { ruleset, words: call.rest(), source });
+}
+
+/// `tcp-request inspect-delay` is kept among the content rules, its own words included.
+fn inspect_delay(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    call.first -= 1;
+    rule(draft, call, Ruleset::TcpContent);
 }
 
 /// A rule that is nothing but a condition.

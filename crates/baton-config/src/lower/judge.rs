@@ -129,8 +129,52 @@ fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], con
         }
     }
     proxy.check = check(draft);
+    rules(&proxy, context);
     proxy.servers = if proxy.role.is_backend() { servers(draft, http, context) } else { Vec::new() };
     proxy
+}
+
+/// What rules ask for while they are compiled.
+struct RuleFiles<'a, 'c> {
+    context: &'a Context<'c>,
+    /// The file the proxy stands in, for `default-path`.
+    config: Arc<str>,
+}
+
+impl baton_rules::Files for RuleFiles<'_, '_> {
+    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        self.context.env.read(&self.context.path(&self.config, path))
+    }
+
+    fn environment(&self, name: &str) -> Option<String> {
+        self.context.env.var(name)
+    }
+
+    fn hostname(&self) -> String {
+        self.context.env.hostname()
+    }
+}
+
+/// Compiles the rules for their faults; the result is dropped, the proxy compiles them again when it serves.
+fn rules(proxy: &Proxy, context: &mut Context<'_>) {
+    let files = RuleFiles { context, config: proxy.source.file.clone() };
+    let (problems, severity) = match baton_rules::compile(proxy, &files) {
+        Ok(rules) => (rules.warnings, Severity::Warning),
+        Err(problems) => (problems, Severity::Alert),
+    };
+    for problem in problems {
+        let place = (problem.source.file.clone(), problem.source.line);
+        let Some((line, first)) = context.rule_lines.get(&place) else { continue };
+        // A rule of a `defaults` section is compiled in every proxy that inherits it, its fault is told once.
+        if !context.told.insert((place, problem.message.clone())) {
+            continue;
+        }
+        let keyword = line.words[..*first].iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let message = format!("'{keyword}' : {}.", problem.message);
+        let mut diagnostic = line.diagnostic(severity, "bad-rule", first + problem.word, message);
+        diagnostic.hint = problem.hint;
+        context.report.add(diagnostic);
+    }
 }
 
 /// The check of a backend: what `option httpchk` and `http-check` lines amount to.

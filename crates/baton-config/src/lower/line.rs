@@ -1,6 +1,6 @@
 //! What a keyword's function sees of its line, and how it complains.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(crate) struct Context<'a> {
     pub rule_lines: BTreeMap<(Arc<str>, u32), (Line, usize)>,
     /// Names that were resolved, so that a thousand servers of one name cost one question.
     pub resolved: BTreeMap<(String, u8), Option<IpAddr>>,
+    /// Faults of rules that were told already: place and message.
+    pub told: BTreeSet<((Arc<str>, u32), String)>,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }
