@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -12,7 +12,7 @@ use crate::case::Case;
 use crate::http::{self, Extent};
 use crate::places::{Place, Places};
 use crate::script::Step;
-use crate::world::{End, Link, Past, World};
+use crate::world::{End, Link, Past, WAIT_MAX, World};
 
 /// How long a connection that nothing announced the end of is watched for one.
 const SETTLE: Duration = Duration::from_millis(40);
@@ -89,8 +89,15 @@ fn dial(places: &Places, to: &str, from: Option<&str>) -> std::io::Result<(Socke
     if domain == Domain::IPV4 {
         socket.set_tcp_nodelay(true)?;
     }
-    let made = socket.connect(&address);
-    Ok((socket, made))
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        let made = socket.connect(&address);
+        // A unix socket exists in the file system a moment before it listens.
+        if domain == Domain::IPV4 || made.is_ok() || Instant::now() > until {
+            return Ok((socket, made));
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn act(link: &Link, step: &Step) {

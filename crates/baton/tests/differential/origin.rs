@@ -1,11 +1,11 @@
 //! The origins: listening sockets whose connections follow the case's script, or answer each request in the default way.
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use socket2::Socket;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::case::{Case, Response, Then};
 use crate::http::{self, Extent};
@@ -16,7 +16,7 @@ use crate::world::{Link, World};
 /// The accepting threads of a run.
 pub struct Origins {
     threads: Vec<JoinHandle<()>>,
-    addresses: Vec<std::net::SocketAddr>,
+    addresses: Vec<SocketAddr>,
 }
 
 /// What all connections of one origin share.
@@ -61,8 +61,20 @@ impl Origins {
 
     /// Waits until everything that reached the origins has been read. Called when the program is gone: a connection of our own comes
     /// after all of its connections.
-    pub fn finish(self) {
-        let last: Vec<_> = self.addresses.iter().map(TcpStream::connect).collect();
+    pub fn finish(self, world: &World) {
+        let mut last = Vec::new();
+        for address in &self.addresses {
+            // Bound first, so that the accepting side can know the port before it sees the connection.
+            let made = || -> std::io::Result<Socket> {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+                socket.bind(&SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0))))?;
+                let port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
+                world.change(|state| state.last_ports.push(port));
+                socket.connect(&SockAddr::from(*address))?;
+                Ok(socket)
+            };
+            last.push(made());
+        }
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -74,13 +86,11 @@ impl Origin {
     fn accept_all(self: Arc<Self>, listener: &Socket) {
         let mut connections = Vec::new();
         while let Ok((socket, peer)) = listener.accept() {
-            let over = self.world.lock().over;
             let port = peer.as_socket().map_or(0, |address| address.port());
-            let number = self.world.lock().origins.get(&self.name).map_or(0, Vec::len);
-            let local = socket.local_addr().ok().and_then(|address| address.as_socket());
-            if over && local.is_some() && is_ours(port) {
+            if self.world.lock().last_ports.contains(&port) {
                 break;
             }
+            let number = self.world.lock().origins.get(&self.name).map_or(0, Vec::len);
             let link = self.world.adopt(socket, port, |state, index| {
                 state.origins.entry(self.name.clone()).or_default().push(index);
             });
@@ -103,9 +113,9 @@ impl Origin {
             None => while self.read(link) && self.reply(link) {},
         }
         // Keep the connection until the other side or the run ends.
-        while link.world().wait(|state| state.links[link.index].end.map(|_| ())).is_none() && !link.world().lock().over
-        {
-        }
+        while link.world().wait(|state| state.links[link.index].end.map(|_| ())).is_none()
+            && link.world().lock().over.is_none()
+        {}
         link.close();
     }
 
@@ -167,7 +177,7 @@ impl Origin {
                     return true;
                 }
                 Some(false) => return false,
-                None if link.world().lock().over => return false,
+                None if link.world().lock().over.is_some() => return false,
                 None => {}
             }
         }
@@ -233,11 +243,6 @@ pub fn is_check(request: &[u8]) -> bool {
     http::find(line, b" /check").is_some()
 }
 
-/// Whether the peer's port belongs to this process; when the run is over only we connect, so the check of `over` suffices.
-fn is_ours(port: u16) -> bool {
-    port != 0
-}
-
 fn echo(link: &Link) {
     loop {
         let part = link.world().wait(|state| {
@@ -249,7 +254,7 @@ fn echo(link: &Link) {
         match part {
             Some(Some(fresh)) => link.send(&fresh),
             Some(None) => break,
-            None if link.world().lock().over => break,
+            None if link.world().lock().over.is_some() => break,
             None => {}
         }
     }

@@ -125,7 +125,9 @@ fn names(text: &str) -> Vec<String> {
 
 fn bound(shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind(&SockAddr::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
+    // A reservation is for every address: the configuration may listen on any.
+    let host = if shared { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+    socket.bind(&SockAddr::from(SocketAddrV4::new(host, 0)))?;
     // Only now, so that the port cannot be one that is shared already.
     socket.set_reuse_address(shared)?;
     socket.set_reuse_port(shared)?;

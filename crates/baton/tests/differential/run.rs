@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use crate::case::Case;
 use crate::client;
@@ -48,8 +49,8 @@ pub fn run(case: &Case, program: &Path) -> Result<Record, String> {
         client::play(case, &places, &world);
         program.stop()
     });
-    world.change(|state| state.over = true);
-    origins.finish();
+    world.change(|state| state.over = Some(Instant::now()));
+    origins.finish(&world);
     syslog.send_to(END, log_address).map_err(say)?;
     let _ = receiver.join();
     Ok(Record::new(case, &world.lock(), &places, folder.path(), end?))

@@ -15,6 +15,9 @@ use crate::script::Step;
 /// Longest wait for anything; reaching it is recorded and is a fault of the case or of the program under test.
 pub const WAIT_MAX: Duration = Duration::from_secs(8);
 
+/// Longest wait once the program is gone: its connections have ended, only our own threads must notice.
+const AFTERMATH_MAX: Duration = Duration::from_secs(1);
+
 /// Bytes kept per connection.
 const RECEIVED_MAX: usize = 4 << 20;
 
@@ -64,8 +67,10 @@ pub struct State {
     pub notes: Vec<String>,
     /// Waits that were given up and belong to no connection.
     pub faults: Vec<String>,
-    /// The program is gone; nothing more will come.
-    pub over: bool,
+    /// Since when the program is gone; what it sent is still to be read, nothing more will come.
+    pub over: Option<Instant>,
+    /// Our ports of the connections that tell each origin that no more will come.
+    pub last_ports: Vec<u16>,
 }
 
 /// The shared state of a run.
@@ -104,8 +109,9 @@ impl World {
             if let Some(result) = ready(&mut state) {
                 return Some(result);
             }
+            let until = state.over.map_or(until, |over| until.min(over + AFTERMATH_MAX));
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.over {
+            if left.is_zero() {
                 return None;
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(|broken| broken.into_inner()).0;
@@ -225,6 +231,10 @@ impl Link {
         let socket = self.socket.lock().unwrap_or_else(|broken| broken.into_inner()).take();
         if let Some(socket) = socket {
             let _ = socket.shutdown(how);
+            // The reader wakes and lets go; only then does our drop close the socket.
+            while Arc::strong_count(&socket) > 1 {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
