@@ -55,27 +55,8 @@ pub(crate) const PREDEFINED: &[(&str, &[&str])] = &[
 
 /// The endings of derived criteria such as `path_beg`, and the fetches that have them.
 const ENDINGS: &[&str] = &["beg", "end", "sub", "dir", "dom", "len", "reg"];
-const DERIVED: &[&str] = &[
-    "base",
-    "cook",
-    "fhdr",
-    "hdr",
-    "path",
-    "pathq",
-    "req.cook",
-    "req.hdr",
-    "req.fhdr",
-    "res.cook",
-    "res.hdr",
-    "res.fhdr",
-    "scook",
-    "shdr",
-    "url",
-    "url_param",
-    "urlp",
-    "query",
-    "baseq",
-];
+const DERIVED: &[&str] =
+    &["base", "cook", "hdr", "path", "req.cook", "res.cook", "res.hdr", "scook", "shdr", "url", "urlp"];
 
 impl Criterion {
     /// Compiles `CRITERION [FLAGS] [PATTERNS]`; word numbers in faults count from the criterion.
@@ -132,6 +113,9 @@ impl Criterion {
             read_file(&mut reader, path, files).map_err(|fault| fault.at(word))?;
         }
         for (word, pattern) in words.iter().enumerate().skip(at) {
+            if pattern.is_empty() {
+                return Err(Fault::new("an empty pattern").hint("use '-m len 0' to match an empty text").at(word));
+            }
             reader.add(pattern, false).map_err(|fault| fault.at(word))?;
         }
         Ok(Criterion { expr, patterns: reader.finish() })
@@ -162,9 +146,13 @@ fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Fa
     if fetch::find(name).is_none()
         && let Some((base, ending)) = name.rsplit_once('_')
         && ENDINGS.contains(&ending)
-        && DERIVED.contains(&base)
         && let Some(row) = fetch::find(base)
     {
+        if !DERIVED.contains(&base) {
+            return Err(
+                Fault::new(format!("unknown sample fetch '{name}'")).hint(format!("write '{base}' with '-m {ending}'"))
+            );
+        }
         let method = METHODS.iter().find(|(known, _)| *known == ending).map(|(_, method)| *method);
         return Ok((Expr::parse_rest(row, text, rest, files)?, method));
     }

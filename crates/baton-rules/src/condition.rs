@@ -79,6 +79,9 @@ impl Condition {
         }
         // HAProxy ignores an alternative without terms, and a condition without any never holds.
         alternatives.retain(|terms| !terms.is_empty());
+        if alternatives.is_empty() {
+            around.warnings.push(Fault::new(format!("nothing follows '{keyword}'")).at(at - 1));
+        }
         Ok(Some(Condition { negated, place: around.place, alternatives }))
     }
 

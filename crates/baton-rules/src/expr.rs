@@ -15,6 +15,9 @@ use crate::sample::{Sample, Type};
 /// The most converters of one expression.
 const CONVERTERS_MAX: usize = 64;
 
+/// The longest text a converter may make, in bytes; a longer one gives nothing. HAProxy's bound is its buffer, 16 kB.
+const CONVERTED_BYTES_MAX: usize = 64 << 10;
+
 /// A converter and its arguments.
 type Step = (&'static Converter, Box<[Value]>);
 
@@ -129,7 +132,9 @@ impl Expr {
     }
 
     fn convert<'c>(&'c self, sample: Sample<'c>, cx: &'c Context<'_>) -> Option<Sample<'c>> {
-        self.converters.iter().try_fold(sample, |sample, (row, args)| (row.eval)(sample.cast(row.takes)?, args, cx))
+        self.converters.iter().try_fold(sample, |sample, (row, args)| {
+            (row.eval)(sample.cast(row.takes)?, args, cx).filter(|sample| sample.added_bytes() <= CONVERTED_BYTES_MAX)
+        })
     }
 }
 

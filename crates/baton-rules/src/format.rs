@@ -5,9 +5,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use baton_http::TargetForm;
-
-use crate::context::Context;
+use crate::context::{Context, Request};
 use crate::converter::hex_pair;
 use crate::expr::Expr;
 use crate::outside::Files;
@@ -259,7 +257,7 @@ impl Variable {
     }
 
     fn write(self, cx: &Context<'_>, hex: bool, out: &mut Vec<u8>) {
-        let request = cx.request.as_ref();
+        let received = cx.request.as_ref().map(RequestLine::new);
         match self {
             Variable::ClientIp => write_ip(cx.client, hex, out),
             Variable::ClientPort => write_port(cx.client, hex, out),
@@ -274,43 +272,59 @@ impl Variable {
                 }
             }
             Variable::Hostname => {}
-            Variable::Method => {
-                out.extend_from_slice(request.map_or(b"<BADREQ>", |it| it.head.method_text(it.buf)));
-            }
-            Variable::Uri => out.extend_from_slice(request.map_or(b"<BADREQ>", |it| it.head.target(it.buf))),
+            Variable::Method => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.method)),
+            Variable::Uri => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.target)),
             Variable::UriWithoutQuery => {
-                let uri = request.map_or(&b"<BADREQ>"[..], |it| it.head.target(it.buf));
-                out.extend_from_slice(&uri[..memchr::memchr(b'?', uri).unwrap_or(uri.len())]);
+                out.extend_from_slice(before_query(received.map_or(BAD_REQUEST, |line| line.target)));
             }
-            Variable::Path => out.extend_from_slice(request.map_or(b"<BADREQ>", |it| match it.head.form() {
-                TargetForm::Asterisk => it.head.target(it.buf),
-                _ => it.head.path(it.buf),
-            })),
+            Variable::Path => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| path_of(line.target))),
             Variable::Query => {
-                if let Some(query) = request.and_then(|it| it.head.query(it.buf)) {
-                    out.push(b'?');
-                    out.extend_from_slice(query);
-                }
+                let target = received.map_or(&b""[..], |line| line.target);
+                out.extend_from_slice(&target[before_query(target).len()..]);
             }
-            Variable::Version => {
-                out.extend_from_slice(request.map_or("<BADREQ>", |it| it.head.version.text()).as_bytes());
-            }
+            Variable::Version => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.version)),
             Variable::Server => out.extend_from_slice(cx.server.unwrap_or("<NOSRV>").as_bytes()),
             Variable::Status => match &cx.response {
                 Some(response) => _ = write!(out, "{}", response.head.status),
                 None => out.extend_from_slice(b"-1"),
             },
-            Variable::RequestLine => match request {
-                Some(it) => {
-                    out.extend_from_slice(it.head.method_text(it.buf));
-                    out.push(b' ');
-                    out.extend_from_slice(it.head.target(it.buf));
-                    out.push(b' ');
-                    out.extend_from_slice(it.head.version.text().as_bytes());
-                }
-                None => out.extend_from_slice(b"<BADREQ>"),
-            },
+            Variable::RequestLine => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.whole)),
         }
+    }
+}
+
+/// What stands for a request line that could not be read.
+const BAD_REQUEST: &[u8] = b"<BADREQ>";
+
+/// The request line as it was received: what rules changed does not show in `%r` and its parts, as in HAProxy 2.6.
+#[derive(Clone, Copy)]
+struct RequestLine<'c> {
+    whole: &'c [u8],
+    method: &'c [u8],
+    target: &'c [u8],
+    version: &'c [u8],
+}
+
+impl<'c> RequestLine<'c> {
+    fn new(request: &Request<'c>) -> RequestLine<'c> {
+        let line = request.buf.get(request.head.blank()..).unwrap_or(&[]);
+        let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
+        let whole = line[..end].trim_ascii();
+        let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let mut word = || words.next().unwrap_or(&[]);
+        RequestLine { whole, method: word(), target: word(), version: word() }
+    }
+}
+
+fn before_query(target: &[u8]) -> &[u8] {
+    &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
+}
+
+fn path_of(target: &[u8]) -> &[u8] {
+    let target = before_query(target);
+    match memchr::memmem::find(target, b"://") {
+        Some(at) => memchr::memchr(b'/', &target[at + 3..]).map_or(b"/", |slash| &target[at + 3 + slash..]),
+        None => target,
     }
 }
 

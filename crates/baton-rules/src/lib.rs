@@ -41,4 +41,4 @@ pub use problem::{Fault, Problem};
 pub use reply::{Redirect, Reply, reason};
 pub use rules::{Denial, ProxyRules, Verdict, compile};
 pub use sample::{Sample, Type};
-pub use variable::{VARIABLES_MAX, VariableName, VariableScope, Variables};
+pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, Variables};

@@ -237,8 +237,7 @@ impl Range {
     /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number.
     fn parse(text: &str, operator: Operator) -> Result<Range, Fault> {
         let number = |text: &str| -> Result<i64, Fault> {
-            let plain = text.parse::<i64>().ok().or_else(|| dotted(text));
-            plain.ok_or_else(|| {
+            text.parse::<i64>().map_err(|_| {
                 Fault::new(format!("'{text}' is not a number"))
                     .hint("numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known")
             })
@@ -261,12 +260,6 @@ impl Range {
             Operator::Lt => Range { low: i64::MIN, high: value.saturating_sub(1) },
         })
     }
-}
-
-/// A version such as `3.1` as one number: the part before the dot in the upper 16 bits.
-fn dotted(text: &str) -> Option<i64> {
-    let (major, minor) = text.split_once('.')?;
-    Some(i64::from(major.parse::<u16>().ok()?) << 16 | i64::from(minor.parse::<u16>().ok()?))
 }
 
 fn compare(left: &[u8], right: &[u8], ignore_case: bool) -> Ordering {

@@ -179,6 +179,9 @@ impl Compiler<'_> {
                 Ruleset::TcpContent => &mut it.rules.tcp_content,
                 _ => &mut it.rules.tcp_response,
             };
+            if list.last().is_some_and(Rule::is_final) {
+                it.warnings.push(Fault::new("this is never reached: the rule before it always ends the set").at(0));
+            }
             list.push(rule);
             Ok(())
         });

@@ -85,6 +85,16 @@ impl<'a> Sample<'a> {
         }
     }
 
+    /// How many bytes it holds that are not borrowed.
+    pub(crate) fn added_bytes(&self) -> usize {
+        match self {
+            Sample::Str(Cow::Owned(bytes)) | Sample::Bin(Cow::Owned(bytes)) | Sample::Method(Cow::Owned(bytes)) => {
+                bytes.len()
+            }
+            _ => 0,
+        }
+    }
+
     /// The same sample without borrows.
     pub fn into_owned(self) -> Sample<'static> {
         let own = |bytes: Cow<'a, [u8]>| Cow::Owned(bytes.into_owned());

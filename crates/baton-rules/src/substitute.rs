@@ -16,11 +16,7 @@ pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
                 regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
                 other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
             };
-            let fault = Fault::new(format!("the regular expression '{text}' is invalid: {why}"));
-            if text.contains("(?=") || text.contains("(?!") || text.contains("(?<") {
-                return fault.hint("look-around and named groups of PCRE are not supported");
-            }
-            fault
+            Fault::new(format!("the regular expression '{text}' is invalid: {why}"))
         },
     )
 }

@@ -8,6 +8,9 @@ use crate::sample::Sample;
 /// The most variables one connection may hold; setting one more does nothing, as when HAProxy's memory limit is reached.
 pub const VARIABLES_MAX: usize = 1024;
 
+/// The longest text a variable may hold, in bytes: HAProxy's default buffer.
+pub const VARIABLE_BYTES_MAX: usize = 16384;
+
 /// How long a variable lives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VariableScope {
@@ -69,8 +72,11 @@ impl Variables {
         self.list.iter().find(|(key, _)| key.full == name.full).map(|(_, value)| value)
     }
 
-    /// Sets a variable.
+    /// Sets a variable. A text longer than [`VARIABLE_BYTES_MAX`] is not stored: the variable is then unset.
     pub fn set(&mut self, name: &VariableName, value: Sample<'static>) {
+        if value.added_bytes() > VARIABLE_BYTES_MAX {
+            return self.unset(name);
+        }
         match self.list.iter().position(|(key, _)| key.full == name.full) {
             Some(index) => self.list[index].1 = value,
             None if self.list.len() < VARIABLES_MAX => self.list.push((name.clone(), value)),

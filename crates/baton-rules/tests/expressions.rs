@@ -111,6 +111,19 @@ fn headers_are_split_at_commas_and_fhdr_is_not() {
 #[test]
 fn cookies() {
     check(
+        "GET / HTTP/1.1\r\nHost: h\r\nCookie: a=1; b; c=\"x;y\"; d=\r\nCookie:e=1,f=2\r\n\r\n",
+        &[
+            ("cook(b)", "none"),
+            ("cook(c)", "\"x;y\""),
+            ("cook(d)", ""),
+            ("cook(e)", "1"),
+            ("cook(f)", "2"),
+            ("cook_cnt", "5"),
+            ("cook_cnt(b)", "0"),
+            ("hdr_cnt(cookie)", "3"),
+        ],
+    );
+    check(
         GET,
         &[
             ("cook(a)", "3"),
@@ -180,6 +193,14 @@ fn casts() {
             ("int(16909060),ipmask(32)", "1.2.3.4"),
             ("str(1.2.3.4),ipmask(24)", "1.2.3.0"),
             ("always_true,add(1)", "2"),
+            ("ipv6(2001:db8::1),ipmask(24)", "none"),
+            ("ipv6(2001:db8::1),ipmask(24,32)", "2001:db8::"),
+            ("ipv6(::ffff:1.2.3.4),ipmask(24)", "1.2.3.0"),
+            ("int(5),iif(a,b)", "a"),
+            ("str(1.5),add(1)", "2"),
+            ("str(+5),add(1)", "6"),
+            ("str(99999999999999999999),add(0)", "9223372036854775807"),
+            ("str(-99999999999999999999),add(0)", "-9223372036854775808"),
             ("http_first_req,not", "0"),
             ("int(258),hex", "0000000000000102"),
             ("ipv4(1.2.3.4),hex", "01020304"),
@@ -269,6 +290,13 @@ fn texts() {
             ("path,bytes(1,99)", "a/b"),
             ("path,bytes(9)", ""),
             ("path,bytes(-1)", "none"),
+            ("path,bytes(1,-1)", "a/b"),
+            ("str(..a),word(1,.)", "a"),
+            ("str(),field(1,.)", ""),
+            ("str(),word(1,.)", "none"),
+            ("str(::1),host_only", ":"),
+            ("str(a:b:80),host_only", "a:b"),
+            ("hdr(host),lower,host_only,upper", "EX.COM"),
             ("str(xxaxx),ltrim(x)", "axx"),
             ("str(xxaxx),rtrim(x)", "xxa"),
             ("str(\"a\\r\\nb\"),cut_crlf", "a"),
@@ -310,6 +338,8 @@ fn encodings_and_hashes() {
             ("str(\"%41+b\"),url_dec", "A+b"),
             ("str(\"%41+b\"),url_dec(1)", "A b"),
             ("str(b%2),url_dec", "none"),
+            ("str(a+b?c+d),url_dec", "a+b?c d"),
+            ("str(a+b?c+d),url_dec(1)", "a b?c d"),
             ("str(YWJj),b64dec", "abc"),
             ("str(YWI=),b64dec", "ab"),
             ("str(YWJ),b64dec", "none"),
@@ -368,5 +398,18 @@ fn faults_say_what_and_where() {
         "res.hdr(x)",
         "'res.hdr' cannot be used here: it needs the response's head, which a frontend's request rule does not have",
     );
+    check("path,field(0,/)", "index 0 is not possible (count from 1, or from -1 at the end)");
     check("always_true,ipmask(8)", "converter 'ipmask' takes type ip, not boolean");
+}
+
+#[test]
+fn texts_do_not_grow_without_bound() {
+    let doubling = r",regsub(.,\\0\\0,g)";
+    check(
+        GET,
+        &[
+            (&format!("str(ab){}", doubling.repeat(3)), "aaaaaaaabbbbbbbb"),
+            (&format!("str(ab){}", doubling.repeat(40)), "none"),
+        ],
+    );
 }

@@ -73,11 +73,19 @@ fn patterns() {
         "1@4: '1.2.3.4/33' is not a valid IPv4 or IPv6 address or network",
     );
     check("http-request deny if { src zz }", "1@4: 'zz' is not a valid IPv4 or IPv6 address or network");
+    check("http-request deny if { path '' }", "1@4: an empty pattern (use '-m len 0' to match an empty text)");
+    check(
+        "http-request deny if { req.hdr_beg(x) a }",
+        "1@3: unknown sample fetch 'req.hdr_beg' (write 'req.hdr' with '-m beg')",
+    );
+    check(
+        "http-request deny if { var(txn.a) x }",
+        "1@3: how to match 'var(txn.a)' is not known (add a matching method, such as '-m str')",
+    );
     check("http-request deny if { path_reg ( }", "1@4: the regular expression '(' is invalid: unclosed group");
     check(
         "http-request deny if { path_reg (?=a) }",
-        "1@4: the regular expression '(?=a)' is invalid: look-around, including look-ahead and look-behind, is not supported \
-         (look-around and named groups of PCRE are not supported)",
+        "1@4: the regular expression '(?=a)' is invalid: look-around, including look-ahead and look-behind, is not supported",
     );
     check(
         "http-request deny if { path_reg (((a{100}){100}){100}){100} }",
@@ -186,6 +194,11 @@ fn warnings_do_not_stop() {
         "tcp-request connection reject if { path /x }",
         "1@3: this never matches: 'path' needs the request's head, which a connection rule does not have",
     );
+    check("http-request deny if", "1@1: nothing follows 'if'");
+    let never = "2@0: this is never reached: the rule before it always ends the set";
+    check("http-request deny ; http-request allow", never);
+    check("http-request redirect location /x ; http-request deny", never);
+    check("http-request deny if TRUE ; http-request set-header a b ; http-request allow", "");
     check("http-request deny if { ssl_fc } { src 10.0.0.0/8 }", "");
 }
 

@@ -198,6 +198,13 @@ fn formats() {
 }
 
 #[test]
+fn formats_show_the_request_line_as_received() {
+    let bytes = "GET /a?x HTTP/1.1\r\nHost: h\r\n\r\n";
+    let lines = "http-request set-path /b ; http-request set-method PUT ; http-request set-header Z %HM:%HP:%HU:%[url]";
+    assert_eq!(head(lines, bytes), "PUT /b?x HTTP/1.1|host: h|z: GET:/a:/a?x:/b?x");
+}
+
+#[test]
 fn variables() {
     let h = "GET /a/b?x=1 HTTP/1.1|host: h|x-v: ";
     let bytes = "GET /a/b?x=1 HTTP/1.1\r\nHost: h\r\n\r\n";

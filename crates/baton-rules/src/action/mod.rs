@@ -100,6 +100,18 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Whether no rule after it is ever reached.
+    pub fn is_final(&self) -> bool {
+        let ends = match &self.action {
+            Action::Allow | Action::Reject | Action::Deny(_) | Action::Tarpit(_) | Action::Return(_) => true,
+            Action::Redirect(rule) => rule.always(),
+            Action::Header(_) | Action::Uri(_) | Action::State(_) | Action::Nothing => false,
+        };
+        ends && self.condition.is_none()
+    }
+}
+
 impl Action {
     /// Does it. `Continue` goes on with the next rule.
     pub fn run(&self, cx: &mut Context<'_>) -> Verdict {

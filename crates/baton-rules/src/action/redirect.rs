@@ -89,6 +89,11 @@ impl RedirectRule {
         Ok(RedirectRule { kind, target, status, cookie, drop_query, append_slash, ignore_empty })
     }
 
+    /// Whether it never passes.
+    pub fn always(&self) -> bool {
+        !self.ignore_empty
+    }
+
     /// The answer; `None` when `ignore-empty` makes the rule pass.
     pub fn make(&self, cx: &Context<'_>) -> Option<Redirect> {
         let mut location = Vec::new();

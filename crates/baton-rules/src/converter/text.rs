@@ -22,9 +22,11 @@ pub(super) const ROWS: &[Converter] = &[
         .args(&[Arg::req(Kind::Str)]),
     Converter::new("cut_crlf", Type::Str, Type::Str, cut_crlf, "The text up to its first CR or LF."),
     Converter::new("field", Type::Str, Type::Str, field, "A field between delimiters, empty fields counted.")
-        .args(FIELD),
+        .args(FIELD)
+        .check(index_not_zero),
     Converter::new("word", Type::Str, Type::Str, word, "A word between delimiters, empty words not counted.")
-        .args(FIELD),
+        .args(FIELD)
+        .check(index_not_zero),
     Converter::new("bytes", Type::Bin, Type::Bin, bytes, "The bytes from an offset on, of a length.")
         .args(&[Arg::req(Kind::Int), Arg::opt(Kind::Int)]),
     Converter::new("concat", Type::Str, Type::Str, concat, "The text, a text, a variable and another text.").args(&[
@@ -77,6 +79,13 @@ fn cut_crlf<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Optio
     let text = sample.into_text();
     let end = memchr::memchr2(b'\r', b'\n', &text).unwrap_or(text.len());
     Some(Sample::Str(cut(text, 0, end)))
+}
+
+fn index_not_zero(args: &mut [Value]) -> Result<(), Fault> {
+    match args[0].int() {
+        Some(0) => Err(Fault::new("index 0 is not possible").hint("count from 1, or from -1 at the end")),
+        _ => Ok(()),
+    }
 }
 
 fn field<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
@@ -160,12 +169,12 @@ impl DoubleEndedIterator for Pieces<'_> {
     }
 }
 
-/// Past the end: empty. A negative offset or length gives nothing.
+/// Past the end: empty. A negative offset gives nothing, a negative length all.
 fn bytes<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let text = sample.into_bytes();
     let start = usize::try_from(args[0].int()?).ok()?;
     let length = match args[1].int() {
-        Some(length) => usize::try_from(length).ok()?,
+        Some(length) => usize::try_from(length).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
     Some(Sample::Bin(cut(text, start, start.saturating_add(length))))

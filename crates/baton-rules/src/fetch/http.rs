@@ -409,7 +409,7 @@ impl<'c> Iterator for Cookies<'c> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
-            let end = memchr::memchr2(b';', b',', self.rest).unwrap_or(self.rest.len());
+            let end = pair_end(self.rest);
             let pair = &self.rest[..end];
             self.rest = self.rest.get(end + 1..).unwrap_or(&[]);
             if let Some(equals) = memchr::memchr(b'=', pair) {
@@ -418,4 +418,20 @@ impl<'c> Iterator for Cookies<'c> {
         }
         None
     }
+}
+
+/// Where a cookie's pair ends: at a `;` or `,` outside of quotes.
+fn pair_end(line: &[u8]) -> usize {
+    let mut quoted = false;
+    let mut at = 0;
+    while at < line.len() {
+        match line[at] {
+            b'"' => quoted = !quoted,
+            b'\\' if quoted => at += 1,
+            b';' | b',' if !quoted => return at,
+            _ => {}
+        }
+        at += 1;
+    }
+    line.len()
 }
