@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use baton_model::Source;
+
 use crate::context::Context;
 use crate::expr::{Expr, name_at};
 use crate::fetch;
@@ -25,6 +27,8 @@ pub(crate) struct Criterion {
 #[derive(Clone, Debug)]
 pub(crate) struct Acl {
     pub name: Arc<str>,
+    /// Its first line: HAProxy knows it only from there on.
+    pub source: Source,
     pub criteria: Vec<Criterion>,
 }
 

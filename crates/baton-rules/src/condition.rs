@@ -1,5 +1,7 @@
 //! Conditions: `if`/`unless`, ACLs joined by blanks (and) and `or` (configuration manual 7.2).
 
+use baton_model::Source;
+
 use crate::acl::{Acl, Criterion, PREDEFINED};
 use crate::context::Context;
 use crate::outside::Files;
@@ -33,8 +35,10 @@ enum Criteria {
 
 /// What conditions need while they are compiled.
 pub(crate) struct Surroundings<'a> {
-    /// The ACLs declared so far: one must be declared before it is used.
+    /// The proxy's ACLs.
     pub acls: &'a [Acl],
+    /// Where the rule stands: an ACL must be declared above.
+    pub source: &'a Source,
     pub place: Place,
     pub files: &'a dyn Files,
     /// Faults that do not stop HAProxy either.
@@ -115,6 +119,12 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
     }
     let what = match around.acls.iter().position(|acl| &*acl.name == word) {
         Some(index) => {
+            let declared = &around.acls[index].source;
+            if declared.file == around.source.file && declared.line > around.source.line {
+                let fault =
+                    Fault::new(format!("the ACL '{word}' is declared below this line, in line {}", declared.line));
+                return Err(fault.hint("declare an ACL before the rules that use it").at(at));
+            }
             for criterion in &around.acls[index].criteria {
                 warn_never(criterion, at, around.place, around.warnings);
             }

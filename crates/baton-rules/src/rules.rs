@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use baton_model::{Proxy, Ruleset};
+use baton_model::{Proxy, Rule as Line, Ruleset, Source};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{Action, RedirectRule, Rule, Words, sets};
@@ -91,7 +91,7 @@ impl Compiler<'_> {
             true => Place::BackendRequest,
             false => Place::FrontendRequest,
         };
-        self.each(Ruleset::Acl, |it, words| it.acl(words));
+        self.each(Ruleset::Acl, |it, line| it.acl(line));
         self.actions(Ruleset::TcpConnection, Place::Connection, sets::CONNECTION, "tcp-request connection");
         self.actions(Ruleset::TcpSession, Place::Connection, sets::SESSION, "tcp-request session");
         self.actions(Ruleset::TcpContent, request, sets::CONTENT, "tcp-request content");
@@ -99,24 +99,24 @@ impl Compiler<'_> {
         self.actions(Ruleset::TcpResponse, Place::Response, sets::TCP_RESPONSE, "tcp-response content");
         self.actions(Ruleset::HttpResponse, Place::Response, sets::RESPONSE, "http-response");
         self.actions(Ruleset::HttpAfterResponse, Place::Response, sets::AFTER, "http-after-response");
-        self.each(Ruleset::Redirect, |it, words| it.redirect(words, request));
-        self.each(Ruleset::UseBackend, |it, words| {
-            let named = it.named(words, "a backend", request)?;
+        self.each(Ruleset::Redirect, |it, line| it.redirect(line, request));
+        self.each(Ruleset::UseBackend, |it, line| {
+            let named = it.named(line, "a backend", request)?;
             it.rules.use_backend.push(named);
             Ok(())
         });
-        self.each(Ruleset::UseServer, |it, words| {
-            let named = it.named(words, "a server", request)?;
+        self.each(Ruleset::UseServer, |it, line| {
+            let named = it.named(line, "a server", request)?;
             it.rules.use_server.push(named);
             Ok(())
         });
         for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist] {
-            self.each(set, |it, words| it.bare_condition(set, words, request));
+            self.each(set, |it, line| it.bare_condition(set, line, request));
         }
     }
 
     /// Compiles each rule of a set and keeps its problems and warnings with their place.
-    fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &[String]) -> Result<(), Located>) {
+    fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &Line) -> Result<(), Located>) {
         let proxy = self.proxy;
         for rule in proxy.rules(set) {
             let locate = |located: Located| Problem {
@@ -126,18 +126,25 @@ impl Compiler<'_> {
                 message: located.fault.message,
                 hint: located.fault.hint,
             };
-            if let Err(located) = one(self, &rule.words) {
+            if let Err(located) = one(self, rule) {
                 self.problems.push(locate(located));
             }
             self.rules.warnings.extend(self.warnings.drain(..).map(locate));
         }
     }
 
-    fn around(&mut self, place: Place) -> Surroundings<'_> {
-        Surroundings { acls: &self.rules.acls, place, files: self.files, warnings: &mut self.warnings }
+    fn around<'s>(&'s mut self, line: &'s Line, place: Place) -> Surroundings<'s> {
+        Surroundings {
+            acls: &self.rules.acls,
+            source: &line.source,
+            place,
+            files: self.files,
+            warnings: &mut self.warnings,
+        }
     }
 
-    fn acl(&mut self, words: &[String]) -> Result<(), Located> {
+    fn acl(&mut self, line: &Line) -> Result<(), Located> {
+        let words = &line.words;
         let Some(name) = words.first() else {
             return Err(Fault::new("an ACL's name is missing").at(0));
         };
@@ -157,18 +164,23 @@ impl Compiler<'_> {
         }
         match self.rules.acls.iter_mut().find(|acl| *acl.name == **name) {
             Some(acl) => acl.criteria.push(criterion),
-            None => self.rules.acls.push(Acl { name: name.as_str().into(), criteria: vec![criterion] }),
+            None => self.rules.acls.push(Acl {
+                name: name.as_str().into(),
+                source: line.source.clone(),
+                criteria: vec![criterion],
+            }),
         }
         Ok(())
     }
 
     fn actions(&mut self, set: Ruleset, place: Place, bit: u8, keyword: &str) {
-        self.each(set, |it, words| {
+        self.each(set, |it, line| {
+            let words = &line.words;
             if set == Ruleset::TcpContent && words.first().is_some_and(|word| word == "inspect-delay") {
                 it.rules.inspect_delay = Some(inspect_delay(words)?);
                 return Ok(());
             }
-            let mut around = it.around(place);
+            let mut around = it.around(line, place);
             let rule = Rule::compile(words, bit, keyword, &mut around)?;
             let list = match set {
                 Ruleset::HttpRequest => &mut it.rules.http_request,
@@ -187,8 +199,9 @@ impl Compiler<'_> {
         });
     }
 
-    fn redirect(&mut self, words: &[String], place: Place) -> Result<(), Located> {
-        let mut around = self.around(place);
+    fn redirect(&mut self, line: &Line, place: Place) -> Result<(), Located> {
+        let words = &line.words;
+        let mut around = self.around(line, place);
         let mut input = Words { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
         let rule = RedirectRule::parse(&mut input)?;
         let at = input.at;
@@ -197,15 +210,17 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn named(&mut self, words: &[String], what: &str, place: Place) -> Result<(Format, Option<Condition>), Located> {
-        let mut around = self.around(place);
+    fn named(&mut self, line: &Line, what: &str, place: Place) -> Result<(Format, Option<Condition>), Located> {
+        let words = &line.words;
+        let mut around = self.around(line, place);
         let name = words.first().ok_or_else(|| Fault::new(format!("the name of {what} is missing")).at(0))?;
         let format = Format::compile(name, place, around.files).map_err(|fault| fault.at(0))?;
         Ok((format, Condition::compile(words, 1, &mut around)?))
     }
 
-    fn bare_condition(&mut self, set: Ruleset, words: &[String], place: Place) -> Result<(), Located> {
-        let mut around = self.around(place);
+    fn bare_condition(&mut self, set: Ruleset, line: &Line, place: Place) -> Result<(), Located> {
+        let words = &line.words;
+        let mut around = self.around(line, place);
         let condition = Condition::compile(words, 0, &mut around)?
             .ok_or_else(|| Fault::new("a condition is missing").hint("'if' or 'unless' and ACLs").at(0))?;
         match set {
@@ -355,7 +370,8 @@ impl ProxyRules {
     /// Compiles a condition (`if …` or `unless …`) against this proxy's ACLs, for keywords other crates own.
     pub fn condition(&self, words: &[String], place: Place, files: &dyn Files) -> Result<Option<Condition>, Fault> {
         let mut warnings = Vec::new();
-        let mut around = Surroundings { acls: &self.acls, place, files, warnings: &mut warnings };
+        let source = Source { line: u32::MAX, ..Source::default() };
+        let mut around = Surroundings { acls: &self.acls, source: &source, place, files, warnings: &mut warnings };
         Condition::compile(words, 0, &mut around).map_err(|located| located.fault)
     }
 

@@ -31,7 +31,17 @@ fn unknown_words_name_the_nearest_known_one() {
 }
 
 #[test]
+fn an_acl_is_known_from_its_first_line_on() {
+    check(
+        "http-request deny if a ; acl a path /x",
+        "1@2: the ACL 'a' is declared below this line, in line 2 (declare an ACL before the rules that use it)",
+    );
+    check("acl a path /y ; http-request deny if a ; acl a path /x", "none");
+}
+
+#[test]
 fn known_to_haproxy_but_not_here_yet() {
+    check("http-request set-var(txn.x,ifset) int(1)", "1@0: conditions of 'set-var' are not supported yet");
     check("http-request set-tos 5", "1@0: the http-request action 'set-tos' is not supported yet");
     check("http-request track-sc0 src", "1@0: the http-request action 'track-sc0' is not supported yet");
     check("acl a ssl_fc_sni x", "1@1: the sample fetch 'ssl_fc_sni' is not supported yet");

@@ -212,6 +212,7 @@ fn variables() {
         ("http-request set-var(txn.a) path", "[/a/b]"),
         ("http-request set-var(req.a) path,upper ; http-request set-var(txn.a) var(req.a)", "[/A/B]"),
         ("http-request set-var-fmt(txn.a) z%[path]z", "[z/a/bz]"),
+        ("http-request set-var(txn.a) int(1), add(2)", "[3]"),
         ("http-request set-var(txn.a) path ; http-request unset-var(txn.a)", "[]"),
         ("http-request set-var(txn.a) int(4) ; http-request set-var(txn.a) int(3),add(txn.a)", "[7]"),
         ("http-request set-var(txn.a) path ; http-request set-var(txn.a) hdr(nope)", "[]"),

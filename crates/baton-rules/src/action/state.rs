@@ -51,13 +51,20 @@ fn variable(words: &Words<'_, '_>) -> Result<VariableName, Located> {
             words.blame(Fault::new("the variable's name is missing").hint("write it in parentheses: (txn.name)"))
         );
     };
+    if name.contains(',') {
+        return Err(words.blame(Fault::new("conditions of 'set-var' are not supported yet")));
+    }
     VariableName::parse(name).map_err(|fault| words.blame(fault))
 }
 
 fn set_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
     let name = variable(words)?;
-    let text = words.take("an expression")?;
-    let expr = Expr::compile(text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
+    // HAProxy lets an expression go on in the next word after a comma.
+    let mut text = words.take("an expression")?.to_owned();
+    while text.ends_with(',') {
+        text.push_str(words.take("a converter")?);
+    }
+    let expr = Expr::compile(&text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
     Ok(Action::State(Edit::Set(name, expr)))
 }
 
