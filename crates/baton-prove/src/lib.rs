@@ -12,6 +12,24 @@
 //! - [`phase`]: which requests overlapped a change
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
 
+//!
+//! ```
+//! use baton_prove::{Load, LoadOptions, Origin, OriginOptions, Report, Request};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let origin = Origin::start(OriginOptions::new("demo"))?;
+//! let mut options = LoadOptions::new(origin.address());
+//! options.requests = vec![Request::get("/bytes/1000"), Request::get("/")];
+//! options.concurrency = 4;
+//! options.count = Some(100);
+//! let report = Report::new(&Load::start(options)?.wait().await);
+//! println!("{report}");
+//! assert_eq!((report.completed, report.failed), (100, 0));
+//! origin.stop().await
+//! # })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
 #![forbid(unsafe_code)]
 
 pub mod failure;

@@ -10,6 +10,7 @@ mod websocket;
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     io,
     rc::Rc,
     sync::{
@@ -188,6 +189,23 @@ pub struct SessionsResult {
     pub messages: u64,
     /// The lost ones, in the order of their instants.
     pub losses: Vec<Loss>,
+}
+
+impl SessionsResult {
+    /// Whether no session was lost.
+    pub fn is_clean(&self) -> bool {
+        self.losses.is_empty()
+    }
+
+    /// The losses' kinds that occurred, as `kind count, kind count`; `none` without losses.
+    pub fn kinds(&self) -> String {
+        let mut counts = BTreeMap::new();
+        for loss in &self.losses {
+            *counts.entry(loss.kind).or_insert(0_u64) += 1;
+        }
+        let seen: Vec<String> = counts.iter().map(|(kind, count)| format!("{} {count}", kind.name())).collect();
+        if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
+    }
 }
 
 /// Starts groups of sessions.

@@ -184,6 +184,20 @@ fn timeouts() {
 }
 
 #[test]
+fn an_answer_that_began_in_time_may_take_longer() {
+    let address = server(|_, stream| {
+        while read_head(stream) {
+            say(stream, &GOOD[..10]);
+            std::thread::sleep(Duration::from_millis(600));
+            say(stream, &GOOD[10..]);
+        }
+    });
+    let mut options = LoadOptions { count: Some(1), ..LoadOptions::new(address) };
+    options.timeouts.first_byte = Duration::from_millis(500);
+    assert_eq!(load(options).counts.completed, 1);
+}
+
+#[test]
 fn a_fast_answer_after_a_slow_one_is_not_timed_out_by_an_old_deadline() {
     let address = server(|_, stream| {
         while read_head(stream) {

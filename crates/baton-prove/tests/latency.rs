@@ -53,6 +53,21 @@ fn what_is_due_and_not_sent_is_told() {
 }
 
 #[test]
+fn an_old_deadline_sends_no_request_early() {
+    let origin = Origin::start(OriginOptions::new("a")).expect("started");
+    let mut options = LoadOptions { rate: Some(2.0), count: Some(2), ..LoadOptions::new(origin.address()) };
+    // The first request's deadline passes while the connection waits for the second one's start.
+    options.timeouts.first_byte = Duration::from_millis(250);
+    let result = run(async { Load::start(options).expect("started").wait().await });
+    assert_eq!(result.counts.completed, 2, "{}", result.counts);
+    assert!(
+        result.elapsed >= Duration::from_millis(500),
+        "the second request is not due earlier: {:?}",
+        result.elapsed
+    );
+}
+
+#[test]
 fn a_rate_is_kept_over_threads_and_connections() {
     let origin = Origin::start(OriginOptions::new("a")).expect("started");
     let options = LoadOptions { rate: Some(1000.0), count: Some(201), ..LoadOptions::new(origin.address()) };

@@ -75,6 +75,7 @@ fn sessions_notice_that_the_origin_stops() {
             }
             let result = sessions.stop().await;
             assert_eq!((result.opened, result.alive, result.losses.len()), (3, 0, 3));
+            assert_eq!((result.is_clean(), result.kinds().as_str()), (false, "closed 3"));
             assert!(result.losses.iter().all(|loss| loss.kind == LossKind::Closed && loss.messages == 0));
         }
     });

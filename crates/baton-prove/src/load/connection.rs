@@ -86,7 +86,7 @@ impl Connection {
         }
         if self.stream.is_none() {
             self.answers = 0;
-            self.stream = Some(connect(target, now + timeouts.connect).await?);
+            self.stream = Some(connect(target, now + timeouts.connect.min(timeouts.whole)).await?);
             self.established += 1;
         }
         let mut stream = self.stream.take().expect("set just above");

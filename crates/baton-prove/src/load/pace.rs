@@ -25,7 +25,9 @@ pub(super) struct Pace {
     /// Seconds between two starts.
     interval: f64,
     next: Cell<u64>,
-    /// Who waits for which start, earliest first. At most one entry per connection.
+    /// Whether nobody waits any more, because the load ends.
+    ended: Cell<bool>,
+    /// Who waits for which start, earliest first. One entry per connection, and for a moment one that is due already.
     waiting: RefCell<VecDeque<(Instant, Waker)>>,
     /// Wakes the timer task when the first entry changed.
     armed: RefCell<Option<Waker>>,
@@ -43,7 +45,15 @@ impl Pace {
             reason = "its successor is unsafe for types that may swap their descriptor; Timer keeps its own"
         )]
         let timer = AsyncFd::new(timer)?;
-        Ok(Pace { first, interval, next: Cell::new(0), waiting: RefCell::default(), armed: RefCell::new(None), timer })
+        Ok(Pace {
+            first,
+            interval,
+            next: Cell::new(0),
+            ended: Cell::new(false),
+            waiting: RefCell::default(),
+            armed: RefCell::new(None),
+            timer,
+        })
     }
 
     /// The next intended start.
@@ -66,12 +76,14 @@ impl Pace {
     pub(super) async fn wait(&self, start: Instant) {
         let mut queued = false;
         poll_fn(|cx| {
-            // Only the timer task and `wake_all` wake this task while it waits, so the second poll is the end.
-            if queued || Instant::now() >= start {
+            if self.ended.get() || Instant::now() >= start {
                 return Poll::Ready(());
             }
-            queued = true;
-            self.queue(start, cx.waker().clone());
+            // A task is also woken by what it waited for before, such as its connection's deadline.
+            if !queued {
+                queued = true;
+                self.queue(start, cx.waker().clone());
+            }
             Poll::Pending
         })
         .await;
@@ -90,6 +102,7 @@ impl Pace {
 
     /// Ends all waiting, because the load ends.
     pub(super) fn wake_all(&self) {
+        self.ended.set(true);
         for (_, waker) in self.waiting.borrow_mut().drain(..) {
             waker.wake();
         }

@@ -82,7 +82,7 @@ pub struct LoadResult {
     pub elapsed: Duration,
     /// The counts.
     pub counts: LoadProgress,
-    /// The failures in the order of their instants; the first [`FAILURES_KEPT_MAX`] of each thread.
+    /// The failures in the order of their instants; at most [`FAILURES_KEPT_MAX`], the first ones.
     pub failures: Vec<Failure>,
     /// Connections established.
     pub connections: u64,
@@ -161,6 +161,7 @@ impl LoadResult {
     /// Brings the merged parts in order.
     pub(super) fn close(&mut self) {
         self.failures.sort_by_key(|failure| failure.at);
+        self.failures.truncate(FAILURES_KEPT_MAX);
     }
 }
 
