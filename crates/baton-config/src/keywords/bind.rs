@@ -111,7 +111,8 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
         return call.expects(0, "{<path>|[addr1]:port1[-end1]}{,[addr]:port[-end]}... as arguments");
     }
     let mut addresses = Vec::new();
-    for text in list.split(',') {
+    // HAProxy takes a comma at the end, too.
+    for text in list.strip_suffix(',').unwrap_or(list).split(',') {
         match expand(text, call) {
             Ok(more) => addresses.extend(more),
             Err(message) => return call.wrong(0, format!("'bind' : {message}")),

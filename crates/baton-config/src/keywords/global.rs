@@ -229,21 +229,19 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
 ];
 
-/// Keywords that may stand once only.
-fn again(global: &GlobalDraft, call: &mut Call<'_, '_>, given: bool) -> bool {
+/// Keywords that should stand once: the first one counts, as in HAProxy.
+fn again(call: &mut Call<'_, '_>, given: bool) -> bool {
     if !given {
         return false;
     }
-    let first = global.lines.get(call.name).map_or(0, |line| line.number);
-    let name = call.name;
-    call.error(0, "already-specified", format!("'{name}' already specified. Continuing. (first on line {first})"));
+    call.warn(0, "already-specified", format!("'{}' already specified. Continuing.", call.name));
     true
 }
 
 fn chroot(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.chroot.is_some();
     if let Some(dir) = call.only("a directory as an argument")
-        && !again(global, call, given)
+        && !again(call, given)
     {
         global.model.chroot = Some(PathBuf::from(dir));
     }
@@ -252,7 +250,7 @@ fn chroot(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn pidfile(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.pidfile.is_some();
     if let Some(file) = call.only("a file name as an argument")
-        && !again(global, call, given)
+        && !again(call, given)
     {
         global.model.pidfile = Some(PathBuf::from(file));
     }
@@ -324,9 +322,9 @@ fn default_path(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 }
 
 fn description(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    match call.rest().join(" ") {
-        text if text.is_empty() => call.expects(0, "a string argument"),
-        text => global.model.description = Some(text),
+    match call.arg(0) {
+        "" => call.expects(0, "a string argument"),
+        _ => global.model.description = Some(call.rest().join(" ")),
     }
 }
 
@@ -347,7 +345,7 @@ fn user(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.uid.is_some();
     let name = call.arg(0);
     match call.context.env.user(name) {
-        Some(uid) if call.at_most(1) && !again(global, call, given) => global.model.uid = Some(uid),
+        Some(uid) if call.at_most(1) && !again(call, given) => global.model.uid = Some(uid),
         Some(_) => {}
         None => call.error(call.first, "unknown-user", format!("cannot find user id for '{name}'")),
     }
@@ -357,7 +355,7 @@ fn group(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.gid.is_some();
     let name = call.arg(0);
     match call.context.env.group(name) {
-        Some(gid) if call.at_most(1) && !again(global, call, given) => global.model.gid = Some(gid),
+        Some(gid) if call.at_most(1) && !again(call, given) => global.model.gid = Some(gid),
         Some(_) => {}
         None => call.error(call.first, "unknown-group", format!("cannot find group id for '{name}'")),
     }
@@ -366,7 +364,7 @@ fn group(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn uid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.uid.is_some();
     if let Some(uid) = call.number(0, i64::from(u32::MAX) - 1)
-        && !again(global, call, given)
+        && !again(call, given)
     {
         global.model.uid = u32::try_from(uid).ok();
     }
@@ -375,7 +373,7 @@ fn uid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn gid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.gid.is_some();
     if let Some(gid) = call.number(0, i64::from(u32::MAX) - 1)
-        && !again(global, call, given)
+        && !again(call, given)
     {
         global.model.gid = u32::try_from(gid).ok();
     }
@@ -411,7 +409,7 @@ fn log_tag(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn maxconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.maxconn.is_some();
     if let Some(value) = call.number(0, i64::from(i32::MAX))
-        && !again(global, call, given)
+        && !again(call, given)
     {
         // 0 asks for the automatic value.
         global.model.maxconn = u32::try_from(value).ok().filter(|value| *value > 0);
@@ -439,7 +437,7 @@ fn nbthread(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.spread_checks != 0;
     if let Some(value) = call.number(0, 50)
-        && !again(global, call, given)
+        && !again(call, given)
     {
         global.model.spread_checks = value as u32;
     }

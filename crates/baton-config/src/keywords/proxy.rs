@@ -426,9 +426,9 @@ fn default_backend(draft: &mut Draft, call: &mut Call<'_, '_>) {
 }
 
 fn description(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    match call.rest().join(" ") {
-        text if text.is_empty() => call.expects(0, "a string argument"),
-        text => draft.proxy.description = Some(text),
+    match call.arg(0) {
+        "" => call.expects(0, "a string argument"),
+        _ => draft.proxy.description = Some(call.rest().join(" ")),
     }
 }
 
@@ -653,7 +653,7 @@ fn called(text: &str) -> (&str, Option<&str>) {
 
 fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let algorithm = match called(call.arg(0)) {
-        ("roundrobin", None) => Algorithm::RoundRobin,
+        ("" | "roundrobin", None) => Algorithm::RoundRobin,
         ("static-rr", None) => Algorithm::StaticRr,
         ("first", None) => Algorithm::First,
         ("leastconn", None) => Algorithm::LeastConn,
@@ -960,6 +960,14 @@ fn check_expect(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if !matches!(kind, "hdr" | "fhdr") && pattern.len() > 1 {
         let message = format!("'http-check expect' : unexpected argument '{}'.", pattern[1]);
         return call.error(call.first + index + 2, "extra-argument", message);
+    }
+    if matches!(kind, "rstatus" | "rstring")
+        && let Err(error) = regex::bytes::RegexBuilder::new(&pattern[0]).unicode(false).build()
+    {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
+        let message = format!("'http-check expect' : regex '{}' is invalid ({reason}).", pattern[0]);
+        return call.wrong(index + 1, message);
     }
     draft.check_steps.push(CheckStep::Expect { negated, kind: kind.into(), pattern });
 }

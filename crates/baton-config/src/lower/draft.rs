@@ -45,6 +45,11 @@ impl Kind {
         }
     }
 
+    /// The word for a section of this kind in most messages.
+    pub fn label(self) -> &'static str {
+        if self == Kind::Listen { "proxy" } else { self.word() }
+    }
+
     pub fn role(self) -> Role {
         match self {
             Kind::Defaults | Kind::Listen => Role::Listen,
@@ -218,10 +223,10 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
         && let Some(other) = drafts.iter().find(|other| other.proxy.name == name && same_role(kind, other.kind))
         && !name.is_empty()
     {
-        let other_kind = if other.kind == Kind::Listen { "proxy" } else { other.kind.word() };
         let message = format!(
-            "{} '{name}' has the same name as {other_kind} '{name}' declared at {}:{}.",
-            kind.word(),
+            "{} '{name}' has the same name as {} '{name}' declared at {}:{}.",
+            kind.label(),
+            other.kind.label(),
             other.head.file,
             other.head.number
         );
@@ -240,7 +245,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
                      implicitly used here.",
                     other.proxy.name, other.head.file, other.head.number
                 );
-                let mut diagnostic = head.diagnostic(Severity::Alert, "implicit-defaults", 0, message);
+                let mut diagnostic = head.diagnostic(Severity::Warning, "implicit-defaults", 0, message);
                 diagnostic.hint = Some(format!("write '{} {name} from {}'", kind.word(), other.proxy.name));
                 context.report.add(diagnostic);
             }

@@ -30,6 +30,7 @@ pub(crate) fn finish(global: GlobalDraft, drafts: Vec<Draft>, context: &mut Cont
     let heads: HashMap<(&str, Kind), &Draft> =
         drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
     for draft in &drafts {
+        servers_exist(draft, context);
         backends_exist(draft, &heads, context);
         timeouts(draft, context);
     }
@@ -57,7 +58,7 @@ fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
         if let Some((other, place)) = used.get(&id) {
             let message = format!(
                 "{} {} reuses same custom id as {} {other} (declared at {}:{}).",
-                draft.kind.word(),
+                draft.kind.label(),
                 draft.proxy.name,
                 place.word(0),
                 place.file,
@@ -198,7 +199,7 @@ fn check(draft: &Draft) -> Check {
 /// Servers with their names checked, their addresses resolved and their ids given out.
 fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
     let backend = draft.proxy.name.clone();
-    let kind = draft.kind.word();
+    let kind = draft.kind.label();
     let mut names: HashMap<Arc<str>, u32> = HashMap::new();
     let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
     for server in &draft.servers {
@@ -253,6 +254,10 @@ fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool,
         let message = format!("{kind} '{backend}': server '{name}' has neither service port nor check port.");
         context.report.add(late(&line, Severity::Alert, "no-check-port", 1, message));
     }
+    if !http && server.server.redir.is_some() {
+        let message = format!("{kind} '{backend}' : server '{name}' cannot have a redirect prefix in non-HTTP mode.");
+        context.report.add(late(&line, Severity::Alert, "needs-http", 1, message));
+    }
     if !http && server.server.cookie.is_some() {
         let message = format!("{kind} '{backend}' : ignoring cookie for server '{name}' as HTTP mode is disabled.");
         context.report.add(late(&line, Severity::Warning, "needs-http", 1, message));
@@ -261,7 +266,7 @@ fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool,
 
 /// Options and rules of HTTP in another mode.
 fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
-    let (kind, name) = (draft.kind.word(), &draft.proxy.name);
+    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
     for (option, line) in &draft.http_only {
         let message = format!("'{option}' ignored for {kind} '{name}' as it requires HTTP mode.");
         context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
@@ -325,16 +330,20 @@ fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, context:
                 };
                 context.report.add(diagnostic);
             }
+            Some(backend) if backend.proxy.name == draft.proxy.name && backend.kind == draft.kind => {
+                let message = format!("Proxy '{name}': loop detected for {keyword}: '{name}'.");
+                context.report.add(late(&line, Severity::Alert, "backend-loop", word, message));
+            }
             Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {
                 let what =
                     if keyword == "default_backend" { "as its default backend" } else { "in a 'use_backend' rule" };
                 let message = format!(
                     "http {} '{}' ({}:{}) tries to use incompatible tcp {} '{name}' ({}:{}) {what} (see 'mode').",
-                    draft.kind.word(),
+                    draft.kind.label(),
                     draft.proxy.name,
                     draft.head.file,
                     draft.head.number,
-                    backend.kind.word(),
+                    backend.kind.label(),
                     backend.head.file,
                     backend.head.number
                 );
@@ -342,6 +351,28 @@ fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, context:
             }
             Some(_) => {}
         }
+    }
+}
+
+/// `use-server` names a server of its own backend.
+fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
+    for rule in draft.proxy.rules(Ruleset::UseServer) {
+        let name = rule.words.first().map(String::as_str).unwrap_or_default();
+        if name.contains("%[") || draft.servers.iter().any(|server| &*server.server.name == name) {
+            continue;
+        }
+        let Some((line, first)) = context.rule_lines.get(&(rule.source.file.clone(), rule.source.line)) else {
+            continue;
+        };
+        let message = format!(
+            "{} '{}' : unable to find server '{name}' referenced in a 'use-server' rule.",
+            draft.kind.label(),
+            draft.proxy.name
+        );
+        let mut diagnostic = late(line, Severity::Alert, "unknown-server", *first, message);
+        let near = nearest(name, draft.servers.iter().map(|server| &*server.server.name));
+        diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
+        context.report.add(diagnostic);
     }
 }
 
@@ -357,7 +388,7 @@ fn timeouts(draft: &Draft, context: &mut Context<'_>) {
             "missing timeouts for {} '{}'.\nWhile not properly invalid, you will certainly encounter various problems\n\
              with such a configuration. To fix this, please ensure that all following\n\
              timeouts are set to a non-zero value: 'client', 'connect', 'server'.",
-            draft.kind.word(),
+            draft.kind.label(),
             draft.proxy.name
         );
         let mut diagnostic = late(&draft.head, Severity::Warning, "missing-timeouts", 0, message);
@@ -370,7 +401,6 @@ fn timeouts(draft: &Draft, context: &mut Context<'_>) {
 
 /// `track`: the tracked server exists, is checked itself, and the chain has an end.
 fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
-    type Place<'a> = (&'a str, &'a str);
     let mut all: HashMap<Place<'_>, &ServerDraft> = HashMap::new();
     let backends: BTreeSet<&str> =
         drafts.iter().filter(|draft| draft.proxy.role != Role::Frontend).map(|draft| &*draft.proxy.name).collect();
@@ -379,48 +409,71 @@ fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
             all.entry((&draft.proxy.name, &server.server.name)).or_insert(server);
         }
     }
-    let target = |backend: &str, server: &ServerDraft| -> Option<(String, String)> {
-        let track = server.server.check.track.as_deref()?;
-        let (backend, server) = track.split_once('/').unwrap_or((backend, track));
-        Some((backend.to_string(), server.to_string()))
-    };
     for draft in drafts {
         for server in &draft.servers {
-            let Some((backend, name)) = target(&draft.proxy.name, server) else { continue };
+            let own: Place<'_> = (&draft.proxy.name, &server.server.name);
+            let Some(first) = tracked(own.0, server) else { continue };
             let Some(line) = &server.line else { continue };
-            let about = format!("'server {}/{}' : ", draft.proxy.name, server.server.name);
+            let fault = match all.contains_key(&first) {
+                false if backends.contains(first.0) => format!("unable to find required server '{}'", first.1),
+                false => format!("unable to find required proxy '{}'", first.0),
+                true => match chain_end(own, first, &all) {
+                    // Of a circle, only the server that closes it is told.
+                    ChainEnd::Circle(last) if last > line.number => continue,
+                    ChainEnd::Circle(_) => {
+                        format!("unable to use {}/{}, whose chain leads back to this server,", first.0, first.1)
+                    }
+                    ChainEnd::Unchecked(place) => {
+                        format!(
+                            "unable to use {}/{}, which does not have any check nor agent enabled,",
+                            place.0, place.1
+                        )
+                    }
+                    ChainEnd::Good => continue,
+                },
+            };
+            let message = format!("'server {}/{}' : {fault} for tracking.", own.0, own.1);
             let word = line.words.iter().position(|word| word.text == "track").unwrap_or(0) + 1;
-            let mut fault = |message: String| {
-                context.report.add(late(line, Severity::Alert, "bad-track", word, format!("{about}{message}")));
-            };
-            let Some(mut tracked) = all.get(&(backend.as_str(), name.as_str())).copied() else {
-                fault(match backends.contains(backend.as_str()) {
-                    true => format!("unable to find required server '{name}' for tracking."),
-                    false => format!("unable to find required proxy '{backend}' for tracking."),
-                });
-                continue;
-            };
-            // Follows the chain; one longer than all servers turns in a circle.
-            let mut at = (backend.clone(), name.clone());
-            let mut steps = 0;
-            while let Some(next) = target(&at.0, tracked) {
-                steps += 1;
-                // A server in between that is missing gets its own message.
-                let Some(found) = all.get(&(next.0.as_str(), next.1.as_str())).filter(|_| steps <= MAX_TRACK) else {
-                    break;
-                };
-                (tracked, at) = (*found, next);
-            }
-            if steps > MAX_TRACK || (at == (draft.proxy.name.to_string(), server.server.name.to_string())) {
-                fault(format!("unable to track {backend}/{name} as it belongs to a tracking chain looping back."));
-            } else if tracked.server.check.track.is_none() && !tracked.server.check.enabled {
-                fault(format!(
-                    "unable to use {}/{} for tracking as it does not have any check nor agent enabled.",
-                    at.0, at.1
-                ));
-            }
+            context.report.add(late(line, Severity::Alert, "bad-track", word, message));
         }
     }
+}
+
+/// A backend's and a server's name.
+type Place<'a> = (&'a str, &'a str);
+
+/// What a server tracks; without a backend's name it is one of its own backend.
+fn tracked<'a>(backend: &'a str, server: &'a ServerDraft) -> Option<Place<'a>> {
+    let track = server.server.check.track.as_deref()?;
+    Some(track.split_once('/').unwrap_or((backend, track)))
+}
+
+/// How a chain of tracked servers ends.
+enum ChainEnd<'a> {
+    /// At a server that is checked, or that is missing, which is told elsewhere.
+    Good,
+    /// At a server that is not checked.
+    Unchecked(Place<'a>),
+    /// Nowhere; the last line of the servers in the circle.
+    Circle(u32),
+}
+
+fn chain_end<'a>(own: Place<'a>, first: Place<'a>, all: &HashMap<Place<'a>, &'a ServerDraft>) -> ChainEnd<'a> {
+    let mut at = first;
+    let mut last = 0;
+    for _ in 0..MAX_TRACK {
+        let Some(server) = all.get(&at) else { return ChainEnd::Good };
+        last = last.max(server.line.as_ref().map_or(0, |line| line.number));
+        if at == own {
+            return ChainEnd::Circle(last);
+        }
+        match tracked(at.0, server) {
+            Some(next) => at = next,
+            None if server.server.check.enabled => return ChainEnd::Good,
+            None => return ChainEnd::Unchecked(at),
+        }
+    }
+    ChainEnd::Circle(0)
 }
 
 /// Longest chain of tracked servers.
