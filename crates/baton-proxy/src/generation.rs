@@ -166,6 +166,7 @@ impl Generation {
         registry.keep(&self);
         for plan in self.backends.values() {
             plan.state.reconfigure(&plan.proxy, now);
+            plan.state.set_fullconn(plan.fullconn);
         }
         Arc::new(self)
     }

@@ -69,8 +69,8 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     let mut entry = record::start(core, client);
     let outcome = forward(core, client, work, &mut entry).await;
     let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
-    record::write(core, client, &entry, outcome, &work.line);
     leave(&entry);
+    record::write(core, client, &entry, outcome, &work.line);
     next
 }
 

@@ -28,10 +28,10 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client, view: Rc<FrontendView>)
         // What the server's reset cut short must not look complete to the client.
         client.stream.reset_on_close();
     }
-    record::write(core, client, &entry, outcome, &[]);
     if let Some(backend) = &entry.backend {
         backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
     }
+    record::write(core, client, &entry, outcome, &[]);
 }
 
 async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<(), Ended> {

@@ -76,7 +76,6 @@ impl Client {
         let view = slot.view();
         let mut addresses = Addresses { source: peer.as_socket().map(unmap), destination: None };
         if addresses.source.is_some() {
-            socket.set_tcp_nodelay(true)?;
             addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket()).map(unmap);
         }
         if view.plan.proxy.tcp.client_keepalive {
