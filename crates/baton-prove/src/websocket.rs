@@ -196,4 +196,14 @@ mod tests {
         check(&[0x89, 126, 0, 126]);
         check(&[0x82, 127, 0xff, 0, 0, 0, 0, 0, 0, 0]);
     }
+
+    proptest::proptest! {
+        /// Whatever a peer sends: no panic, and every bound holds.
+        #[test]
+        fn any_bytes_are_a_frame_or_none(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..20)) {
+            if let Ok(Some((frame, used))) = Frame::read(&bytes) {
+                proptest::prop_assert!(used <= bytes.len().min(FRAME_HEAD_MAX) && frame.length <= MESSAGE_MAX);
+            }
+        }
+    }
 }

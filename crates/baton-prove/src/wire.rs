@@ -460,4 +460,21 @@ mod tests {
             assert_eq!(request(bad.as_bytes()), Err(Malformed), "{bad:?}");
         }
     }
+
+    proptest::proptest! {
+        /// Whatever a peer sends: no panic, and the same reading however it is cut.
+        #[test]
+        fn any_bytes_are_read_the_same_in_parts(
+            head in proptest::sample::select(vec![
+                "", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+                "HTTP/1.0 200\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ]),
+            rest in "([0-9a-f;:A ]{0,3}(\r\n|\r|\n|\t|\u{e9})?){0,12}",
+        ) {
+            let text = format!("{head}{rest}");
+            let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            proptest::prop_assert_eq!(read(&[text.as_bytes()]), read(&bytes));
+            let _ = request(text.as_bytes());
+        }
+    }
 }
