@@ -78,3 +78,24 @@ pub struct Response<'a> {
     /// The buffer the head was parsed from.
     pub buf: &'a [u8],
 }
+
+/// The request line as it was received: what rules changed does not show in `%r` and its parts, as in HAProxy 2.6.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestLine<'c> {
+    pub whole: &'c [u8],
+    pub method: &'c [u8],
+    pub target: &'c [u8],
+    pub version: &'c [u8],
+}
+
+impl<'c> Request<'c> {
+    /// The request line, read again from the buffer: it is wanted rarely.
+    pub(crate) fn received(&self) -> RequestLine<'c> {
+        let line = self.buf.get(self.head.blank()..).unwrap_or(&[]);
+        let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
+        let whole = line[..end].trim_ascii();
+        let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let mut word = || words.next().unwrap_or(&[]);
+        RequestLine { whole, method: word(), target: word(), version: word() }
+    }
+}

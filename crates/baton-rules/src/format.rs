@@ -257,7 +257,7 @@ impl Variable {
     }
 
     fn write(self, cx: &Context<'_>, hex: bool, out: &mut Vec<u8>) {
-        let received = cx.request.as_ref().map(RequestLine::new);
+        let received = cx.request.as_ref().map(Request::received);
         match self {
             Variable::ClientIp => write_ip(cx.client, hex, out),
             Variable::ClientPort => write_port(cx.client, hex, out),
@@ -295,26 +295,6 @@ impl Variable {
 
 /// What stands for a request line that could not be read.
 const BAD_REQUEST: &[u8] = b"<BADREQ>";
-
-/// The request line as it was received: what rules changed does not show in `%r` and its parts, as in HAProxy 2.6.
-#[derive(Clone, Copy)]
-struct RequestLine<'c> {
-    whole: &'c [u8],
-    method: &'c [u8],
-    target: &'c [u8],
-    version: &'c [u8],
-}
-
-impl<'c> RequestLine<'c> {
-    fn new(request: &Request<'c>) -> RequestLine<'c> {
-        let line = request.buf.get(request.head.blank()..).unwrap_or(&[]);
-        let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
-        let whole = line[..end].trim_ascii();
-        let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-        let mut word = || words.next().unwrap_or(&[]);
-        RequestLine { whole, method: word(), target: word(), version: word() }
-    }
-}
 
 fn before_query(target: &[u8]) -> &[u8] {
     &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]

@@ -5,7 +5,7 @@
 pub(crate) const FETCHES: &[&str] = &[
     "avg_queue", "base32", "bc_dst", "bc_dst_port", "bc_err", "bc_err_str", "bc_http_major", "bc_src", "bc_src_port",
     "be_conn", "be_conn_free", "be_server_timeout", "be_sess_rate", "be_tunnel_timeout", "capture.req.hdr",
-    "capture.req.method", "capture.req.uri", "capture.req.ver", "capture.res.hdr", "capture.res.ver", "connslots",
+    "capture.res.hdr", "capture.res.ver", "connslots",
     "cpu_calls", "cpu_ns_avg", "cpu_ns_tot", "cur_server_timeout", "cur_tunnel_timeout", "date_us", "distcc_body",
     "distcc_param", "dst_conn", "dst_is_local", "fc_dst", "fc_dst_is_local", "fc_dst_port", "fc_err", "fc_err_str",
     "fc_fackets", "fc_http_major", "fc_lost", "fc_pp_authority", "fc_pp_unique_id", "fc_rcvd_proxy", "fc_reordering",

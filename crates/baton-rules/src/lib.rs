@@ -8,6 +8,14 @@
 //! There is no socket here, no task and no clock but [`Context::now`]; files and the environment come in through
 //! [`Files`]. Evaluating allocates only for values that are not a part of the message, and nothing at all for a proxy
 //! without rules. Regular expressions take linear time.
+//!
+//! Where we differ from HAProxy 2.6 on purpose:
+//! - Regular expressions have no look-around and no back-references, see the `regex` crate.
+//! - A method or target that could not be sent as such (a blank in it, no form of RFC 9112 3.2) is not applied; HAProxy
+//!   sends it. A header's name must be a token.
+//! - `Content-Length` and `Transfer-Encoding` are not changed by rules.
+//! - `set-path` on `http://host` keeps the authority; HAProxy drops it.
+//! - `hdr_val` and its like read the digits a text begins with; HAProxy also counts bytes below `0` as digits.
 
 mod acl;
 mod action;

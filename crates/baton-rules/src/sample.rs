@@ -128,6 +128,7 @@ impl<'a> Sample<'a> {
                 None => bytes,
                 Some(end) => cut(bytes, 0, end),
             },
+            Sample::Bool(value) => Cow::Borrowed(if value { b"1" } else { b"0" }),
             other => {
                 let mut out = Vec::new();
                 other.write(&mut out);

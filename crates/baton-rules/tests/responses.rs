@@ -35,6 +35,14 @@ fn headers() {
 }
 
 #[test]
+fn the_request_as_received_can_still_be_asked_for() {
+    check(&[(
+        "http-request set-uri /other ; http-response redirect location '%[capture.req.uri]'",
+        "HTTP/1.1 302 Found|content-length: 0|location: /a/b?x=1&y=2;z=3&x=4|cache-control: no-cache",
+    )]);
+}
+
+#[test]
 fn status_lines() {
     for (rule, line) in [
         ("set-status 201", "201 Created"),

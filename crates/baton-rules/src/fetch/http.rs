@@ -155,6 +155,27 @@ pub(super) const ROWS: &[Fetch] = &[
         "How many bytes of the request are there.",
     ),
     Fetch::new(
+        &["capture.req.method"],
+        Type::Str,
+        Needs::REQUEST,
+        |cx, _| Some(Sample::str(request(cx)?.received().method)),
+        "The method as received.",
+    ),
+    Fetch::new(
+        &["capture.req.uri"],
+        Type::Str,
+        Needs::REQUEST,
+        |cx, _| Some(Sample::str(request(cx)?.received().target)),
+        "The target as received.",
+    ),
+    Fetch::new(
+        &["capture.req.ver"],
+        Type::Str,
+        Needs::REQUEST,
+        |cx, _| Some(Sample::str(request(cx)?.received().version)),
+        "The version as received, such as HTTP/1.1.",
+    ),
+    Fetch::new(
         &["http_first_req"],
         Type::Bool,
         Needs::REQUEST,
