@@ -1,1 +1,23 @@
-//! The change line: reload, health, drain, statistics; everything that touches live state.
+//! The change line: everything that touches live state goes through [`reload::ChangeLine`].
+//!
+//! [`control::Control`] is the running process: signals, questions ([`protocol`], [`endpoint`]) and time come in.
+//! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
+//! wanted; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
+
+pub mod ask;
+pub mod control;
+pub mod drain;
+pub mod endpoint;
+pub mod environment;
+pub mod listeners;
+pub mod messages;
+pub mod plan;
+pub mod protocol;
+pub mod reload;
+pub mod retirement;
+mod status;
+
+pub use control::{Control, Settings};
+pub use environment::Outside;
+pub use messages::Messages;
+pub use reload::ChangeLine;

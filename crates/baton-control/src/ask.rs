@@ -1,0 +1,126 @@
+//! The asker's end of [`protocol`](crate::protocol): finds the running process and asks it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, socket_name};
+
+/// Which process to ask.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Whom<'a> {
+    /// The only one there is.
+    #[default]
+    Only,
+    /// The one of this number.
+    Pid(u32),
+    /// The one whose number is in this file.
+    PidFile(&'a Path),
+}
+
+/// Asks and waits for the answer.
+///
+/// # Errors
+/// A sentence: no process found, several found, not allowed, or gone before it answered.
+pub fn ask(whom: Whom<'_>, request: Request) -> Result<Reply, String> {
+    let pid = find(whom)?;
+    let stream = connect(pid)?;
+    talk(stream, request).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it answered"),
+        _ => format!("process {pid}: {error}"),
+    })
+}
+
+/// The number of the process to ask.
+///
+/// # Errors
+/// A sentence: none, or several without a choice.
+pub fn find(whom: Whom<'_>) -> Result<u32, String> {
+    match whom {
+        Whom::Pid(pid) => Ok(pid),
+        Whom::PidFile(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let first = text.lines().next().unwrap_or_default().trim();
+            first.parse().map_err(|_| format!("{}: '{first}' is no process number", path.display()))
+        }
+        Whom::Only => match running()?.as_slice() {
+            [] => Err("no running baton found (in this network namespace)".into()),
+            [pid] => Ok(*pid),
+            several => {
+                let list: Vec<String> = several.iter().map(u32::to_string).collect();
+                Err(format!("several run: {}; choose one with --pid or -p", list.join(", ")))
+            }
+        },
+    }
+}
+
+/// All processes of this network namespace that can be asked.
+pub fn running() -> Result<Vec<u32>, String> {
+    let text = std::fs::read_to_string("/proc/net/unix").map_err(|error| format!("/proc/net/unix: {error}"))?;
+    Ok(names(&text))
+}
+
+/// A listening abstract socket is a line that ends in `@name`, with the flag 00010000.
+fn names(table: &str) -> Vec<u32> {
+    let mut pids: Vec<u32> = Vec::new();
+    for line in table.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (Some(flags), Some(name)) = (words.get(3), words.get(7)) else { continue };
+        if let Some(pid) = name.strip_prefix("@baton-").and_then(|pid| pid.parse().ok())
+            && *flags == "00010000"
+        {
+            pids.push(pid);
+        }
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// Connects, and makes sure that the socket is that process's and nobody's who took its name.
+fn connect(pid: u32) -> Result<UnixStream, String> {
+    let address = SocketAddr::from_abstract_name(socket_name(pid)).map_err(|error| error.to_string())?;
+    let stream = UnixStream::connect_addr(&address).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!("process {pid} is not a running baton (in this network namespace)"),
+        _ => format!("process {pid}: {error}"),
+    })?;
+    let peer = getsockopt(&stream, PeerCredentials).map_err(|error| format!("process {pid}: {error}"))?;
+    // 0 is a process of another namespace.
+    if peer.pid() != 0 && i64::from(peer.pid()) != i64::from(pid) {
+        return Err(format!("process {} answers at the socket of process {pid}", peer.pid()));
+    }
+    Ok(stream)
+}
+
+fn talk(mut stream: UnixStream, request: Request) -> io::Result<Reply> {
+    let mut line = serde_json::to_vec(&Envelope::new(request))?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(REPLY_BYTES_MAX as u64)).read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let envelope: Envelope<Reply> = serde_json::from_str(&answer)?;
+    Ok(envelope.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_names_are_found() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            ffff: 00000002 00000000 00010000 0001 01 100 @baton-12\n\
+            ffff: 00000003 00000000 00000000 0001 03 101 @baton-13\n\
+            ffff: 00000002 00000000 00010000 0001 01 102 /run/baton-14\n\
+            ffff: 00000002 00000000 00010000 0001 01 103 @baton-x\n\
+            ffff: 00000003 00000000 00000000 0001 03 104\n\
+            ffff: 00000002 00000000 00010000 0001 01 105 @baton-7\n";
+        assert_eq!(names(table), [7, 12]);
+    }
+}

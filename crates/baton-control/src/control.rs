@@ -1,0 +1,359 @@
+//! The running process: signals, questions and time come in, the change line answers.
+
+use std::future::pending;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_config::{Loaded, Options, Severity};
+use baton_model::Level;
+use baton_proxy::{Command, Workers};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::drain::{Drain, DrainStep, Left};
+use crate::endpoint::{self, Asked};
+use crate::environment::Outside;
+use crate::messages::Messages;
+use crate::protocol::{Outcome, Reply, Request};
+use crate::reload::{self, ChangeLine, Ready};
+use crate::{retirement, status};
+
+/// Questions that wait for the change line; further askers wait themselves.
+const ASKED_MAX: usize = 64;
+/// Reloads that wait for the same reading of the files.
+const WAITING_MAX: usize = 64;
+
+/// What stays the same for the life of the process.
+#[derive(Debug)]
+pub struct Settings {
+    /// What the command line says about the files.
+    pub options: Options,
+    /// Where files are found.
+    pub outside: Outside,
+    /// Baton's version.
+    pub version: String,
+    /// Users besides root that may ask: the one of the start and the one of now.
+    pub may_ask: Vec<u32>,
+}
+
+/// The running process.
+#[derive(Debug)]
+pub struct Control {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) line: ChangeLine,
+    pub(crate) workers: Workers,
+    messages: Messages,
+    reading: Option<Reading>,
+    /// A reload was asked for after the files of the current one had begun to be read.
+    again: Vec<Waiting>,
+    drain: Option<(Drain, Instant)>,
+}
+
+/// Files being read on another thread.
+#[derive(Debug)]
+struct Reading {
+    loaded: JoinHandle<Loaded>,
+    waiting: Vec<Waiting>,
+}
+
+/// Who wants to know the outcome of a reload.
+#[derive(Debug)]
+enum Waiting {
+    /// SIGUSR2: the messages are the answer.
+    Signal,
+    /// `baton reload`.
+    Asker(oneshot::Sender<Reply>),
+}
+
+/// What can happen to the process.
+#[derive(Debug)]
+enum Event {
+    Reload,
+    SoftStop,
+    Dump,
+    PauseOrResume(&'static str),
+    Asked(Asked),
+    Loaded(Result<Loaded, tokio::task::JoinError>),
+    Time,
+}
+
+impl Control {
+    /// Starts the cores with the first configuration.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub async fn start(
+        settings: Settings,
+        mut line: ChangeLine,
+        ready: Ready,
+        messages: Messages,
+    ) -> Result<Control, String> {
+        let cores = line.registry.cores();
+        let bufsize = ready.bufsize();
+        let workers = Workers::start(cores, line.registry.clone(), bufsize)
+            .map_err(|error| format!("cannot start {cores} threads: {error}"))?;
+        line.commit(ready, &workers).await.map_err(|refused| refused.to_string())?;
+        messages.apply(&line.model.global);
+        Ok(Control {
+            settings: Arc::new(settings),
+            line,
+            workers,
+            messages,
+            reading: None,
+            again: Vec::new(),
+            drain: None,
+        })
+    }
+
+    /// Serves until a soft stop is complete; gives the exit code. `announce` is called once signals are listened to.
+    ///
+    /// # Errors
+    /// When signals cannot be listened to.
+    pub async fn run(mut self, announce: impl FnOnce()) -> io::Result<u8> {
+        let mut signals = Signals::listen()?;
+        let (asked, mut questions) = mpsc::channel(ASKED_MAX);
+        match endpoint::listen() {
+            Ok(listener) => {
+                tokio::spawn(endpoint::serve(listener, self.settings.may_ask.clone(), asked.clone()));
+            }
+            Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
+        }
+        announce();
+        self.messages.is_serving();
+        loop {
+            let event = self.next(&mut signals, &mut questions).await;
+            match event {
+                Event::Reload => self.reload(Waiting::Signal),
+                Event::Loaded(loaded) => self.change(loaded).await,
+                Event::Asked(asked) => self.answer(asked),
+                Event::SoftStop => self.soft_stop(),
+                Event::Dump => self.dump(),
+                Event::PauseOrResume(name) => {
+                    self.messages.warning(&format!("{name} received: listeners are not paused or resumed, ignored."));
+                }
+                Event::Time => {}
+            }
+            self.line.close_empty(Instant::now(), &self.workers).await;
+            if self.drained().await {
+                self.workers.command(Command::Abort).await;
+                self.workers.join();
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Whether a soft stop is under way.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    async fn next(&mut self, signals: &mut Signals, questions: &mut mpsc::Receiver<Asked>) -> Event {
+        let look = self.look_again();
+        let time = async {
+            match look {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => pending().await,
+            }
+        };
+        let loaded = async {
+            match &mut self.reading {
+                Some(reading) => (&mut reading.loaded).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            loaded = loaded => Event::Loaded(loaded),
+            _ = signals.usr2.recv() => Event::Reload,
+            _ = signals.usr1.recv() => Event::SoftStop,
+            _ = signals.hup.recv() => Event::Dump,
+            _ = signals.ttou.recv() => Event::PauseOrResume("SIGTTOU"),
+            _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
+            Some(asked) = questions.recv() => Event::Asked(asked),
+            () = time => Event::Time,
+        }
+    }
+
+    /// When time alone makes something happen.
+    fn look_again(&self) -> Option<Instant> {
+        let leaving = (self.line.listeners.leaving_count() > 0).then(|| Instant::now() + retirement::LOOK_EVERY);
+        let draining = self.drain.as_ref().map(|(_, at)| *at);
+        leaving.into_iter().chain(draining).min()
+    }
+
+    /// Begins to read the files, or remembers to do so again: what was asked for after a reading began may not be in it.
+    fn reload(&mut self, waiting: Waiting) {
+        if self.drain.is_some() {
+            let text = "Reload refused: a soft stop is under way.";
+            match waiting {
+                Waiting::Signal => self.messages.warning(text),
+                Waiting::Asker(reply) => drop(reply.send(Reply::Failed { reason: text.into() })),
+            }
+            return;
+        }
+        if self.reading.is_some() {
+            if self.again.len() < WAITING_MAX {
+                self.again.push(waiting);
+            } else if let Waiting::Asker(reply) = waiting {
+                drop(reply.send(Reply::Failed { reason: "too many reloads wait already".into() }));
+            }
+            return;
+        }
+        let settings = self.settings.clone();
+        let loaded = tokio::task::spawn_blocking(move || reload::read(&settings.options, &settings.outside));
+        self.reading = Some(Reading { loaded, waiting: vec![waiting] });
+    }
+
+    /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
+    async fn change(&mut self, loaded: Result<Loaded, tokio::task::JoinError>) {
+        let Some(reading) = self.reading.take() else { return };
+        let outcome = match loaded {
+            Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
+            Ok(loaded) => Ok(self.line.change(loaded, &self.settings.outside, &self.workers).await),
+            Err(error) => Err(format!("the files could not be read: {error}")),
+        };
+        match &outcome {
+            Ok(outcome) => self.tell(outcome),
+            Err(reason) => self.messages.alert(&format!("Reload refused: {reason}.")),
+        }
+        let reply = match outcome {
+            Ok(outcome) => Reply::Reload(outcome),
+            Err(reason) => Reply::Failed { reason },
+        };
+        for waiting in reading.waiting {
+            if let Waiting::Asker(asker) = waiting {
+                // Who does not wait any more does not want to know.
+                let _ = asker.send(reply.clone());
+            }
+        }
+        let again = std::mem::take(&mut self.again);
+        if !again.is_empty() {
+            let mut again = again.into_iter();
+            again.next().into_iter().for_each(|first| self.reload(first));
+            if let Some(reading) = &mut self.reading {
+                reading.waiting.extend(again);
+            }
+        }
+    }
+
+    /// Says what became of a reload, on standard error and in the log.
+    fn tell(&self, outcome: &Outcome) {
+        for message in &outcome.messages {
+            self.messages.rendered(&message.rendered);
+        }
+        if !outcome.accepted {
+            let text = format!("Reload refused, configuration {} stays in use.", outcome.generation);
+            self.messages.alert(&text);
+            self.messages.log(Level(1), &text);
+            return;
+        }
+        self.messages.apply(&self.line.model.global);
+        let mut text = match outcome.plan.changes.len() {
+            0 => format!("Reload: configuration {} is in use, nothing changed.", outcome.generation),
+            1 => format!("Reload: configuration {} is in use, 1 change.", outcome.generation),
+            count => format!("Reload: configuration {} is in use, {count} changes.", outcome.generation),
+        };
+        self.messages.log(Level(5), &text);
+        for change in &outcome.plan.changes {
+            text.push('\n');
+            text.push_str(&change.change);
+        }
+        self.messages.notice(&text);
+    }
+
+    fn answer(&mut self, asked: Asked) {
+        match asked.request {
+            Request::Reload => self.reload(Waiting::Asker(asked.reply)),
+            Request::Status => {
+                let status = status::status(self);
+                let _ = asked.reply.send(Reply::Status(Box::new(status)));
+            }
+            Request::Plan { files } => {
+                let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
+                tokio::task::spawn_blocking(move || {
+                    let outcome = foresee(&settings, files, &model, number);
+                    let _ = asked.reply.send(Reply::Plan(outcome));
+                });
+            }
+        }
+    }
+
+    fn soft_stop(&mut self) {
+        if self.drain.is_none() {
+            let now = Instant::now();
+            self.drain = Some((Drain::start(&self.line.model.global, now), now));
+        }
+    }
+
+    /// Takes the soft stop one step further; true when it is complete.
+    async fn drained(&mut self) -> bool {
+        let Some((mut drain, _)) = self.drain.take() else { return false };
+        loop {
+            let left =
+                Left { connections: self.workers.open_connections(), listeners: self.line.listeners.leaving_count() };
+            match drain.step(Instant::now(), left) {
+                DrainStep::Wait(until) => {
+                    self.drain = Some((drain, until));
+                    return false;
+                }
+                DrainStep::StopListening => {
+                    self.line.listeners.retire_all(Instant::now());
+                    let spread = self.line.model.global.close_spread_time;
+                    self.workers.command(Command::Drain { spread }).await;
+                    for text in status::stopped(&self.line) {
+                        self.messages.warning(&text);
+                        self.messages.log(Level(4), &text);
+                    }
+                }
+                DrainStep::HardStop => {
+                    let text = "soft-stop running for too long, performing a hard-stop.";
+                    self.messages.warning(text);
+                    self.messages.log(Level(4), text);
+                    return true;
+                }
+                DrainStep::Done => return true,
+            }
+        }
+    }
+
+    fn dump(&self) {
+        self.messages.warning("SIGHUP received, dumping servers states.");
+        for text in status::dump(&self.line) {
+            self.messages.say(Severity::Warning, &text);
+            self.messages.log(Level(5), &text);
+        }
+    }
+}
+
+/// What `baton plan` asks. Files are read as the process would read them.
+fn foresee(settings: &Settings, files: Vec<PathBuf>, model: &baton_model::Model, number: u64) -> Outcome {
+    let mut options = settings.options.clone();
+    if !files.is_empty() {
+        options.files = files;
+    }
+    reload::foresee(reload::read(&options, &settings.outside), model, number)
+}
+
+/// The signals that are listened to. Several of one kind that arrive before it is looked at are one.
+struct Signals {
+    usr1: Signal,
+    usr2: Signal,
+    hup: Signal,
+    ttou: Signal,
+    ttin: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        let of = |number| signal(SignalKind::from_raw(number));
+        Ok(Signals {
+            usr1: signal(SignalKind::user_defined1())?,
+            usr2: signal(SignalKind::user_defined2())?,
+            hup: signal(SignalKind::hangup())?,
+            ttou: of(nix::libc::SIGTTOU)?,
+            ttin: of(nix::libc::SIGTTIN)?,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! The running process's end of [`protocol`](crate::protocol): accepts, checks who asks, and passes requests on to the
+//! change line.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request, VERSION, socket_name};
+
+/// The most askers at once; further ones wait in the kernel's queue.
+const ASKERS_MAX: usize = 16;
+/// How long an asker may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A request and the way back.
+#[derive(Debug)]
+pub struct Asked {
+    /// What is asked.
+    pub request: Request,
+    /// Takes the answer; an asker that left is no error.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// Listens at the name of this process.
+///
+/// # Errors
+/// `AddrInUse` when somebody else took the name.
+pub fn listen() -> io::Result<StdListener> {
+    let address = SocketAddr::from_abstract_name(socket_name(std::process::id()))?;
+    let listener = StdListener::bind_addr(&address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves askers until the change line is gone. `may_ask` are users besides root.
+pub async fn serve(listener: StdListener, may_ask: Vec<u32>, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(ASKERS_MAX));
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else { return Ok(()) };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (asked, may_ask) = (asked.clone(), may_ask.clone());
+        tokio::spawn(async move {
+            // An asker that does not speak our language, or left, is not our trouble.
+            let _ = answer(stream, &may_ask, asked).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Asked>) -> io::Result<()> {
+    let uid = stream.peer_cred()?.uid();
+    let (read, mut write) = stream.split();
+    let reply = if uid != 0 && !may_ask.contains(&uid) {
+        failed(format!("user {uid} may not ask this process"))
+    } else {
+        let mut line = String::new();
+        let mut reader = BufReader::new(read.take(REQUEST_BYTES_MAX as u64));
+        tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.map_err(io::Error::other)??;
+        match understand(&line) {
+            Ok(request) => pass_on(request, asked).await,
+            Err(reason) => failed(reason),
+        }
+    };
+    let mut line = serde_json::to_vec(&Envelope::new(reply)).map_err(io::Error::other)?;
+    line.push(b'\n');
+    write.write_all(&line).await
+}
+
+fn understand(line: &str) -> Result<Request, String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        baton: u32,
+    }
+    let version: Version = serde_json::from_str(line).map_err(|error| format!("not a request: {error}"))?;
+    if version.baton != VERSION {
+        return Err(format!("this process speaks version {VERSION}, not {}", version.baton));
+    }
+    let envelope: Envelope<Request> = serde_json::from_str(line).map_err(|error| format!("not a request: {error}"))?;
+    Ok(envelope.body)
+}
+
+async fn pass_on(request: Request, asked: mpsc::Sender<Asked>) -> Reply {
+    let (reply, answer) = oneshot::channel();
+    if asked.send(Asked { request, reply }).await.is_err() {
+        return failed("the process is ending".into());
+    }
+    answer.await.unwrap_or_else(|_| failed("the process is ending".into()))
+}
+
+fn failed(reason: String) -> Reply {
+    Reply::Failed { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expect: Result<Request, &str>) {
+        match (understand(line), expect) {
+            (Ok(request), Ok(expected)) => assert_eq!(request, expected),
+            (Err(reason), Err(expected)) => assert!(reason.contains(expected), "{reason}"),
+            (found, _) => panic!("{line}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        check(r#"{"baton":1,"ask":"reload"}"#, Ok(Request::Reload));
+        check(r#"{"baton":1,"ask":"reload","later":true}"#, Ok(Request::Reload));
+        check(r#"{"baton":2,"ask":"reload"}"#, Err("version 1"));
+        check(r#"{"baton":1,"ask":"dance"}"#, Err("not a request"));
+        check("", Err("not a request"));
+        check("GET / HTTP/1.1", Err("not a request"));
+    }
+}

@@ -1,0 +1,351 @@
+//! Listening addresses: open as long as the configuration names them, whatever frontend they serve.
+//!
+//! A change goes through here in three moves, as everywhere on the change line: [`Listeners::prepare`] opens what is new
+//! so that nobody can reach it yet and refuses what cannot be; [`Listeners::publish`] lets clients in;
+//! [`Listeners::retire`] keeps new clients from what is gone, which [`Listeners::look`] closes once it is empty.
+
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_kernel::group::PreparedGroup;
+use baton_kernel::listen::ListenReason;
+use baton_kernel::retire::Retiring;
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup};
+use baton_model::{Address, Bind, Model, Proxy};
+use baton_proxy::generation::OpenListener;
+use baton_proxy::{ListenerId, Refused};
+use socket2::SockRef;
+
+use crate::retirement::{RetireStep, Retirement, Seen};
+
+/// All listening addresses of the process.
+#[derive(Debug)]
+pub struct Listeners {
+    open: HashMap<Address, Listener>,
+    retiring: Vec<Leaving>,
+    id_last: u64,
+    /// Sockets of a TCP address without `shards`: one for each core.
+    cores: usize,
+}
+
+/// An address in service.
+#[derive(Debug)]
+struct Listener {
+    id: ListenerId,
+    group: ListenerGroup,
+    /// The same sockets, for the cores.
+    shards: Arc<[OwnedFd]>,
+    options: ListenOptions,
+}
+
+/// An address that takes no new connections.
+#[derive(Debug)]
+struct Leaving {
+    address: Address,
+    id: ListenerId,
+    sockets: Vec<Retiring>,
+    shards: Arc<[OwnedFd]>,
+    options: ListenOptions,
+    retirement: Retirement,
+}
+
+/// What a configuration needs, ready to be used. Given back to [`Listeners::give_up`], it leaves no trace.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Every bind of the model with its frontend, in order.
+    wanted: Vec<(Arc<Proxy>, Bind)>,
+    new: Vec<(Address, PreparedGroup, ListenOptions)>,
+    /// Options the kept sockets had before.
+    before: Vec<(Address, ListenOptions)>,
+}
+
+impl Listeners {
+    /// No address yet, for a process of `cores` cores.
+    pub fn new(cores: usize) -> Listeners {
+        Listeners { open: HashMap::new(), retiring: Vec::new(), id_last: 0, cores: cores.max(1) }
+    }
+
+    /// Opens what the model needs and is not open, unreachable still; gives new options to what stays.
+    ///
+    /// # Errors
+    /// Every address that cannot be had; everything is as before then.
+    pub fn prepare(&mut self, model: &Model) -> Result<Prepared, Vec<Refused>> {
+        let mut refused = Vec::new();
+        let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
+        let mut seen: HashMap<&Address, &Proxy> = HashMap::new();
+        for (proxy, bind) in &prepared.wanted {
+            if let Some(other) = seen.insert(&bind.address, proxy) {
+                refused.push(refuse(
+                    proxy,
+                    bind,
+                    format!(
+                        "{} is already the address of {} {}: each address has one frontend",
+                        bind.address,
+                        other.role.word(),
+                        other.name
+                    ),
+                ));
+                continue;
+            }
+            let options = options::of(model, proxy, bind);
+            let leaving = self.leaving(&bind.address);
+            let outcome = match (self.open.get_mut(&bind.address), leaving) {
+                (Some(listener), _) => listener.change(&options).map(|before| {
+                    prepared.before.extend(before.map(|before| (bind.address.clone(), before)));
+                }),
+                // It is put back into service when the change is committed.
+                (None, Some(at)) if self.retiring[at].can_resume(&options) => Ok(()),
+                (None, _) => self.open_new(bind, &options, &prepared.new).map(|group| {
+                    prepared.new.push((bind.address.clone(), group, options.clone()));
+                }),
+            };
+            refused.extend(outcome.err().map(|reason| refuse(proxy, bind, reason)));
+        }
+        if refused.is_empty() {
+            return Ok(prepared);
+        }
+        self.give_up(prepared);
+        Err(refused)
+    }
+
+    /// Undoes [`Listeners::prepare`].
+    pub fn give_up(&mut self, prepared: Prepared) {
+        for (address, before) in prepared.before {
+            if let Some(listener) = self.open.get_mut(&address) {
+                // These were in force a moment ago.
+                let _ = listener.change(&before);
+            }
+        }
+    }
+
+    /// Lets clients in to what is new and gives all addresses of the configuration.
+    ///
+    /// # Errors
+    /// Practically never (a directory removed in this very moment): the kernel's words.
+    pub fn publish(&mut self, prepared: Prepared) -> Result<Vec<OpenListener>, Refused> {
+        for (address, group, options) in prepared.new {
+            let opened = group.publish().map_err(|error| error.to_string()).and_then(|group| {
+                let shards = duplicate(&group).map_err(|error| error.to_string())?;
+                Ok((group, shards))
+            });
+            let (group, shards) = opened.map_err(|reason| Refused {
+                object: format!("bind {address}"),
+                reason,
+                source: baton_model::Source::default(),
+            })?;
+            self.id_last += 1;
+            self.open.insert(address, Listener { id: ListenerId(self.id_last), group, shards, options });
+        }
+        let mut listeners = Vec::new();
+        for (proxy, bind) in prepared.wanted {
+            if !self.open.contains_key(&bind.address) {
+                self.resume(&bind.address).map_err(|reason| refuse(&proxy, &bind, reason))?;
+            }
+            if let Some(listener) = self.open.get(&bind.address) {
+                let frontend = proxy.name.clone();
+                listeners.push(OpenListener { id: listener.id, frontend, bind, shards: listener.shards.clone() });
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Keeps new clients from every address the model does not have. Who reached one before is still accepted.
+    pub fn retire(&mut self, model: &Model, now: Instant) {
+        let wanted = wanted(model);
+        let gone: Vec<Address> = self
+            .open
+            .keys()
+            .filter(|address| !wanted.iter().any(|(_, bind)| bind.address == **address))
+            .cloned()
+            .collect();
+        for address in gone {
+            if let Some(listener) = self.open.remove(&address) {
+                self.retiring.push(listener.leave(address, now));
+            }
+        }
+    }
+
+    /// Keeps new clients from every address: a soft stop.
+    pub fn retire_all(&mut self, now: Instant) {
+        self.retire(&Model::default(), now);
+    }
+
+    /// Looks at the addresses on their way out. Those in the answer are empty: the cores shall close them, then
+    /// [`Listeners::closed`].
+    pub fn look(&mut self, now: Instant) -> Vec<ListenerId> {
+        let empty = |leaving: &mut Leaving| {
+            let seen = leaving.see();
+            (leaving.retirement.step(now, seen) == RetireStep::Close).then_some(leaving.id)
+        };
+        self.retiring.iter_mut().filter_map(empty).collect()
+    }
+
+    /// The cores have closed it.
+    pub fn closed(&mut self, id: ListenerId) {
+        if let Some(at) = self.retiring.iter().position(|leaving| leaving.id == id) {
+            self.retiring.swap_remove(at).close();
+        }
+    }
+
+    /// Addresses on their way out.
+    pub fn leaving_count(&self) -> usize {
+        self.retiring.len()
+    }
+
+    /// Addresses in service with the number of their sockets, in order.
+    pub fn addresses(&self) -> Vec<(String, usize)> {
+        let mut all: Vec<_> = self
+            .open
+            .values()
+            .map(|listener| (listener.group.local().to_string(), listener.group.shards().len()))
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn leaving(&self, address: &Address) -> Option<usize> {
+        self.retiring.iter().position(|leaving| leaving.address == *address)
+    }
+
+    /// Opens a new address. Alone if it can; beside a socket of ours that covers it (such as `*:80` and `127.0.0.1:80`)
+    /// the kernel lets the more precise one take precedence.
+    fn open_new(
+        &self,
+        bind: &Bind,
+        options: &ListenOptions,
+        opening: &[(Address, PreparedGroup, ListenOptions)],
+    ) -> Result<PreparedGroup, String> {
+        let endpoint = options::endpoint(&bind.address);
+        let shards = match bind.address {
+            Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
+            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => 1,
+        };
+        let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.address));
+        let overlaps =
+            ours.chain(opening.iter().map(|(address, ..)| address)).any(|other| overlap(other, &bind.address));
+        let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
+        ListenerGroup::prepare(&endpoint, &options, shards).map_err(|error| match error.reason {
+            ListenReason::PrivilegedPort(_) => {
+                format!("{error}, and bind it from the start: rights were given up since")
+            }
+            _ => error.to_string(),
+        })
+    }
+
+    fn resume(&mut self, address: &Address) -> Result<(), String> {
+        let Some(at) = self.leaving(address) else { return Err(format!("{address} was closed in the meantime")) };
+        let listener = self.retiring.swap_remove(at).resume()?;
+        self.open.insert(address.clone(), listener);
+        Ok(())
+    }
+}
+
+impl Listener {
+    /// Gives the sockets new options; the old ones when there was something to do.
+    fn change(&mut self, options: &ListenOptions) -> Result<Option<ListenOptions>, String> {
+        if *options == self.options {
+            return Ok(None);
+        }
+        if let Some(word) = options::needs_new_socket(&self.options, options) {
+            return Err(format!(
+                "'{word}' of an open address cannot change: remove the address with one reload and add it with the next"
+            ));
+        }
+        if let Err(error) = self.group.apply(options) {
+            // These were in force a moment ago.
+            let _ = self.group.apply(&self.options);
+            return Err(error.to_string());
+        }
+        Ok(Some(std::mem::replace(&mut self.options, options.clone())))
+    }
+
+    fn leave(self, address: Address, now: Instant) -> Leaving {
+        let mut sockets = Vec::new();
+        // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
+        if !matches!(address, Address::Fd(_)) {
+            for listening in self.group.into_shards() {
+                match Retiring::start(listening) {
+                    Ok(retiring) => sockets.push(retiring),
+                    // It is closed after lingering all the same; only what comes in its last moment is lost.
+                    Err(_error) => {}
+                }
+            }
+        }
+        let (id, shards, options) = (self.id, self.shards, self.options);
+        Leaving { address, id, sockets, shards, options, retirement: Retirement::start(now) }
+    }
+}
+
+impl Leaving {
+    fn can_resume(&self, options: &ListenOptions) -> bool {
+        let is_whole = self.sockets.len() == self.shards.len();
+        matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
+    }
+
+    fn resume(self) -> Result<Listener, String> {
+        let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
+        let sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
+        let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
+        Ok(Listener { id: self.id, group, shards: self.shards, options: self.options })
+    }
+
+    fn see(&self) -> Seen {
+        let mut seen = Seen::Empty;
+        for socket in &self.sockets {
+            match socket.is_empty() {
+                Ok(true) => {}
+                Ok(false) => return Seen::Busy,
+                Err(_) => seen = Seen::Unknown,
+            }
+        }
+        seen
+    }
+
+    /// Frees the address even if a connection that came by it still holds on to its descriptors.
+    fn close(self) {
+        if !matches!(self.address, Address::Fd(_)) {
+            for shard in self.shards.iter() {
+                // Fails on a socket that does not listen any more, which is what is wanted.
+                let _ = SockRef::from(shard).shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// Every bind of the frontends that take part.
+fn wanted(model: &Model) -> Vec<(Arc<Proxy>, Bind)> {
+    let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
+    enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (proxy.clone(), bind.clone()))).collect()
+}
+
+fn duplicate(group: &ListenerGroup) -> io::Result<Arc<[OwnedFd]>> {
+    group.shards().iter().map(|shard| shard.as_fd().try_clone_to_owned()).collect()
+}
+
+/// Whether both would be reached by some same destination.
+fn overlap(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Inet(one), Address::Inet(other)) => {
+            let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
+            one.port() == other.port() && (one_ip == other_ip || one_ip.is_unspecified() || other_ip.is_unspecified())
+        }
+        _ => false,
+    }
+}
+
+fn refuse(proxy: &Proxy, bind: &Bind, reason: String) -> Refused {
+    Refused { object: format!("{} {}", proxy.role.word(), proxy.name), reason, source: bind.source.clone() }
+}
+
+/// The kernel's form of an address, for messages elsewhere.
+pub fn endpoint(address: &Address) -> Endpoint {
+    options::endpoint(address)
+}

@@ -1,0 +1,136 @@
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use baton_model::{BindOptions, Role, Source};
+
+use super::*;
+
+/// A model of frontends, each with its addresses.
+fn model(frontends: &[(&str, &[Address])]) -> Model {
+    let bind = |address: &Address| Bind {
+        address: address.clone(),
+        name: None,
+        id: None,
+        options: BindOptions::default(),
+        source: Source::default(),
+    };
+    let proxy = |(name, addresses): &(&str, &[Address])| {
+        let mut proxy = Proxy::new(*name, Role::Frontend);
+        proxy.binds = addresses.iter().map(bind).collect();
+        Arc::new(proxy)
+    };
+    Model { proxies: frontends.iter().map(proxy).collect(), ..Model::default() }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>, Vec<String>> {
+    let words = |refused: Refused| refused.to_string();
+    let prepared = listeners.prepare(model).map_err(|all| all.into_iter().map(words).collect::<Vec<_>>())?;
+    let open = listeners.publish(prepared).map_err(|refused| vec![words(refused)])?;
+    listeners.retire(model, Instant::now());
+    Ok(open)
+}
+
+#[test]
+fn an_address_stays_open_when_it_moves_to_another_frontend() {
+    let address = Address::Inet(free_port());
+    let mut listeners = Listeners::new(2);
+    let first = change(&mut listeners, &model(&[("a", std::slice::from_ref(&address))])).unwrap();
+    let second = change(&mut listeners, &model(&[("b", std::slice::from_ref(&address))])).unwrap();
+    assert_eq!((first[0].id, &*first[0].frontend), (second[0].id, "a"));
+    assert_eq!(&*second[0].frontend, "b");
+    assert_eq!(second[0].shards.len(), 2, "one socket for each core");
+    assert!(Arc::ptr_eq(&first[0].shards, &second[0].shards));
+    assert_eq!(listeners.leaving_count(), 0);
+}
+
+#[test]
+fn a_taken_port_is_refused_and_nothing_stays_open() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (free, taken_address) = (free_port(), taken.local_addr().unwrap());
+    let mut listeners = Listeners::new(1);
+    let wanted = model(&[("a", &[Address::Inet(free), Address::Inet(taken_address)])]);
+    let reasons = change(&mut listeners, &wanted).unwrap_err();
+    assert!(reasons.len() == 1 && reasons[0].contains("frontend a: cannot listen on"), "{reasons:?}");
+    assert!(TcpListener::bind(free).is_ok(), "the free one was given up again");
+}
+
+#[test]
+fn an_address_belongs_to_one_frontend() {
+    let address = Address::Inet(free_port());
+    let one = std::slice::from_ref(&address);
+    let reasons = change(&mut Listeners::new(1), &model(&[("a", one), ("b", one)])).unwrap_err();
+    assert!(reasons[0].contains("is already the address of frontend a"), "{reasons:?}");
+}
+
+#[test]
+fn a_precise_address_opens_beside_our_own_wildcard() {
+    let precise = free_port();
+    let wildcard = SocketAddr::from(([0, 0, 0, 0], precise.port()));
+    let mut listeners = Listeners::new(2);
+    change(&mut listeners, &model(&[("a", &[Address::Inet(wildcard)])])).unwrap();
+    let both = [Address::Inet(wildcard), Address::Inet(precise)];
+    assert_eq!(change(&mut listeners, &model(&[("a", &both)])).unwrap().len(), 2);
+}
+
+#[test]
+fn a_removed_address_is_closed_once_empty_and_can_come_back_before() {
+    let address = free_port();
+    let (with, without) = (model(&[("a", &[Address::Inet(address)])]), model(&[]));
+    let mut listeners = Listeners::new(1);
+    let first = change(&mut listeners, &with).unwrap();
+    let waiting = TcpStream::connect(address).unwrap();
+    change(&mut listeners, &without).unwrap();
+    let later = Instant::now() + Duration::from_secs(5);
+    assert_eq!(listeners.look(later), [], "somebody waits in its queue");
+
+    let again = change(&mut listeners, &with).unwrap();
+    assert_eq!((again[0].id, listeners.leaving_count()), (first[0].id, 0), "the same sockets, with who waits");
+
+    change(&mut listeners, &without).unwrap();
+    drop(waiting);
+    drop(SockRef::from(&first[0].shards[0]).accept().unwrap());
+    let now = Instant::now();
+    assert_eq!(listeners.look(now), []);
+    assert_eq!(listeners.look(now + Duration::from_secs(1)), [first[0].id]);
+    listeners.closed(first[0].id);
+    assert!(TcpListener::bind(address).is_ok(), "free although the cores' descriptors may still be open");
+}
+
+#[test]
+fn a_unix_socket_goes_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    let mut listeners = Listeners::new(2);
+    let open = change(&mut listeners, &model(&[("a", &[Address::Unix(path.clone())])])).unwrap();
+    assert_eq!(open[0].shards.len(), 1);
+    let mut waiting = UnixStream::connect(&path).unwrap();
+    change(&mut listeners, &model(&[])).unwrap();
+    assert!(!path.exists());
+    drop(SockRef::from(&open[0].shards[0]).accept().unwrap());
+    assert_eq!(waiting.read(&mut [0]).unwrap(), 0, "accepted and closed in order");
+}
+
+#[test]
+fn options_follow_on_living_sockets_or_are_refused() {
+    let address = Address::Inet(free_port());
+    let mut listeners = Listeners::new(1);
+    let mut wanted = model(&[("a", &[address])]);
+    change(&mut listeners, &wanted).unwrap();
+    let mut with = |edit: fn(&mut Bind)| {
+        let mut proxy = (*wanted.proxies[0]).clone();
+        edit(&mut proxy.binds[0]);
+        wanted.proxies = vec![Arc::new(proxy)];
+        change(&mut listeners, &wanted)
+    };
+    assert!(with(|bind| bind.options.backlog = Some(7)).is_ok());
+    assert!(with(|bind| bind.options.defer_accept = true).is_ok());
+    let reasons = with(|bind| bind.options.interface = Some("lo".into())).unwrap_err();
+    assert!(reasons[0].contains("'interface' of an open address cannot change"), "{reasons:?}");
+}

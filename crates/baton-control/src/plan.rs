@@ -1,0 +1,175 @@
+//! What a change does, and whom it disturbs, in words. Pure: two models in, lines out.
+
+use std::fmt;
+
+use baton_model::{Bind, Change, Model, Proxy, Server, diff};
+use serde::{Deserialize, Serialize};
+
+/// What a reload would do (or did).
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// One entry for each change, in the order of [`diff`].
+    pub changes: Vec<PlannedChange>,
+}
+
+/// One change.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PlannedChange {
+    /// What happens to which object.
+    pub change: String,
+    /// Whom it disturbs; `None` is nobody.
+    pub disturbs: Option<String>,
+    /// Whether it waits for the next process.
+    pub next_process: bool,
+}
+
+impl Plan {
+    /// The way from one model to the other.
+    pub fn between(old: &Model, new: &Model) -> Plan {
+        let changes = diff(old, new).changes;
+        Plan { changes: changes.iter().map(|change| explain(change, old, new)).collect() }
+    }
+
+    /// The plan that starts from nothing.
+    pub fn from_nothing(new: &Model) -> Plan {
+        let mut old = Model::default();
+        old.global = new.global.clone();
+        Plan::between(&old, new)
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl fmt::Display for Plan {
+    /// Two lines for each change: what, and whom it disturbs.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for change in &self.changes {
+            writeln!(out, "{}", change.change)?;
+            writeln!(out, "    disturbs: {}", change.disturbs.as_deref().unwrap_or("nobody"))?;
+        }
+        Ok(())
+    }
+}
+
+fn explain(change: &Change, old: &Model, new: &Model) -> PlannedChange {
+    let next_process = matches!(change, Change::Global { live: false, .. });
+    PlannedChange { change: describe(change, old, new), disturbs: disturbs(change, old, new), next_process }
+}
+
+/// The change in one line. Where a bind moves between proxies, or a proxy comes with its parts, that is said too.
+fn describe(change: &Change, old: &Model, new: &Model) -> String {
+    match change {
+        Change::ProxyAdded(proxy) => {
+            let mut parts = Vec::new();
+            parts.extend(proxy.binds.iter().map(|bind| match holder(old, bind) {
+                Some(from) => format!("bind {} (open already, from {})", bind.address, object(from)),
+                None => format!("bind {}", bind.address),
+            }));
+            parts.extend(proxy.servers.iter().map(|server| format!("server {}", server.name)));
+            match parts.is_empty() {
+                true => change.to_string(),
+                false => format!("{change}: {}", parts.join(", ")),
+            }
+        }
+        Change::BindAdded { bind, .. } => match holder(old, bind) {
+            Some(from) => format!("{change} (open already, from {})", object(from)),
+            None => change.to_string(),
+        },
+        Change::BindRemoved { bind, .. } => match holder(new, bind) {
+            Some(to) => format!("{change} (stays open for {})", object(to)),
+            None => change.to_string(),
+        },
+        Change::ServerAdded { server, .. } => match &server.address.address {
+            Some(address) => format!("{change} ({address})"),
+            None => change.to_string(),
+        },
+        Change::Global { .. }
+        | Change::ProxyRemoved(_)
+        | Change::ProxyChanged { .. }
+        | Change::BindChanged { .. }
+        | Change::ServerRemoved { .. }
+        | Change::ServerChanged { .. } => change.to_string(),
+    }
+}
+
+/// Whom a change disturbs. `None`: nobody; what is in flight ends under the settings it began with.
+fn disturbs(change: &Change, old: &Model, new: &Model) -> Option<String> {
+    match change {
+        Change::Global { live: true, .. } => None,
+        Change::Global { live: false, .. } => Some("nobody until the next process takes it up".into()),
+        Change::ProxyAdded(_) | Change::BindAdded { .. } | Change::BindChanged { .. } | Change::ServerAdded { .. } => {
+            None
+        }
+        Change::ProxyRemoved(proxy) => proxy_removed(proxy, new),
+        Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old),
+        Change::BindRemoved { bind, .. } => match holder(new, bind) {
+            Some(_) => None,
+            None => Some("new clients of this address; who reached it before is served".into()),
+        },
+        Change::ServerRemoved { .. } => {
+            Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
+        }
+        Change::ServerChanged { proxy, server, settings } => server_changed(proxy, server, settings, old),
+    }
+}
+
+fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
+    let closed: Vec<_> = proxy.binds.iter().filter(|bind| holder(new, bind).is_none()).collect();
+    if proxy.role.is_frontend() {
+        let new_clients = match closed.is_empty() {
+            true => String::new(),
+            false => {
+                let list: Vec<String> = closed.iter().map(|bind| bind.address.to_string()).collect();
+                format!("; new clients of {}", list.join(", "))
+            }
+        };
+        return Some(format!("its open connections get one last response, tunnels stay{new_clients}"));
+    }
+    Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
+}
+
+fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Option<String> {
+    let before = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)?;
+    if settings.contains(&"mode") {
+        return Some("connections of the old mode: they end with their current request or tunnel".into());
+    }
+    if settings.contains(&"disabled") && proxy.disabled && !before.disabled {
+        return proxy_removed(proxy, &Model::default());
+    }
+    None
+}
+
+fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old: &Model) -> Option<String> {
+    let reconnects = ["address", "send-proxy", "source", "tfo", "tcp-ut"];
+    let why: Vec<&str> = settings.iter().copied().filter(|setting| reconnects.contains(setting)).collect();
+    if !why.is_empty() {
+        return Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into());
+    }
+    let before = old
+        .proxies
+        .iter()
+        .find(|other| other.name == proxy.name && other.role == proxy.role)
+        .and_then(|other| other.servers.iter().find(|other| other.name == server.name))?;
+    if server.disabled && !before.disabled {
+        return Some("nobody in flight; sessions bound to it by cookie go to another server".into());
+    }
+    None
+}
+
+/// The proxy that listens on the address of a bind in a model.
+fn holder<'m>(model: &'m Model, bind: &Bind) -> Option<&'m Proxy> {
+    let holds = |proxy: &&std::sync::Arc<Proxy>| {
+        !proxy.disabled && proxy.binds.iter().any(|other| other.address == bind.address)
+    };
+    model.proxies.iter().find(holds).map(|proxy| &**proxy)
+}
+
+fn object(proxy: &Proxy) -> String {
+    format!("{} {}", proxy.role.word(), proxy.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use baton_config::{FixedEnvironment, Options, load};
+
+use super::*;
+
+fn model(text: &str) -> Model {
+    let text = format!("defaults\n timeout client 1s\n timeout server 1s\n timeout connect 1s\n mode http\n{text}\n");
+    let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+    loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+}
+
+fn check(old: &str, new: &str, expect: &str) {
+    assert_eq!(Plan::between(&model(old), &model(new)).to_string().trim_end(), expect);
+}
+
+const OLD: &str = "frontend web\n bind 127.0.0.1:80\n default_backend app\nbackend app\n server s1 127.0.0.1:1";
+
+#[test]
+fn nothing_is_nothing() {
+    check(OLD, OLD, "");
+}
+
+#[test]
+fn servers_come_and_go_and_move() {
+    let base = OLD.replace(" server s1 127.0.0.1:1", "");
+    check(
+        OLD,
+        &format!("{OLD}\n server s2 127.0.0.1:2"),
+        "backend app: server s2 added (127.0.0.1:2)\n    disturbs: nobody",
+    );
+    check(
+        OLD,
+        &base,
+        "backend app: server s1 removed\n    disturbs: nobody in flight: its requests and tunnels end; its idle connections are closed",
+    );
+    check(
+        OLD,
+        &format!("{base} server s1 127.0.0.1:3"),
+        "backend app: server s1: address changed\n    disturbs: nobody in flight: its requests and tunnels end; its idle connections are closed",
+    );
+    check(
+        OLD,
+        &format!("{base} server s1 127.0.0.1:1 weight 7"),
+        "backend app: server s1: weight changed\n    disturbs: nobody",
+    );
+}
+
+#[test]
+fn an_address_that_moves_to_another_frontend_stays_open() {
+    let new = OLD.replace("frontend web", "frontend other");
+    check(
+        OLD,
+        &new,
+        "frontend web removed\n    disturbs: its open connections get one last response, tunnels stay\n\
+         frontend other added: bind 127.0.0.1:80 (open already, from frontend web)\n    disturbs: nobody",
+    );
+}
+
+#[test]
+fn a_removed_address_disturbs_new_clients_only() {
+    check(
+        &OLD.replace(" default", " bind 127.0.0.1:81\n default"),
+        OLD,
+        "frontend web: bind 127.0.0.1:81 removed\n    disturbs: new clients of this address; who reached it before is served",
+    );
+}
+
+#[test]
+fn what_waits_for_the_next_process_says_so() {
+    check(
+        OLD,
+        &format!("{OLD}\nglobal\n nbthread 2"),
+        "global: nbthread unset -> 2 (takes effect with the next process)\n    disturbs: nobody until the next process takes it up",
+    );
+}
+
+#[test]
+fn from_nothing_everything_is_added() {
+    let plan = Plan::from_nothing(&model(OLD));
+    assert_eq!(
+        plan.to_string(),
+        "frontend web added: bind 127.0.0.1:80\n    disturbs: nobody\nbackend app added: server s1\n    disturbs: nobody\n"
+    );
+}

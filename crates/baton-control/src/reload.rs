@@ -1,0 +1,203 @@
+//! The change line: files → parse → lower → diff → prepare → commit → retire.
+//!
+//! [`ChangeLine::change`] is the line itself, and the only way by which live state changes. `prepare` may fail and leaves no
+//! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_config::{Loaded, Options, Severity};
+use baton_kernel::process::limits::OpenFiles;
+use baton_model::{Model, Source};
+use baton_proxy::generation::OpenListener;
+use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
+
+use crate::environment::Outside;
+use crate::listeners::{self, Listeners};
+use crate::plan::Plan;
+use crate::protocol::{Message, Outcome};
+
+/// Descriptors kept back from client connections: log sockets, the runtime's own, files being read.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Live state, and how it changes.
+#[derive(Debug)]
+pub struct ChangeLine {
+    /// What is in use.
+    pub model: Arc<Model>,
+    /// The same, as the cores see it; `None` before the first commit.
+    pub generation: Option<Arc<Generation>>,
+    /// Listening addresses.
+    pub listeners: Listeners,
+    /// What outlives configurations.
+    pub registry: Arc<Registry>,
+    /// Reloads that were refused.
+    pub refused: u64,
+}
+
+/// A configuration that can be committed.
+#[derive(Debug)]
+pub struct Ready {
+    model: Arc<Model>,
+    generation: Generation,
+    listeners: listeners::Prepared,
+}
+
+impl Ready {
+    /// `tune.bufsize`, which a process has for its whole life.
+    pub fn bufsize(&self) -> usize {
+        self.model.global.bufsize
+    }
+}
+
+/// Files → parse → lower. Reads files and may ask the name service, so it belongs on a thread of its own.
+pub fn read(options: &Options, outside: &Outside) -> Loaded {
+    baton_config::load(options, outside)
+}
+
+impl ChangeLine {
+    /// A process of `cores` cores that has no configuration yet.
+    pub fn new(cores: usize, now: Instant) -> ChangeLine {
+        ChangeLine {
+            model: Arc::default(),
+            generation: None,
+            listeners: Listeners::new(cores),
+            registry: Arc::new(Registry::new(cores, now)),
+            refused: 0,
+        }
+    }
+
+    /// Changes to what was read, or refuses it whole. Without a difference it is done all the same: a file of patterns may
+    /// have changed.
+    pub async fn change(&mut self, loaded: Loaded, outside: &Outside, workers: &Workers) -> Outcome {
+        let pid = std::process::id();
+        let messages = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
+        let Some(model) = loaded.model else { return self.refuse(messages, Vec::new()) };
+        if !has_listener(&model) {
+            return self.refuse(messages, vec![no_listener()]);
+        }
+        let plan = Plan::between(&self.model, &model);
+        let ready = match self.prepare(Arc::new(model), outside, Instant::now()) {
+            Ok(ready) => ready,
+            Err(reasons) => return self.refuse(messages, reasons),
+        };
+        if let Err(reason) = self.commit(ready, workers).await {
+            return self.refuse(messages, vec![reason]);
+        }
+        self.retire(Instant::now());
+        self.accept(plan, messages)
+    }
+
+    /// Opens, checks and compiles everything the model needs, beside what is in use.
+    ///
+    /// # Errors
+    /// Every reason against it; everything is as before then.
+    pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
+        let number = self.number() + 1;
+        let maxconn = maxconn(&model, self.registry.cores());
+        let generation = Generation::prepare(number, model.clone(), maxconn, Vec::new(), &self.registry, outside, now);
+        match (generation, self.listeners.prepare(&model)) {
+            (Ok(generation), Ok(listeners)) => Ok(Ready { model, generation, listeners }),
+            (Ok(_), Err(reasons)) => Err(reasons),
+            (Err(reasons), Ok(listeners)) => {
+                self.listeners.give_up(listeners);
+                Err(reasons)
+            }
+            (Err(mut reasons), Err(more)) => {
+                reasons.extend(more);
+                Err(reasons)
+            }
+        }
+    }
+
+    /// Lets clients in to new addresses and hands the configuration to every core.
+    ///
+    /// # Errors
+    /// Only when the system takes back what it granted in `prepare` (see [`Listeners::publish`]); nothing is in use then
+    /// that was not before.
+    pub async fn commit(&mut self, ready: Ready, workers: &Workers) -> Result<(), Refused> {
+        let Ready { model, mut generation, listeners } = ready;
+        let open = self.listeners.publish(listeners)?;
+        let frontends = &generation.frontends;
+        let lead = |open: OpenListener| {
+            let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
+            Some(Arc::new(ListenerPlan { id: open.id, bind: open.bind, frontend, shards: open.shards }))
+        };
+        let listeners = open.into_iter().filter_map(lead).collect();
+        generation.listeners = listeners;
+        let generation = generation.commit(&self.registry, Instant::now());
+        workers.command(Command::Apply(generation.clone())).await;
+        self.generation = Some(generation);
+        self.model = model;
+        Ok(())
+    }
+
+    /// Keeps new clients from addresses the configuration in use does not have.
+    pub fn retire(&mut self, now: Instant) {
+        self.listeners.retire(&self.model, now);
+    }
+
+    /// Closes retired addresses that have become empty.
+    pub async fn close_empty(&mut self, now: Instant, workers: &Workers) {
+        for id in self.listeners.look(now) {
+            workers.command(Command::Close(id)).await;
+            self.listeners.closed(id);
+        }
+    }
+
+    /// The number of the configuration in use; 0 before the first.
+    pub fn number(&self) -> u64 {
+        self.generation.as_ref().map_or(0, |generation| generation.number)
+    }
+
+    fn accept(&self, plan: Plan, messages: Vec<Message>) -> Outcome {
+        Outcome { accepted: true, generation: self.number(), plan, messages }
+    }
+
+    fn refuse(&mut self, mut messages: Vec<Message>, reasons: Vec<Refused>) -> Outcome {
+        self.refused += 1;
+        messages.extend(reasons.iter().map(|reason| Message::refused(reason, std::process::id())));
+        Outcome { accepted: false, generation: self.number(), plan: Plan::default(), messages }
+    }
+}
+
+/// What a reload with these files would do to a process that works by `model`. Addresses are not tried.
+pub fn foresee(loaded: Loaded, model: &Model, generation: u64) -> Outcome {
+    let pid = std::process::id();
+    let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
+    let Some(new) = loaded.model else {
+        return Outcome { accepted: false, generation, plan: Plan::default(), messages };
+    };
+    let accepted = has_listener(&new);
+    if !accepted {
+        let no_listener = no_listener();
+        messages.push(Message::plain(Severity::Alert, "refused", &no_listener.reason, pid));
+    }
+    Outcome { accepted, generation, plan: Plan::between(model, &new), messages }
+}
+
+/// Whether anything would accept connections.
+pub fn has_listener(model: &Model) -> bool {
+    model.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
+}
+
+fn no_listener() -> Refused {
+    Refused {
+        object: "configuration".into(),
+        reason: "No enabled listener found (check for 'bind' directives) !".into(),
+        source: Source::default(),
+    }
+}
+
+/// The process's limit of client connections: as asked, or what the descriptors allow with two for each (one for the client,
+/// one for the server).
+pub fn maxconn(model: &Model, cores: usize) -> u32 {
+    model.global.maxconn.unwrap_or_else(|| {
+        let limit = OpenFiles::now().map_or(1024, |limit| limit.soft);
+        let binds: usize = model.proxies.iter().map(|proxy| proxy.binds.len()).sum();
+        // An address has one descriptor here and two with the cores, for each of its sockets.
+        let listening = (binds * cores * 3) as u64;
+        let left = limit.saturating_sub(DESCRIPTORS_RESERVED + listening) / 2;
+        u32::try_from(left).unwrap_or(u32::MAX).max(1)
+    })
+}
