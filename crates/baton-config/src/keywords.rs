@@ -180,7 +180,8 @@ pub(crate) fn find(in_global: bool, first: &str, second: &str) -> Found {
             Some(_) => {}
         }
     }
-    Found::Family(rows.iter().filter_map(|row| row.name.split_once(' ')).map(|(_, word)| word).collect())
+    let members = rows.iter().filter(|row| !matches!(row.status, Status::Removed(_)));
+    Found::Family(members.filter_map(|row| row.name.split_once(' ')).map(|(_, word)| word).collect())
 }
 
 /// First words of all rows of a table, for guesses.

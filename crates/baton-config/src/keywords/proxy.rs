@@ -332,9 +332,29 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
 /// Keeps a rule as it is written; `baton-rules` judges it when all sections are read.
 fn rule(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
     let source = call.line.source();
+    if let Some(at) = ORDER.iter().position(|(set, _)| *set == ruleset) {
+        let before = ORDER[at + 1..].iter().find(|(_, keyword)| draft.lines.contains_key(keyword));
+        if let Some((_, keyword)) = before {
+            let own = ORDER[at].1;
+            let message = format!("a '{own}' rule placed after a '{keyword}' rule will still be processed before.");
+            call.warn(0, "rule-order", message);
+        }
+    }
     call.context.rule_lines.insert((source.file.clone(), source.line), (call.line.clone(), call.first));
     draft.proxy.rules.entry(ruleset).or_default().push(Rule { ruleset, words: call.rest(), source });
 }
+
+/// Rule sets in the order in which they are evaluated, whatever the order of their lines.
+const ORDER: [(Ruleset, &str); 8] = [
+    (Ruleset::TcpConnection, "tcp-request connection"),
+    (Ruleset::TcpSession, "tcp-request session"),
+    (Ruleset::TcpContent, "tcp-request content"),
+    (Ruleset::MonitorFail, "monitor fail"),
+    (Ruleset::HttpRequest, "http-request"),
+    (Ruleset::Redirect, "redirect"),
+    (Ruleset::UseBackend, "use_backend"),
+    (Ruleset::UseServer, "use-server"),
+];
 
 /// `tcp-request inspect-delay` is kept among the content rules, its own words included.
 fn inspect_delay(draft: &mut Draft, call: &mut Call<'_, '_>) {

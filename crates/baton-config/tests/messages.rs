@@ -1,0 +1,102 @@
+//! What is said about a fault, and which words are marked: each case is a text and the whole rendering.
+
+use baton_config::{FixedEnvironment, Options, load};
+
+/// All diagnostics, rendered, without the constant parts of their heads.
+fn shown(text: &str, options: &Options) -> String {
+    let loaded = load(options, &FixedEnvironment::with_file("a.cfg", text));
+    let all: String = loaded.diagnostics.iter().map(|diagnostic| diagnostic.render(1)).collect();
+    ["[ALERT]", "[WARNING]", "[NOTICE]", "[DIAG]"]
+        .into_iter()
+        .fold(all, |all, label| all.replace(&format!("{label:<10} (1) : config :"), label))
+}
+
+fn check(text: &str, expect: &str) {
+    assert_eq!(shown(text, &Options::file("a.cfg")), expect, "{text}");
+}
+
+#[test]
+fn an_unknown_keyword_names_the_nearest() {
+    check(
+        "backend b\n    blance roundrobin\n",
+        "[ALERT] parsing [a.cfg:2] : unknown keyword 'blance' in 'backend' section; did you mean 'balance' maybe ?\n   \
+         |     blance roundrobin\n   |     ^^^^^^\n",
+    );
+    check(
+        "backend b\n nbthread 4\n",
+        "[ALERT] parsing [a.cfg:2] : unknown keyword 'nbthread' in 'backend' section\n   |  nbthread 4\n   |  ^^^^^^^^\n   \
+         | help: 'nbthread' belongs in the 'global' section\n",
+    );
+    check(
+        "backend b\n option httplg\n",
+        "[ALERT] parsing [a.cfg:2] : unknown option 'httplg'; did you mean 'httplog' maybe ?\n   |  option httplg\n   \
+         |         ^^^^^^\n",
+    );
+    check(
+        "backend b\n timeout sever 3s\n",
+        "[ALERT] parsing [a.cfg:2] : 'timeout' only supports 'check', 'client', 'client-fin', 'connect', \
+         'http-keep-alive', 'http-request', 'queue', 'server', 'server-fin', 'tarpit', 'tunnel' (got 'sever')\n   |  \
+         timeout sever 3s\n   |          ^^^^^\n   | help: did you mean 'timeout server'?\n",
+    );
+    check(
+        "backend b\n server s 127.0.0.1:1 chek\n",
+        "[ALERT] parsing [a.cfg:2] : 'server b/s' : unknown keyword 'chek'; did you mean 'check' maybe ?\n   |  server s \
+         127.0.0.1:1 chek\n   |                       ^^^^\n",
+    );
+}
+
+#[test]
+fn what_haproxy_knows_and_baton_does_not_is_said_so() {
+    check(
+        "backend b\n stick on src\n",
+        "[ALERT] parsing [a.cfg:2] : keyword 'stick' is known to HAProxy but Baton does not do it yet\n   |  stick on \
+         src\n   |  ^^^^^\n",
+    );
+    check(
+        "peers p\n peer a 1.1.1.1:1\n",
+        "[ALERT] parsing [a.cfg:1] : section 'peers' is known to HAProxy but Baton does not do it yet\n   | peers p\n   \
+         | ^^^^^\n",
+    );
+}
+
+#[test]
+fn all_faults_are_told_in_the_order_of_the_lines() {
+    let text =
+        "frontend f\n bind :x\n timeout client 1x\n default_backend nosuch\nbackend b\n balance foo\n description \"\n";
+    let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+    let places: Vec<String> = loaded.diagnostics.iter().map(|d| format!("{} {}", d.line, d.id)).collect();
+    assert_eq!(places, ["2 bad-value", "3 bad-time", "6 bad-value", "7 unmatched-quote", "4 unknown-backend"]);
+}
+
+#[test]
+fn a_fault_of_a_rule_is_marked_at_its_word() {
+    let text = "frontend f\n mode http\n http-request deny if nosuch\n";
+    let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+    let fault = loaded.diagnostics.first().expect("there is a fault");
+    assert!(fault.summary().starts_with("parsing [a.cfg:3] : 'http-request' : "), "{}", fault.summary());
+    assert_eq!((fault.id, fault.columns.clone()), ("bad-rule", Some(22..28)));
+}
+
+#[test]
+fn a_fault_in_defaults_is_told_once() {
+    let text = "defaults d\n mode http\n http-request nosuch\nfrontend f from d\nfrontend g from d\n";
+    let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+    assert_eq!(loaded.diagnostics.len(), 1, "{:?}", loaded.diagnostics);
+}
+
+#[test]
+fn messages_of_the_file_itself() {
+    check(".notice \"a b\"\n.diag x\n", "[NOTICE] parsing [a.cfg:1] : 'a b'.\n");
+    let options = Options { diag: true, ..Options::file("a.cfg") };
+    assert_eq!(shown(".diag x\n", &options), "[DIAG] parsing [a.cfg:1] : 'x'.\n");
+}
+
+#[test]
+fn warnings_can_be_errors() {
+    let text = "backend b\n maxconn 3\n";
+    assert!(load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text)).model.is_some());
+    let options = Options { zero_warning: true, ..Options::file("a.cfg") };
+    assert!(load(&options, &FixedEnvironment::with_file("a.cfg", text)).model.is_none());
+    let text = format!("global\n zero-warning\n{text}");
+    assert!(load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text)).model.is_none());
+}
