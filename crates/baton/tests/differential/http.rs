@@ -187,9 +187,8 @@ fn request_body(head: &[u8]) -> Body {
 
 fn response_body(head: &[u8], method: &str) -> Body {
     let status = status(head);
-    if method == "HEAD" || (100..200).contains(&status) || status == 204 || status == 304 {
-        Body::None
-    } else if method == "CONNECT" && (200..300).contains(&status) {
+    let tunnel = method == "CONNECT" && (200..300).contains(&status);
+    if method == "HEAD" || tunnel || (100..200).contains(&status) || status == 204 || status == 304 {
         Body::None
     } else if has_value(head, "transfer-encoding", "chunked") {
         Body::Chunked

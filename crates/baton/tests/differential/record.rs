@@ -167,7 +167,21 @@ fn proxy_line(bytes: &[u8], normal: &Normal) -> Vec<String> {
 
 /// Bytes as lines with escapes; each ends after its `\n`.
 fn lines(bytes: &[u8]) -> Vec<String> {
-    bytes.split_inclusive(|byte| *byte == b'\n').map(line).collect()
+    bytes.split_inclusive(|byte| *byte == b'\n').map(|bytes| without_dates(line(bytes))).collect()
+}
+
+/// The dates that `maxidle` and `maxlife` put behind a bar into a cookie, named.
+fn without_dates(line: String) -> String {
+    if !line.to_ascii_lowercase().starts_with("set-cookie:") {
+        return line;
+    }
+    let (value, rest) = line.split_once(';').map_or((&*line, ""), |(value, rest)| (value, rest));
+    let mut parts = value.split('|');
+    let mut text = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        text.push_str(if part.len() == 5 { "|DATE" } else { "|" });
+    }
+    format!("{text}{}{rest}", if rest.is_empty() { "" } else { ";" })
 }
 
 fn line(bytes: &[u8]) -> String {

@@ -164,11 +164,9 @@ impl Link {
     /// Starts to read, once.
     pub fn hear(&self) {
         let fresh = self.world.change(|state| !std::mem::replace(&mut state.links[self.index].hearing, true));
-        if fresh {
-            if let Some(socket) = self.socket() {
-                let link = self.clone();
-                thread::spawn(move || link.read_all(&socket));
-            }
+        if let Some(socket) = self.socket().filter(|_| fresh) {
+            let link = self.clone();
+            thread::spawn(move || link.read_all(&socket));
         }
     }
 
