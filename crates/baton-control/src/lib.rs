@@ -9,6 +9,7 @@ pub mod control;
 pub mod drain;
 pub mod endpoint;
 pub mod environment;
+pub mod health;
 pub mod listeners;
 pub mod messages;
 pub mod plan;

@@ -149,6 +149,8 @@ struct ObservedCounts {
     bad: AtomicU64,
     /// Errors since the last good report.
     bad_in_row: AtomicU32,
+    /// Whether the last error was one of an answer.
+    bad_answer: AtomicBool,
     /// Wakes the checker when `bad_in_row` reaches the limit.
     notify: Notify,
     limit: AtomicU32,
@@ -337,6 +339,7 @@ impl ServerState {
             return;
         }
         counts.bad.fetch_add(1, Ordering::Relaxed);
+        counts.bad_answer.store(observed == Observed::AnswerFailed, Ordering::Relaxed);
         if counts.bad_in_row.fetch_add(1, Ordering::AcqRel) + 1 >= limit {
             counts.bad_in_row.store(0, Ordering::Relaxed);
             counts.notify.notify_one();
@@ -358,6 +361,14 @@ impl ServerState {
     /// Good and bad reports so far.
     pub fn observed(&self) -> (u64, u64) {
         (self.observed.good.load(Ordering::Relaxed), self.observed.bad.load(Ordering::Relaxed))
+    }
+
+    /// The last error that was reported.
+    pub fn observed_last(&self) -> Observed {
+        match self.observed.bad_answer.load(Ordering::Relaxed) {
+            true => Observed::AnswerFailed,
+            false => Observed::ConnectFailed,
+        }
     }
 
     pub(super) fn store_health(&self, health: HealthState) {

@@ -1,0 +1,358 @@
+//! All checks of a process, and the tasks that run them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_model::{CheckSettings, Model, Observe, Proxy, Server};
+use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
+use tokio::task::AbortHandle;
+use tokio::time;
+
+use super::fsm::Health;
+use super::plan::{Origin, Plan};
+use super::probe::probe;
+use super::text::{self, LogChecks, Why};
+use super::{Report, Status};
+
+/// Something to log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Event {
+    /// The backend it is about.
+    pub backend: Arc<str>,
+    /// How serious it is.
+    pub severity: Severity,
+    /// HAProxy's line.
+    pub text: String,
+}
+
+/// The syslog level of an [`Event`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Severity {
+    /// No server is left.
+    Emergency,
+    /// A server went down.
+    Alert,
+    /// Anything else.
+    Notice,
+}
+
+/// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
+pub struct Checker {
+    shared: Rc<Shared>,
+    checks: HashMap<Key, Running>,
+}
+
+/// Backend and server.
+type Key = (Arc<str>, Arc<str>);
+
+/// Tracked servers, and those who follow each.
+type Trackers = HashMap<Key, Vec<(Key, Arc<ServerState>)>>;
+
+/// What all tasks use.
+struct Shared {
+    log: Box<dyn Fn(Event)>,
+    /// Who tracks a server.
+    trackers: RefCell<Trackers>,
+}
+
+/// A check that runs.
+struct Running {
+    origin: Origin,
+    check: Rc<Task>,
+    abort: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.abort.abort();
+    }
+}
+
+/// One server's check.
+struct Task {
+    key: Key,
+    server: Arc<ServerState>,
+    settings: CheckSettings,
+    plan: Plan,
+    log_checks: LogChecks,
+    spread: u32,
+    health: RefCell<Health>,
+    failed: Cell<u64>,
+    /// Result and counter that were logged last.
+    logged: RefCell<Option<(Status, Option<u16>, u32)>>,
+}
+
+impl Checker {
+    /// No checks yet; `log` gets every line.
+    pub fn new(log: impl Fn(Event) + 'static) -> Checker {
+        let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default() });
+        Checker { shared, checks: HashMap::new() }
+    }
+
+    /// Brings the checks in line with a model; `find` is the registry's look-up of a backend by name. Checks whose settings
+    /// are the same go on untouched, changed ones start again with their counters, others end. Has to be called within a
+    /// `LocalSet`, after [`BackendState::reconfigure`].
+    pub fn apply(&mut self, model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) {
+        let mut before = std::mem::take(&mut self.checks);
+        let mut fresh = Vec::new();
+        let spread = model.global.spread_checks;
+        for (proxy, server, state) in servers(model, &find) {
+            let key: Key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
+            let old = before.remove(&key);
+            if !server.check.enabled {
+                drop(old);
+                self.shared.unchecked(&server, &state);
+                continue;
+            }
+            let origin = Origin::new(&proxy, &server, spread);
+            match old {
+                Some(old) if old.origin == origin && Arc::ptr_eq(&old.check.server, &state) => {
+                    self.checks.insert(key, old);
+                }
+                old => fresh.push((origin, Task::new(key, &proxy, &server, state, spread, old.as_ref()))),
+            }
+        }
+        drop(before);
+        self.start(fresh, model.global.max_spread_checks);
+        self.track(model, &find);
+    }
+
+    /// Copies the administrative state of tracked servers to those who track them; called by [`apply`](Self::apply), and to
+    /// be called after a runtime command changed one.
+    pub fn track_admin(&self, now: Instant, find: impl Fn(&str) -> Option<Arc<BackendState>>) {
+        for ((backend, server), trackers) in &*self.shared.trackers.borrow() {
+            let Some(tracked) = find(backend).and_then(|backend| backend.server(server)) else { continue };
+            let of = tracked.admin();
+            for (_, tracker) in trackers {
+                tracker.set_admin(
+                    Admin {
+                        maintenance_inherited: of.in_maintenance(),
+                        drain_inherited: of.is_draining(),
+                        ..tracker.admin()
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    /// How many checks run.
+    pub fn len(&self) -> usize {
+        self.checks.len()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.checks.is_empty()
+    }
+
+    /// Starts checks spread over the longest of their intervals, as HAProxy does, so that they do not come in bursts.
+    fn start(&mut self, fresh: Vec<(Origin, Task)>, spread_max: Option<Duration>) {
+        let longest = fresh.iter().map(|(_, task)| task.settings.inter).max().unwrap_or_default();
+        let over = spread_max.map_or(longest, |max| longest.min(max));
+        let count = fresh.len().max(1) as u32;
+        for (number, (origin, task)) in fresh.into_iter().enumerate() {
+            let delay = over / count * number as u32;
+            let check = Rc::new(task);
+            let key = check.key.clone();
+            let health = check.health.borrow().state();
+            check.server.observe(check.observed_limit(), check.settings.observe == Observe::Layer7);
+            check.server.set_health(health, Instant::now());
+            let abort = tokio::task::spawn_local(run(Rc::clone(&self.shared), Rc::clone(&check), delay)).abort_handle();
+            self.checks.insert(key, Running { origin, check, abort });
+        }
+    }
+
+    /// Notes who tracks whom, and copies the states.
+    fn track(&self, model: &Model, find: &impl Fn(&str) -> Option<Arc<BackendState>>) {
+        let mut trackers = Trackers::new();
+        for (proxy, server, state) in servers(model, find) {
+            let Some(track) = &server.check.track else { continue };
+            let (backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
+            let Some(found) = find(backend).and_then(|backend| backend.server(tracked)) else { continue };
+            state.set_health(found.health(), Instant::now());
+            let key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
+            trackers.entry((backend.into(), tracked.into())).or_default().push((key, state));
+        }
+        *self.shared.trackers.borrow_mut() = trackers;
+        self.track_admin(Instant::now(), find);
+    }
+}
+
+/// All servers of a model that have a state.
+fn servers(
+    model: &Model,
+    find: &impl Fn(&str) -> Option<Arc<BackendState>>,
+) -> Vec<(Arc<Proxy>, Arc<Server>, Arc<ServerState>)> {
+    let backends = model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled);
+    let mut all = Vec::new();
+    for proxy in backends {
+        let Some(backend) = find(&proxy.name) else { continue };
+        for server in &proxy.servers {
+            if let Some(state) = backend.server(&server.name) {
+                all.push((Arc::clone(proxy), Arc::clone(server), state));
+            }
+        }
+    }
+    all
+}
+
+impl Task {
+    fn new(
+        key: Key,
+        proxy: &Proxy,
+        server: &Server,
+        state: Arc<ServerState>,
+        spread: u32,
+        old: Option<&Running>,
+    ) -> Task {
+        let kept = old.filter(|old| Arc::ptr_eq(&old.check.server, &state));
+        let health = match kept {
+            Some(old) => old.check.health.borrow().clone().with_settings(&server.check),
+            None => Health::new(&server.check),
+        };
+        Task {
+            key,
+            server: state,
+            settings: server.check.clone(),
+            plan: Plan::new(proxy, server),
+            log_checks: if proxy.check.log { LogChecks::On } else { LogChecks::Off },
+            spread,
+            health: RefCell::new(health),
+            failed: Cell::new(kept.map_or(0, |old| old.check.failed.get())),
+            logged: RefCell::new(kept.and_then(|old| *old.check.logged.borrow())),
+        }
+    }
+
+    fn observed_limit(&self) -> u32 {
+        match self.settings.observe {
+            Observe::None => 0,
+            Observe::Layer4 | Observe::Layer7 => self.settings.error_limit.max(1),
+        }
+    }
+}
+
+/// A check's life: wait, look, judge; and listen to what traffic says meanwhile.
+async fn run(shared: Rc<Shared>, task: Rc<Task>, delay: Duration) {
+    let mut random = Random::new(&task.key);
+    let mut due = time::Instant::now() + delay;
+    loop {
+        tokio::select! {
+            () = time::sleep_until(due) => {
+                let started = time::Instant::now();
+                if !task.server.admin().in_maintenance() {
+                    let report = probe(&task.plan).await;
+                    shared.checked(&task, &report);
+                }
+                let pause = task.health.borrow().pause();
+                due = (started + random.spread(pause, task.spread)).max(time::Instant::now());
+            }
+            () = task.server.error_limit_reached() => {
+                shared.observed(&task);
+                due = due.min(time::Instant::now() + task.health.borrow().fastinter());
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A check ended.
+    fn checked(&self, task: &Task, report: &Report) {
+        let verdict = report.status.verdict();
+        let (state, words, counter) = {
+            let mut health = task.health.borrow_mut();
+            let state = health.step(verdict);
+            (state, health.words(), health.counter())
+        };
+        if verdict == super::fsm::Verdict::Failed {
+            task.failed.set(task.failed.get() + 1);
+        }
+        let now = Some((report.status, report.code, counter));
+        if task.log_checks == LogChecks::On && task.logged.replace(now) != now {
+            let line = text::check_line(&task.key.0, &task.key.1, report, &words);
+            self.log(&task.key, Severity::Notice, line);
+        }
+        self.settle(task, report, state);
+    }
+
+    /// Traffic reported `error-limit` errors in a row.
+    fn observed(&self, task: &Task) {
+        let state = task.health.borrow_mut().on_error(task.settings.on_error);
+        let last = match task.server.observed_last() {
+            Observed::AnswerFailed => "Invalid http response (headers)",
+            Observed::Connected | Observed::ConnectFailed | Observed::Answered => "L4 unsuccessful connection",
+        };
+        let errors = task.observed_limit();
+        let info = format!("Detected {errors} consecutive errors, last one was: {last}");
+        self.settle(task, &Report::new(Status::Analyze).info(info), state);
+    }
+
+    /// Publishes a result and what it means.
+    fn settle(&self, task: &Task, report: &Report, state: HealthState) {
+        task.server.set_check_report(report.for_statistics(&task.health.borrow(), task.failed.get()));
+        if task.server.health() != state {
+            self.change(&task.key, &task.server, state, Why::Check(report, task.log_checks), 0);
+        }
+    }
+
+    /// Changes a server's state, logs it, and goes on to those who track it.
+    fn change(&self, key: &Key, server: &ServerState, state: HealthState, why: Why<'_>, depth: usize) {
+        let Some(left) = server.set_health(state, Instant::now()) else { return };
+        let severity = if state == HealthState::Down { Severity::Alert } else { Severity::Notice };
+        self.log(key, severity, text::state_line(&key.0, &key.1, state, why, &left));
+        if state != HealthState::Up && left.active + left.backups == 0 {
+            self.log(key, Severity::Emergency, text::no_server_line(&key.0));
+        }
+        if depth >= TRACK_DEPTH_MAX {
+            return;
+        }
+        let trackers = self.trackers.borrow().get(key).cloned().unwrap_or_default();
+        let via = format!("{}/{}", key.0, key.1);
+        for (tracker, server) in trackers {
+            self.change(&tracker, &server, state, Why::Tracked(&via), depth + 1);
+        }
+    }
+
+    /// A server without a check is up, unless it tracks another one.
+    fn unchecked(&self, server: &Server, state: &ServerState) {
+        state.observe(0, false);
+        if server.check.track.is_none() {
+            state.set_health(HealthState::Up, Instant::now());
+        }
+    }
+
+    fn log(&self, key: &Key, severity: Severity, text: String) {
+        (self.log)(Event { backend: Arc::clone(&key.0), severity, text });
+    }
+}
+
+/// The longest chain of servers that track servers.
+const TRACK_DEPTH_MAX: usize = 16;
+
+/// A small generator for `spread-checks`; nothing secret depends on it.
+struct Random(u64);
+
+impl Random {
+    fn new(key: &Key) -> Random {
+        let seed = key.0.bytes().chain(key.1.bytes());
+        Random(
+            seed.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)) | 1,
+        )
+    }
+
+    /// A pause up to `percent` shorter or longer.
+    fn spread(&mut self, pause: Duration, percent: u32) -> Duration {
+        let percent = percent.min(50);
+        if percent == 0 {
+            return pause;
+        }
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let share = f64::from((self.0 >> 32) as u32) / f64::from(u32::MAX) * 2.0 - 1.0;
+        pause.mul_f64(1.0 + share * f64::from(percent) / 100.0)
+    }
+}

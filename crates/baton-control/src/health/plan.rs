@@ -1,0 +1,232 @@
+//! What a check does, compiled from the model.
+
+use std::time::Duration;
+
+use baton_model::{Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, Proxy, ProxyProtocol, Server};
+
+use super::expect::Expect;
+
+/// Everything that a check depends on: as long as this is equal, the check goes on untouched by a reload.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Origin {
+    settings: CheckSettings,
+    check: Check,
+    address: Option<Address>,
+    send_proxy: ProxyProtocol,
+    connect: Option<Duration>,
+    read: Option<Duration>,
+    spread: u32,
+}
+
+/// A check ready to run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Where to; `None` for a server without an address.
+    pub(super) address: Option<Address>,
+    /// Time to connect.
+    pub(super) connect: Duration,
+    /// Time for the answer after that; `None`: all of it has to happen within `connect`.
+    pub(super) read: Option<Duration>,
+    /// `http-check disable-on-404`.
+    pub(super) disable_on_404: bool,
+    /// One after the other.
+    pub(super) connections: Vec<Connection>,
+}
+
+/// A connection and what is said over it; nothing: that it opens is enough.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) port: Option<u16>,
+    pub(super) send_proxy: ProxyProtocol,
+    pub(super) exchanges: Vec<Exchange>,
+}
+
+/// A request and what its answer has to look like.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) request: Vec<u8>,
+    pub(super) is_head: bool,
+    /// Expectations, or why they cannot be judged.
+    pub(super) expects: Vec<Result<Expect, String>>,
+}
+
+impl Origin {
+    pub(super) fn new(proxy: &Proxy, server: &Server, spread: u32) -> Origin {
+        Origin {
+            settings: server.check.clone(),
+            check: proxy.check.clone(),
+            address: server.address.address.clone(),
+            send_proxy: server.send_proxy,
+            connect: proxy.timeouts.connect,
+            read: proxy.timeouts.check,
+            spread,
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(proxy: &Proxy, server: &Server) -> Plan {
+        let settings = &server.check;
+        let inter = settings.inter;
+        let connect = match (proxy.timeouts.check, proxy.timeouts.connect) {
+            (Some(_), Some(connect)) => connect.min(inter),
+            (Some(_), None) | (None, _) => inter,
+        };
+        let send_proxy = proxy_header(server);
+        Plan {
+            address: address(server),
+            connect,
+            read: proxy.timeouts.check,
+            disable_on_404: proxy.check.disable_on_404,
+            connections: match &proxy.check.kind {
+                CheckType::Connect => vec![Connection { port: None, send_proxy, exchanges: Vec::new() }],
+                CheckType::Http(steps) => connections(steps, send_proxy),
+            },
+        }
+    }
+}
+
+/// `addr` and `port` win over the server's own.
+fn address(server: &Server) -> Option<Address> {
+    let settings = &server.check;
+    let own = server.address.address.as_ref();
+    let mut address = settings.addr.as_ref().or(own)?.clone();
+    if let Address::Inet(inet) = &mut address {
+        let own_port = own.and_then(|own| match own {
+            Address::Inet(own) => Some(own.port()),
+            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
+        });
+        let port = settings.port.or(Some(inet.port()).filter(|port| *port > 0)).or(own_port);
+        inet.set_port(port.unwrap_or(0));
+    }
+    Some(address)
+}
+
+/// With `check-send-proxy`, or as for traffic when the check goes to the same place.
+fn proxy_header(server: &Server) -> ProxyProtocol {
+    let elsewhere = server.check.addr.is_some() || server.check.port.is_some();
+    match (server.check.send_proxy, server.send_proxy) {
+        (true, ProxyProtocol::Off) => ProxyProtocol::V1,
+        (true, version) => version,
+        (false, version) if !elsewhere => version,
+        (false, _) => ProxyProtocol::Off,
+    }
+}
+
+fn connections(steps: &[CheckStep], send_proxy: ProxyProtocol) -> Vec<Connection> {
+    let mut connections = vec![Connection { port: None, send_proxy, exchanges: Vec::new() }];
+    for (number, step) in steps.iter().enumerate() {
+        let last = connections.last_mut().expect("the list starts with one connection and only grows");
+        match step {
+            CheckStep::Connect { port, send_proxy: with_header } => {
+                let version = match (with_header, send_proxy) {
+                    (true, ProxyProtocol::Off) => ProxyProtocol::V1,
+                    (true, version) => version,
+                    (false, _) => ProxyProtocol::Off,
+                };
+                let connection = Connection { port: *port, send_proxy: version, exchanges: Vec::new() };
+                if number == 0 {
+                    *last = connection;
+                } else {
+                    connections.push(connection);
+                }
+            }
+            CheckStep::Send(send) => last.exchanges.push(Exchange {
+                request: request(send),
+                is_head: send.method == "HEAD",
+                expects: Vec::new(),
+            }),
+            CheckStep::Expect { negated, kind, pattern } => {
+                if last.exchanges.is_empty() {
+                    last.exchanges.push(Exchange::usual());
+                }
+                let exchange = last.exchanges.last_mut().expect("one was put there if there was none");
+                exchange.expects.push(Expect::compile(*negated, kind, pattern));
+            }
+        }
+    }
+    if connections.iter().all(|connection| connection.exchanges.is_empty())
+        && let Some(last) = connections.last_mut()
+    {
+        last.exchanges.push(Exchange::usual());
+    }
+    let last = connections.iter_mut().rev().find_map(|connection| connection.exchanges.last_mut());
+    if let Some(last) = last.filter(|last| last.expects.is_empty()) {
+        last.expects.push(Ok(Expect::usual()));
+    }
+    connections
+}
+
+impl Exchange {
+    /// `OPTIONS / HTTP/1.0`.
+    fn usual() -> Exchange {
+        Exchange { request: request(&HttpCheckSend::default()), is_head: false, expects: Vec::new() }
+    }
+}
+
+/// The request's bytes, written as HAProxy does: names in lower case, `content-length` with a body, and
+/// `connection: close` from HTTP/1.1 on.
+fn request(send: &HttpCheckSend) -> Vec<u8> {
+    let mut text = format!("{} {} {}\r\n", send.method, send.uri, send.version);
+    for (name, value) in &send.headers {
+        // Their framing is ours to write.
+        if !["content-length", "transfer-encoding", "connection"].contains(&name.to_ascii_lowercase().as_str()) {
+            text += &format!("{}: {value}\r\n", name.to_ascii_lowercase());
+        }
+    }
+    if let Some(body) = &send.body {
+        text += &format!("content-length: {}\r\n", body.len());
+    }
+    if send.version == "HTTP/1.1" {
+        text += "connection: close\r\n";
+    }
+    text += "\r\n";
+    text += send.body.as_deref().unwrap_or("");
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_haproxys() {
+        let check = |send: HttpCheckSend, expect: &str| {
+            assert_eq!(String::from_utf8_lossy(&request(&send)), expect);
+        };
+        check(HttpCheckSend::default(), "OPTIONS / HTTP/1.0\r\n\r\n");
+        check(
+            HttpCheckSend {
+                method: "GET".into(),
+                uri: "/x".into(),
+                version: "HTTP/1.1".into(),
+                headers: vec![("Host".into(), "a.b".into()), ("X-Y".into(), "z".into())],
+                body: Some("hello".into()),
+            },
+            "GET /x HTTP/1.1\r\nhost: a.b\r\nx-y: z\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
+        );
+    }
+
+    #[test]
+    fn steps_become_connections() {
+        let expect = |kind: &str, word: &str| CheckStep::Expect {
+            negated: false,
+            kind: kind.into(),
+            pattern: vec![word.into()],
+        };
+        let count = |steps: &[CheckStep]| -> Vec<Vec<usize>> {
+            let connections = connections(steps, ProxyProtocol::Off);
+            connections
+                .iter()
+                .map(|one| one.exchanges.iter().map(|exchange| exchange.expects.len()).collect())
+                .collect()
+        };
+        let send = || CheckStep::Send(HttpCheckSend::default());
+        let connect = |port| CheckStep::Connect { port, send_proxy: false };
+        assert_eq!(count(&[]), [[1]]);
+        assert_eq!(count(&[send()]), [[1]]);
+        assert_eq!(count(&[expect("status", "200")]), [[1]]);
+        assert_eq!(count(&[send(), expect("status", "200"), expect("string", "ok")]), [[2]]);
+        assert_eq!(count(&[connect(Some(1)), send(), expect("status", "200"), connect(Some(2)), send()]), [[1], [1]]);
+    }
+}

@@ -1,0 +1,145 @@
+//! One check: connect, speak, judge.
+
+use std::io;
+use std::net::SocketAddr;
+
+use baton_model::Address;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
+
+use super::expect::Answer;
+use super::plan::{Connection, Exchange, Plan};
+use super::proxy_header;
+use super::{Report, Status};
+
+/// The most of an answer that is read (`tune.bufsize`).
+const ANSWER_MAX: usize = 16 * 1024;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// Runs a check. Never longer than its timeouts.
+pub(super) async fn probe(plan: &Plan) -> Report {
+    let started = Instant::now();
+    let mut report = Report::new(Status::L4Connection);
+    for connection in &plan.connections {
+        report = connect_and_speak(plan, connection, started).await;
+        if report.status.verdict() == super::fsm::Verdict::Failed {
+            break;
+        }
+    }
+    report.duration = Some(started.elapsed());
+    report
+}
+
+async fn connect_and_speak(plan: &Plan, connection: &Connection, started: Instant) -> Report {
+    let Some(address) = &plan.address else { return Report::new(Status::L4Connection).info("no address") };
+    let begun = if plan.read.is_some() { Instant::now() } else { started };
+    let opened = timeout_at(begun + plan.connect, connect(address, connection.port)).await;
+    let (mut stream, ends) = match opened {
+        Err(_) => return Report::new(Status::L4Timeout),
+        Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
+        Ok(Ok(opened)) => opened,
+    };
+    let deadline = plan.read.map_or(begun + plan.connect, |read| Instant::now() + read);
+    let header = proxy_header::header(connection.send_proxy, ends);
+    if !header.is_empty() {
+        match timeout_at(deadline, stream.write_all(&header)).await {
+            Err(_) => return Report::new(Status::L4Timeout),
+            Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
+            Ok(Ok(())) => {}
+        }
+    }
+    let mut report = Report::new(Status::L4Ok);
+    for exchange in &connection.exchanges {
+        report = match timeout_at(deadline, speak(plan, stream.as_mut(), exchange)).await {
+            Err(_) => Report::new(Status::L7Timeout),
+            Ok(report) => report,
+        };
+        if report.status.verdict() == super::fsm::Verdict::Failed {
+            break;
+        }
+    }
+    report
+}
+
+async fn speak(plan: &Plan, stream: &mut dyn Stream, exchange: &Exchange) -> Report {
+    if let Err(error) = stream.write_all(&exchange.request).await {
+        return Report::new(Status::L7Response).info(words(&error));
+    }
+    let needs_body = exchange.expects.iter().flatten().any(|expect| expect.needs_body()) && !exchange.is_head;
+    let mut bytes = Vec::new();
+    if let Err(error) = read_answer(stream, &mut bytes, needs_body).await
+        && bytes.is_empty()
+    {
+        return Report::new(Status::L7Response).info(words(&error));
+    }
+    let Some(answer) = Answer::parse(&bytes) else { return Report::new(Status::L7Response) };
+    let result = |status| Report { code: Some(answer.code), ..Report::new(status).info(answer.reason) };
+    if plan.disable_on_404 && answer.code == 404 {
+        return result(Status::L7Conditional);
+    }
+    for expect in &exchange.expects {
+        let report = match expect {
+            Ok(expect) => expect.judge(&answer),
+            Err(why) => Some(Report::new(Status::L7Response).info(why.as_str())),
+        };
+        if let Some(report) = report {
+            return report;
+        }
+    }
+    result(Status::L7Ok)
+}
+
+/// Reads until the answer can be judged, the server closes, or the buffer is full.
+async fn read_answer(stream: &mut dyn Stream, bytes: &mut Vec<u8>, needs_body: bool) -> io::Result<()> {
+    loop {
+        if let Some(answer) = Answer::parse(bytes) {
+            let complete = answer.length().is_some_and(|length| answer.body.len() >= length);
+            if !needs_body || complete {
+                return Ok(());
+            }
+        }
+        let mut part = [0; 4096];
+        let room = part.len().min(ANSWER_MAX - bytes.len());
+        match stream.read(&mut part[..room]).await? {
+            0 => return Ok(()),
+            count => bytes.extend_from_slice(&part[..count]),
+        }
+    }
+}
+
+/// The two ends of a TCP connection: ours, theirs.
+type Ends = Option<(SocketAddr, SocketAddr)>;
+
+async fn connect(address: &Address, port: Option<u16>) -> io::Result<(Box<dyn Stream>, Ends)> {
+    match address {
+        Address::Inet(address) => {
+            let mut address = *address;
+            if let Some(port) = port {
+                address.set_port(port);
+            }
+            let stream = TcpStream::connect(address).await?;
+            // Closing resets, so that checks leave no TIME_WAIT behind; a failure only costs such an entry.
+            let _ = stream.set_zero_linger();
+            let ends = stream.local_addr().and_then(|from| Ok((from, stream.peer_addr()?))).ok();
+            Ok((Box::new(stream), ends))
+        }
+        Address::Unix(path) => Ok((Box::new(UnixStream::connect(path).await?), None)),
+        Address::Abstract(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+            let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
+            stream.set_nonblocking(true)?;
+            Ok((Box::new(UnixStream::from_std(stream)?), None))
+        }
+        Address::Fd(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "a descriptor cannot be checked")),
+    }
+}
+
+/// The system's words for an error, without Rust's addition of the number.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
+}

@@ -1,0 +1,404 @@
+//! Checks against real sockets on ports of the system's choice. Nothing sleeps: a test waits for the line that the checker
+//! logs, or for what a scripted server receives, and gives up after [`PATIENCE`].
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_model::{
+    Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, Model, NetAddress, Observe, OnError,
+    Proxy, ProxyProtocol, Role, Server, ServerAddress, Source,
+};
+use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::*;
+
+/// How long a test waits for something that has to happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const FINE: &str = "HTTP/1.0 200 OK\r\n\r\nhello";
+const BROKEN: &str = "HTTP/1.0 500 Oops\r\n\r\n";
+const MISSING: &str = "HTTP/1.0 404 Not Found\r\n\r\n";
+
+/// A server whose answer can be changed; empty: it says nothing and keeps the connection.
+struct Scripted {
+    address: SocketAddr,
+    answer: Rc<RefCell<String>>,
+    requests: mpsc::UnboundedReceiver<String>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Scripted {
+    async fn new(answer: &str) -> Scripted {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let answer = Rc::new(RefCell::new(answer.to_string()));
+        let (send, requests) = mpsc::unbounded_channel();
+        let say = Rc::clone(&answer);
+        let task = tokio::task::spawn_local(async move {
+            let mut held = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = vec![0; 4096];
+                let count = stream.read(&mut bytes).await.unwrap_or(0);
+                let _ = send.send(String::from_utf8_lossy(&bytes[..count]).into_owned());
+                let answer = say.borrow().clone();
+                if answer.is_empty() {
+                    held.push(stream);
+                } else {
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            }
+        });
+        Scripted { address, answer, requests, task }
+    }
+
+    fn say(&self, answer: &str) {
+        *self.answer.borrow_mut() = answer.into();
+    }
+
+    async fn request(&mut self) -> String {
+        tokio::time::timeout(PATIENCE, self.requests.recv()).await.expect("a check comes").expect("the server runs")
+    }
+
+    /// Closes the listening socket: connections are refused from now on.
+    async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// A checker with its backends and its lines.
+struct Bench {
+    checker: Checker,
+    backends: HashMap<String, Arc<BackendState>>,
+    lines: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (send, lines) = mpsc::unbounded_channel();
+        let checker = Checker::new(move |event| {
+            let _ = send.send(event);
+        });
+        Bench { checker, backends: HashMap::new(), lines }
+    }
+
+    fn apply(&mut self, proxies: Vec<Proxy>) {
+        let now = Instant::now();
+        let model = Model { proxies: proxies.into_iter().map(Arc::new).collect(), ..Model::default() };
+        for proxy in &model.proxies {
+            match self.backends.get(&*proxy.name) {
+                Some(backend) => backend.reconfigure(proxy, now),
+                None => {
+                    self.backends.insert(proxy.name.to_string(), BackendState::new(proxy, now));
+                }
+            }
+        }
+        self.checker.apply(&model, |name| self.backends.get(name).cloned());
+    }
+
+    fn server(&self, backend: &str, name: &str) -> Arc<ServerState> {
+        self.backends[backend].server(name).expect("the server is there")
+    }
+
+    /// The next line, durations left out.
+    async fn line(&mut self) -> String {
+        let event = tokio::time::timeout(PATIENCE, self.lines.recv()).await.expect("a line comes").expect("it logs");
+        let text = event.text;
+        let Some(start) = text.find(", check duration: ") else { return text };
+        let end = text[start..].find("ms").expect("a duration ends with its unit") + start + 2;
+        format!("{}{}", &text[..start], &text[end..])
+    }
+}
+
+fn server(name: &str, address: SocketAddr, check: CheckSettings) -> Arc<Server> {
+    Arc::new(Server {
+        name: name.into(),
+        id: 1,
+        address: ServerAddress { host: NetAddress::Literal, address: Some(Address::Inet(address)), port_offset: None },
+        weight: 1,
+        backup: false,
+        disabled: false,
+        maxconn: 0,
+        minconn: 0,
+        maxqueue: 0,
+        cookie: None,
+        send_proxy: ProxyProtocol::Off,
+        source_address: None,
+        slowstart: None,
+        check,
+        pool_max_conn: -1,
+        pool_low_conn: 0,
+        pool_purge_delay: Duration::from_secs(5),
+        max_reuse: None,
+        tfo: false,
+        tcp_user_timeout_ms: None,
+        redir: None,
+        non_stick: false,
+        accepted: Vec::new(),
+        line: Source::default(),
+    })
+}
+
+/// `check inter 20ms`.
+fn quick() -> CheckSettings {
+    CheckSettings { enabled: true, inter: Duration::from_millis(20), ..CheckSettings::default() }
+}
+
+fn proxy(name: &str, kind: CheckType, servers: Vec<Arc<Server>>) -> Proxy {
+    let mut proxy = Proxy::new(name, Role::Backend);
+    proxy.check = Check { kind, ..Check::default() };
+    proxy.timeouts.check = Some(Duration::from_secs(5));
+    proxy.servers = servers;
+    proxy
+}
+
+fn httpchk() -> CheckType {
+    CheckType::Http(vec![CheckStep::Send(HttpCheckSend::default())])
+}
+
+/// Runs a test on a runtime like the control thread's.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, test);
+}
+
+#[test]
+fn a_port_that_opens_is_up_and_one_that_refuses_is_down() {
+    run(async {
+        let mut peer = Scripted::new("").await;
+        let mut bench = Bench::new();
+        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", peer.address, quick())])]);
+        peer.request().await;
+        peer.request().await;
+        assert_eq!(bench.server("app", "s1").check_report().status, "L4OK");
+        peer.stop().await;
+        assert_eq!(
+            bench.line().await,
+            "Server app/s1 is DOWN, reason: Layer4 connection problem, info: \"Connection refused\". 0 active and 0 \
+             backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue."
+        );
+        assert_eq!(bench.line().await, "backend app has no server available!");
+        assert_eq!(bench.server("app", "s1").health(), HealthState::Down);
+    });
+}
+
+#[test]
+fn statuses_decide_over_an_http_check() {
+    run(async {
+        let mut peer = Scripted::new(BROKEN).await;
+        let mut bench = Bench::new();
+        let mut settings = proxy("app", httpchk(), vec![server("s1", peer.address, quick())]);
+        settings.check.disable_on_404 = true;
+        bench.apply(vec![settings]);
+        assert_eq!(peer.request().await, "OPTIONS / HTTP/1.0\r\n\r\n");
+        assert!(
+            bench
+                .line()
+                .await
+                .starts_with("Server app/s1 is DOWN, reason: Layer7 wrong status, code: 500, info: \"Oops\". 0 active")
+        );
+        bench.line().await;
+        peer.say(FINE);
+        assert_eq!(
+            bench.line().await,
+            "Server app/s1 is UP, reason: Layer7 check passed, code: 200. 1 active and 0 backup servers online. 0 \
+             sessions requeued, 0 total in queue."
+        );
+        peer.say(MISSING);
+        let line = bench.line().await;
+        assert!(line.starts_with("Server app/s1 is stopping, reason: Layer7 check conditionally passed, code: 404."));
+        let state = bench.server("app", "s1");
+        assert!(state.is_running() && !state.is_usable());
+    });
+}
+
+#[test]
+fn silence_and_junk_have_their_words() {
+    run(async {
+        let silent = Scripted::new("").await;
+        let junk = Scripted::new("hello\r\n").await;
+        let mut bench = Bench::new();
+        let mut first = proxy("a", httpchk(), vec![server("s1", silent.address, quick())]);
+        first.timeouts.check = Some(Duration::from_millis(50));
+        bench.apply(vec![first]);
+        assert!(bench.line().await.starts_with("Server a/s1 is DOWN, reason: Layer7 timeout. 0"));
+        bench.line().await;
+        bench.apply(vec![proxy("b", httpchk(), vec![server("s1", junk.address, quick())])]);
+        junk.say("hello\r\n\r\n");
+        let line = bench.line().await;
+        assert!(line.starts_with("Server b/s1 is DOWN, reason: Layer7 "), "{line}");
+    });
+}
+
+#[test]
+fn contents_are_judged_when_the_server_closed() {
+    run(async {
+        let peer = Scripted::new("HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody").await;
+        let mut bench = Bench::new();
+        let expect = CheckStep::Expect { negated: true, kind: "string".into(), pattern: vec!["body".into()] };
+        let steps = vec![CheckStep::Send(HttpCheckSend::default()), expect];
+        let mut settings = proxy("app", CheckType::Http(steps), vec![server("s1", peer.address, quick())]);
+        settings.check.log = true;
+        bench.apply(vec![settings]);
+        assert_eq!(
+            bench.line().await,
+            "Health check for server app/s1 failed, reason: Layer7 invalid response, info: \"HTTP check matched unwanted \
+             content\", status: 0/2 DOWN."
+        );
+        assert!(bench.line().await.starts_with("Server app/s1 is DOWN. 0 active"));
+    });
+}
+
+#[test]
+fn a_proxy_header_comes_first() {
+    run(async {
+        let mut peer = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        let check = CheckSettings { send_proxy: true, ..quick() };
+        bench.apply(vec![proxy("app", httpchk(), vec![server("s1", peer.address, check)])]);
+        let request = peer.request().await;
+        assert!(request.starts_with("PROXY TCP4 127.0.0.1 127.0.0.1 "), "{request}");
+    });
+}
+
+#[test]
+fn a_reload_leaves_unchanged_checks_alone_and_keeps_counters() {
+    run(async {
+        let mut peer = Scripted::new(BROKEN).await;
+        let other = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        let app =
+            |check: CheckSettings, peer: &Scripted| proxy("app", httpchk(), vec![server("s1", peer.address, check)]);
+        bench.apply(vec![app(quick(), &peer)]);
+        assert!(bench.line().await.contains("is DOWN"));
+        bench.line().await;
+        // Another backend comes: the first one's state is not touched.
+        bench.apply(vec![app(quick(), &peer), proxy("new", httpchk(), vec![server("s1", other.address, quick())])]);
+        assert_eq!((bench.checker.len(), bench.server("app", "s1").health()), (2, HealthState::Down));
+        // Other settings: it is checked again, and is still down until `rise` checks are good.
+        let slower = CheckSettings { rise: 3, init_state: InitState::Up, ..quick() };
+        bench.apply(vec![app(slower, &peer)]);
+        assert_eq!((bench.checker.len(), bench.server("app", "s1").health()), (1, HealthState::Down));
+        peer.say(FINE);
+        assert!(bench.line().await.starts_with("Server app/s1 is UP"));
+        // No check any more: nothing comes, and the server counts as up.
+        bench.apply(vec![app(CheckSettings::default(), &peer)]);
+        assert!(bench.checker.is_empty() && bench.server("app", "s1").is_usable());
+        // One may be on its way; after it there is silence.
+        while tokio::time::timeout(Duration::from_millis(200), peer.requests.recv()).await.is_ok() {}
+        assert!(peer.requests.is_empty());
+    });
+}
+
+#[test]
+fn a_reload_does_not_disturb_the_rhythm() {
+    run(async {
+        let mut peer = Scripted::new(FINE).await;
+        let mut marker = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        let hourly = CheckSettings { inter: Duration::from_secs(3600), ..quick() };
+        let app = || proxy("app", httpchk(), vec![server("s1", peer.address, hourly.clone())]);
+        let (first, again) = (app(), app());
+        let other = |inter| {
+            let check = CheckSettings { inter: Duration::from_millis(inter), ..quick() };
+            proxy("other", httpchk(), vec![server("s1", marker.address, check)])
+        };
+        let (before, after) = (other(20), other(21));
+        bench.apply(vec![first, before]);
+        peer.request().await;
+        bench.apply(vec![again, after]);
+        // A check that started again would have come before these.
+        for _ in 0..5 {
+            marker.request().await;
+        }
+        assert!(peer.requests.is_empty());
+    });
+}
+
+#[test]
+fn a_new_server_can_start_down() {
+    run(async {
+        let peer = Scripted::new("").await;
+        let mut bench = Bench::new();
+        let check = CheckSettings { init_state: InitState::Down, ..quick() };
+        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", peer.address, check)])]);
+        assert_eq!(bench.server("app", "s1").health(), HealthState::Down);
+        assert!(bench.line().await.starts_with("Server app/s1 is UP, reason: Layer4 check passed. 1 active"));
+    });
+}
+
+#[test]
+fn a_server_follows_the_one_it_tracks() {
+    run(async {
+        let peer = Scripted::new(BROKEN).await;
+        let mut bench = Bench::new();
+        let track = CheckSettings { track: Some("app/s1".into()), ..CheckSettings::default() };
+        let follower = proxy("other", CheckType::Connect, vec![server("t1", peer.address, track)]);
+        bench.apply(vec![proxy("app", httpchk(), vec![server("s1", peer.address, quick())]), follower]);
+        bench.line().await;
+        bench.line().await;
+        assert_eq!(
+            bench.line().await,
+            "Server other/t1 is DOWN via app/s1. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 \
+             remaining in queue."
+        );
+        bench.line().await;
+        peer.say(FINE);
+        bench.line().await;
+        assert!(bench.line().await.starts_with("Server other/t1 is UP via app/s1. 1 active"));
+        let admin = Admin { maintenance: true, ..Admin::default() };
+        bench.server("app", "s1").set_admin(admin, Instant::now());
+        bench.checker.track_admin(Instant::now(), |name| bench.backends.get(name).cloned());
+        assert!(bench.server("other", "t1").admin().maintenance_inherited);
+    });
+}
+
+#[test]
+fn errors_of_traffic_can_mark_a_server_down() {
+    run(async {
+        let mut peer = Scripted::new("").await;
+        let mut bench = Bench::new();
+        let check = CheckSettings {
+            observe: Observe::Layer4,
+            error_limit: 2,
+            on_error: OnError::MarkDown,
+            inter: Duration::from_secs(3600),
+            ..quick()
+        };
+        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", peer.address, check)])]);
+        peer.request().await;
+        let state = bench.server("app", "s1");
+        state.report(Observed::ConnectFailed);
+        state.report(Observed::ConnectFailed);
+        assert_eq!(
+            bench.line().await,
+            "Server app/s1 is DOWN, reason: Health analyze, info: \"Detected 2 consecutive errors, last one was: L4 \
+             unsuccessful connection\". 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in \
+             queue."
+        );
+    });
+}
+
+#[test]
+fn a_server_in_maintenance_is_not_checked() {
+    run(async {
+        let mut peer = Scripted::new(FINE).await;
+        let idle = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        let mut off = (*server("s2", idle.address, quick())).clone();
+        off.disabled = true;
+        bench.apply(vec![proxy("app", httpchk(), vec![server("s1", peer.address, quick()), Arc::new(off)])]);
+        for _ in 0..5 {
+            peer.request().await;
+        }
+        assert!(idle.requests.is_empty());
+    });
+}
