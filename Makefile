@@ -1,0 +1,37 @@
+# Every target says what it needs and installs it, as root, on Debian (scripts/setup).
+.DEFAULT_GOAL := help
+.PHONY: help demo test build bench audit fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+
+demo: ## build Baton, put load through it and change it live; ARGS='--for 60s --json' for more
+	@scripts/setup demo
+	cargo build --release --locked --package baton
+	@cargo run --quiet --release --locked --package baton -- demo $(ARGS)
+
+test: ## install what the tests need and run all of them; PHASES='rust fuzz' for some
+	@scripts/setup test
+	@scripts/test $(PHASES)
+
+build: ## build target/release/baton
+	@scripts/setup demo
+	cargo build --release --locked --package baton
+
+bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, BATON=... another program
+	@scripts/setup bench
+	$(if $(BATON),,cargo build --release --locked --package baton)
+	@bench/run $(ARGS)
+
+audit: ## check licences, duplicate crates, unsafe code and stray machine paths
+	@scripts/audit
+
+fuzz: ## run every fuzz target; SECONDS_EACH=60
+	@scripts/setup fuzz
+	@for target in $$(scripts/fuzz); do scripts/fuzz "$$target" $(or $(SECONDS_EACH),60) || exit 1; done
+
+clean: ## remove everything that was built
+	cargo clean
+	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf fuzz/artifacts
