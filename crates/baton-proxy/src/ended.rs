@@ -129,7 +129,6 @@ impl Ended {
         };
         let logged = match (cause, phase) {
             (Cause::ClientAborted, Phase::Request | Phase::Headers) => 400,
-            (Cause::ClientAborted, Phase::Queue | Phase::Connect) => 503,
             _ => status,
         };
         Ended { cause, phase, status, logged }
@@ -148,6 +147,11 @@ impl Ended {
     /// One side was silent for too long.
     pub fn timeout(side: Side, phase: Phase) -> Ended {
         Ended::new(if side == Side::Client { Cause::ClientTimeout } else { Cause::ServerTimeout }, phase)
+    }
+
+    /// The server went down, and its sessions are not to go on.
+    pub fn down() -> Ended {
+        Ended::refused(Cause::Down, Phase::None, 503)
     }
 
     /// The process ends.

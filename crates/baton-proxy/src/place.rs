@@ -28,8 +28,12 @@ pub struct Wish {
     pub force: bool,
     /// `ignore-persist` applied.
     pub ignore_persist: bool,
+    /// The persistence cookie was there, though it named nothing.
+    pub cookie_seen: bool,
     /// The server that just failed.
     pub avoid: Option<Arc<ServerState>>,
+    /// The server that just failed, to be tried again: a retry without redispatch.
+    pub again: Option<Arc<ServerState>>,
     /// The server of the session's previous request, for `option prefer-last-server`.
     pub last: Option<Arc<ServerState>>,
     /// What became of the wish at the first attempt.
@@ -45,15 +49,16 @@ pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mu
     let began = core.now();
     let queue = proxy.timeouts.queue.or(proxy.timeouts.connect);
     loop {
-        let wanted = match (&wish.server, &wish.cookie) {
-            (Some(name), _) => Some(Wanted::Name(name)),
-            (None, Some(value)) => Some(Wanted::Cookie(value)),
-            (None, None) => None,
+        let wanted = match (&wish.again, &wish.server, &wish.cookie) {
+            (Some(server), ..) => Some(Wanted::Name(server.name())),
+            (None, Some(name), _) => Some(Wanted::Name(name)),
+            (None, None, Some(value)) => Some(Wanted::Cookie(value)),
+            (None, None, None) => None,
         };
         let ask = Ask {
             key: wish.key,
             wanted: if wish.avoid.is_some() { None } else { wanted },
-            force: wish.force,
+            force: wish.force || wish.again.is_some(),
             avoid: wish.avoid.as_ref(),
             last: wish.last.as_ref(),
             random: core.random() as u32,
@@ -71,10 +76,10 @@ pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mu
         };
         match waiting.server() {
             Some(server) => {
-                entry.server_queue = waiting.position();
+                entry.server_queue = waiting.position() + 1;
                 entry.server = Some(server.clone());
             }
-            None => entry.backend_queue = waiting.position(),
+            None => entry.backend_queue = waiting.position() + 1,
         }
         wish.found.get_or_insert(waiting.found());
         client.deadline.set(queue.map(|limit| began + limit));

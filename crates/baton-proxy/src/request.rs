@@ -7,7 +7,7 @@ use baton_model::{ConnectionMode, Mode};
 
 use crate::accept::Client;
 use crate::core::{Core, Interrupt};
-use crate::ended::Ended;
+use crate::ended::{Cause, Ended, Phase};
 use crate::parse::{self, Arrival};
 use crate::record::{self, Entry};
 use crate::relay::{self, Sent};
@@ -24,6 +24,7 @@ pub async fn connection(core: Rc<Core>, mut client: Client) {
     }
     let view = client.view();
     if !route::admits(core, &mut client, &view) {
+        client.stream.reset_on_close();
         return;
     }
     record::connected(core, &client, &view);
@@ -71,6 +72,11 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
     leave(&entry);
     record::write(core, client, &entry, outcome, &work.line);
+    if !matches!(next, Next::Request) {
+        client.leave();
+    }
+    client.variables.end_transaction();
+    client.log_level = None;
     next
 }
 
@@ -96,12 +102,18 @@ async fn finish(
     outcome: Result<Sent, Ended>,
 ) -> (Next, Result<(), Ended>) {
     let ended = match outcome {
-        Ok(Sent { keep: true, .. }) => return (Next::Request, Ok(())),
+        Ok(Sent { keep: true, ended, .. }) => return (Next::Request, ended.map_or(Ok(()), Err)),
         Ok(Sent { keep: false, unread, ended }) => {
             return (if unread { Next::Linger } else { Next::Close }, ended.map_or(Ok(()), Err));
         }
         Err(ended) => ended,
     };
+    if ended.phase == Phase::Headers && ended.cause == Cause::ServerAborted && client.requests > 0 && entry.reused {
+        // The server closed a kept connection under a request that must not be repeated by us. Closing without an answer
+        // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1).
+        entry.silent = true;
+        return (Next::Close, Err(ended));
+    }
     if entry.status != 0 {
         // The response was begun: only closing tells the client that it is not whole.
         return (Next::Close, Err(ended));
@@ -126,6 +138,7 @@ async fn finish(
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
         (Ok(()), true) => (Next::Request, Err(ended)),
+        (Ok(()), false) if whole && entry.has_request => (Next::Close, Err(ended)),
         (Ok(()), false) => (Next::Linger, Err(ended)),
     }
 }

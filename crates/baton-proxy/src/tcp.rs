@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use crate::accept::Client;
 use crate::core::Core;
-use crate::ended::{Cause, Ended, Phase};
+use crate::ended::Ended;
 use crate::place::{self, Wish};
 use crate::record::{self, Entry};
 use crate::relay::attempts::Attempts;
-use crate::relay::chosen;
 use crate::relay::tunnel::{self, Pump};
+use crate::relay::{chosen, unless_cut};
 use crate::route;
 use crate::state::enter;
 use crate::upstream::{self, ConnectFailed, Connection};
@@ -21,13 +21,6 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client, view: Rc<FrontendView>)
     let mut entry = record::start(core, client);
     entry.frontend = view;
     let outcome = relay(core, client, &mut entry).await;
-    if let Err(ended) = outcome
-        && matches!(ended.cause, Cause::ServerAborted | Cause::Killed)
-        && ended.phase == Phase::Data
-    {
-        // What the server's reset cut short must not look complete to the client.
-        client.stream.reset_on_close();
-    }
     if let Some(backend) = &entry.backend {
         backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -39,14 +32,18 @@ async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Resul
     enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
     entry.backend = Some(backend.clone());
     let connection = connect(core, client, entry, &backend).await?;
+    record::write_early(core, client, entry, &[]);
     let patience = entry.frontend.patience(&backend);
     let mut up = Pump::new(client.input.take().filter(|buffer| !buffer.is_empty()));
     let mut down = Pump::default();
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));
-    let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
+    let relayed = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience);
+    let outcome = unless_cut(&connection.1, relayed).await.unwrap_or(Err(Ended::down()));
     entry.bytes_in += up.moved;
     entry.bytes_out += down.moved;
+    entry.silent = entry.frontend.plan.proxy.logging.dont_log_null && up.moved == 0 && down.moved == 0;
+    entry.slot = Some(connection.1);
     outcome
 }
 

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Bind, BindOptions, CheckSettings, Mode, Model, NetAddress, Proxy, Role, Server, ServerAddress, Source};
+use baton_model::{
+    Address, Bind, BindOptions, CheckSettings, Mode, Model, NetAddress, Proxy, Role, Server, ServerAddress, Source,
+};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
@@ -48,8 +50,8 @@ impl Served {
         let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards };
         let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
         let now = Instant::now();
-        let generation =
-            Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now).expect("valid");
+        let generation = Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now)
+            .expect("valid");
         let generation = generation.commit(&self.registry, now);
         self.runtime.block_on(self.workers.command(Command::Apply(generation)));
     }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,6 +58,7 @@ pub struct Client {
     pub variables: Variables,
     /// What `set-log-level` asked for.
     pub log_level: Option<LogLevel>,
+    left: bool,
     state: Arc<FrontendState>,
     core: Rc<Core>,
 }
@@ -74,9 +74,9 @@ impl Client {
         slot: Rc<FrontendSlot>,
     ) -> io::Result<Client> {
         let view = slot.view();
-        let mut addresses = Addresses { source: peer.as_socket().map(unmap), destination: None };
+        let mut addresses = Addresses { source: peer.as_socket(), destination: None };
         if addresses.source.is_some() {
-            addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket()).map(unmap);
+            addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket());
         }
         if view.plan.proxy.tcp.client_keepalive {
             socket.set_keepalive(true)?;
@@ -96,6 +96,7 @@ impl Client {
             last_server: None,
             variables: Variables::default(),
             log_level: None,
+            left: false,
             state: view.plan.state.clone(),
             core: core.clone(),
         })
@@ -168,15 +169,17 @@ impl Client {
         core.buffers.give(buffer);
     }
 
-    /// The descriptor's number.
-    pub fn fd(&self) -> i32 {
-        self.stream.as_raw_fd()
+    /// Not counted among the open connections any more: the last response is sent, what follows is politeness.
+    pub fn leave(&mut self) {
+        if !std::mem::replace(&mut self.left, true) {
+            leave(&self.core, &self.state);
+        }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        leave(&self.core, &self.state);
+        self.leave();
         if let Some(buffer) = self.input.take() {
             self.core.buffers.give(buffer);
         }
@@ -188,9 +191,4 @@ pub(super) fn leave(core: &Core, state: &FrontendState) {
     core.registry.open.fetch_sub(1, Ordering::Relaxed);
     state.open.fetch_sub(1, Ordering::Relaxed);
     state.freed.notify_waiters();
-}
-
-/// An IPv4 client of an IPv6 socket is an IPv4 client.
-fn unmap(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -58,6 +58,9 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
             match work.request.parse(&work.input, &view.limits) {
                 Ok(Parsed::Complete(len)) => {
                     work.input.pin(len);
+                    if is_malformed(work) {
+                        return Err(Ended::new(Cause::Proxy, Phase::Request));
+                    }
                     entry.bytes_in += len as u64;
                     entry.request_time = Some(core.now().saturating_duration_since(entry.began));
                     entry.has_request = true;
@@ -74,10 +77,14 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
             }
         }
         match read(core, client, work).await {
-            Ok(Ok(0)) | Ok(Err(_)) => {
+            Ok(closed @ (Ok(0) | Err(_))) => {
                 let nothing = work.input.len() <= work.request.blank();
                 entry.silent = nothing && (client.requests > 0 || view.plan.proxy.logging.dont_log_null);
-                return Err(Ended::new(Cause::ClientAborted, Phase::Request));
+                let mut ended = Ended::new(Cause::ClientAborted, Phase::Request);
+                if closed.is_ok() && !(nothing && (client.requests > 0 || view.plan.proxy.http.ignore_probes)) {
+                    ended.status = 400;
+                }
+                return Err(ended);
             }
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => {
@@ -89,20 +96,39 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
     }
 }
 
-/// Remembers the request line for the log, as it came.
+/// Remembers the request line for the log, before rules change it.
 fn keep_line(work: &mut Work) {
     let Work { input, line, request, .. } = work;
-    let head = input.pinned().get(request.blank()..).unwrap_or_default();
-    let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
+    let buf = input.pinned();
     line.clear();
-    line.extend_from_slice(&head[..end]);
+    line.extend_from_slice(request.method_text(buf));
+    line.push(b' ');
+    line.extend_from_slice(request.target(buf));
+    line.push(b' ');
+    line.extend_from_slice(request.version.text().as_bytes());
+}
+
+/// Whether the first chunks of the body, which came with the head, are none: the request is refused before a server sees it.
+fn is_malformed(work: &Work) -> bool {
+    if work.request.framing != Framing::Chunked || work.input.is_empty() {
+        return false;
+    }
+    let mut decoder = work.request_chunks.clone();
+    let mut at = 0;
+    loop {
+        match decoder.step(&work.input[at..]) {
+            Ok(ChunkStep::Data { skip, len }) => at += skip + len,
+            Ok(ChunkStep::NeedMore { .. } | ChunkStep::Done { .. }) => return false,
+            Err(_) => return true,
+        }
+    }
 }
 
 /// A head that did not come in time. Silence on a connection that was used before is no fault.
 fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
     let proxy = &entry.frontend.plan.proxy;
     let nothing = work.input.is_empty();
-    entry.silent = nothing && (client.requests > 0 || proxy.logging.dont_log_null);
+    entry.silent = nothing && (client.requests > 0 || proxy.logging.dont_log_null || proxy.http.ignore_probes);
     let mut ended = Ended::new(Cause::ClientTimeout, Phase::Request);
     if nothing && (client.requests > 0 || proxy.http.ignore_probes) {
         ended.status = 0;
@@ -120,7 +146,7 @@ pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &Ent
             Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::new(Cause::ClientAborted, Phase::Data)),
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
-            Err(Interrupt::Timeout) => return Err(Ended::new(Cause::ClientTimeout, Phase::Data)),
+            Err(Interrupt::Timeout) => return Err(Ended::new(Cause::ClientTimeout, Phase::Request)),
         }
     }
     Ok(())

@@ -40,7 +40,7 @@ pub fn connect_line(client: &Client, frontend: &FrontendView, out: &mut Vec<u8>)
 
 /// `%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq` (8.2.2).
 fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
-    address(client.addresses.source, out);
+    client_address(client, out);
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, entry), out);
     out.extend_from_slice(b"] ");
@@ -52,14 +52,14 @@ fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<
     }
     total(core, entry, out);
     out.push(b' ');
-    number(entry.bytes_out, out);
+    bytes(entry, out);
     out.extend_from_slice(&[b' ', ended.cause.letter(), ended.phase.letter(), b' ']);
     loads(core, entry, out);
 }
 
 /// `%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r` (8.2.3).
 fn http(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
-    address(client.addresses.source, out);
+    client_address(client, out);
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, entry), out);
     out.extend_from_slice(b"] ");
@@ -73,7 +73,7 @@ fn http(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8
     out.push(b' ');
     status(entry, out);
     out.push(b' ');
-    number(entry.bytes_out, out);
+    bytes(entry, out);
     out.extend_from_slice(b" - - ");
     state(entry, ended, out);
     out.push(b' ');
@@ -137,6 +137,18 @@ fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
     }
 }
 
+/// The client's address and port; of a unix socket the number of the `bind` it came in by.
+fn client_address(client: &Client, out: &mut Vec<u8>) {
+    if client.addresses.source.is_some() {
+        return address(client.addresses.source, out);
+    }
+    let bind = &client.listener.bind;
+    let binds = &client.listener.frontend.proxy.binds;
+    let place = binds.iter().position(|other| other.address == bind.address).map_or(0, |at| at as u64 + 1);
+    out.extend_from_slice(b"unix:");
+    number(bind.id.map_or(place, u64::from), out);
+}
+
 /// `frontend backend/server`. Without a backend the frontend's own name stands there.
 fn path(entry: &Entry, out: &mut Vec<u8>) {
     let frontend = &entry.frontend.plan.proxy.name;
@@ -166,6 +178,14 @@ fn total(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
     millis(Some(core.now().saturating_duration_since(entry.began)), out);
 }
 
+/// `%B`, marked like the total time.
+fn bytes(entry: &Entry, out: &mut Vec<u8>) {
+    if entry.frontend.plan.proxy.logging.asap {
+        out.push(b'+');
+    }
+    number(entry.bytes_out, out);
+}
+
 fn status(entry: &Entry, out: &mut Vec<u8>) {
     match entry.status {
         0 => out.extend_from_slice(b"-1"),
@@ -178,15 +198,18 @@ fn state(entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
     out.extend_from_slice(&entry.cookie);
 }
 
-/// `actconn/feconn/beconn/srvconn/retries srv_queue/backend_queue`, this one included as HAProxy does.
+/// `actconn/feconn/beconn/srvconn/retries srv_queue/backend_queue`. As in HAProxy, this one has left backend and server by
+/// now, but not the frontend.
 fn loads(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
     let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
     let backend = entry.backend.as_ref().map_or(0, |backend| backend.plan.figures.open.load(Ordering::Relaxed));
+    let own = u32::from(entry.slot.is_some());
+    let served = entry.server.as_ref().map_or(0, |server| u64::from(server.served().saturating_sub(own)));
     let figures = [
         gauge(core.registry.open.load(Ordering::Relaxed)),
         gauge(entry.frontend.plan.state.open.load(Ordering::Relaxed)),
         gauge(backend),
-        entry.server.as_ref().map_or(0, |server| u64::from(server.served())),
+        served,
     ];
     for figure in figures {
         number(figure, out);

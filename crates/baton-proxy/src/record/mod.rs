@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 pub use writer::{LogWriter, Sinks};
 
+use baton_model::Level;
+use baton_rules::LogLevel;
+
 use crate::accept::Client;
-use crate::balance::ServerState;
+use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::state::{Counter, CounterBlock};
@@ -26,6 +29,8 @@ pub struct Entry {
     pub backend: Option<Rc<BackendView>>,
     /// The server that was chosen last.
     pub server: Option<Arc<ServerState>>,
+    /// The place at the server, given up only after the log line is written.
+    pub slot: Option<Slot>,
     /// The server's counters.
     pub server_counters: Option<Arc<CounterBlock>>,
     /// First byte of the request, or the accept.
@@ -56,12 +61,16 @@ pub struct Entry {
     pub cookie: [u8; 2],
     /// The server was chosen by the client's cookie.
     pub by_cookie: bool,
+    /// The request went over a connection that had carried another one.
+    pub reused: bool,
     /// `ignore-persist` applied: no cookie is given.
     pub persist_ignored: bool,
     /// What a response rule answers instead of the server's response.
     pub replacement: Option<Vec<u8>>,
     /// Whether a request head was understood: its line can be logged.
     pub has_request: bool,
+    /// The line was written already (`option logasap`).
+    pub logged: bool,
     /// Nothing to log: an idle connection that closed, a monitor's probe.
     pub silent: bool,
 }
@@ -72,6 +81,7 @@ pub fn start(core: &Core, client: &Client) -> Entry {
         frontend: client.view(),
         backend: None,
         server: None,
+        slot: None,
         server_counters: None,
         began: if client.requests == 0 { client.accepted } else { core.now() },
         request_time: None,
@@ -87,9 +97,11 @@ pub fn start(core: &Core, client: &Client) -> Entry {
         backend_queue: 0,
         cookie: *b"--",
         by_cookie: false,
+        reused: false,
         persist_ignored: false,
         replacement: None,
         has_request: false,
+        logged: false,
         silent: false,
     }
 }
@@ -100,13 +112,30 @@ pub fn write(core: &Core, client: &Client, entry: &Entry, outcome: Result<(), En
         return;
     }
     let ended = outcome.err().unwrap_or_default();
+    if entry.logged {
+        return count(core, entry, ended);
+    }
     count(core, entry, ended);
     if entry.frontend.sinks.is_empty() || !entry.frontend.sinks.wants(entry, ended) {
         return;
     }
-    core.log.line(&entry.frontend.sinks, entry.frontend.sinks.level(ended), |out| {
-        format::line(core, client, entry, ended, line, out);
-    });
+    log_line(core, client, entry, ended, line);
+}
+
+/// `option logasap`: writes the line now, before the data; the end is only counted.
+pub fn write_early(core: &Core, client: &Client, entry: &mut Entry, line: &[u8]) {
+    if entry.frontend.plan.proxy.logging.asap && !entry.silent && !entry.frontend.sinks.is_empty() {
+        log_line(core, client, entry, Ended::default(), line);
+        entry.logged = true;
+    }
+}
+
+fn log_line(core: &Core, client: &Client, entry: &Entry, ended: Ended, line: &[u8]) {
+    let level = match client.log_level {
+        Some(LogLevel::Level(level)) => Level(level),
+        _ => entry.frontend.sinks.level(ended),
+    };
+    core.log.line(&entry.frontend.sinks, level, |out| format::line(core, client, entry, ended, line, out));
 }
 
 /// The line of a connection in the default format, written at accept.

@@ -98,6 +98,7 @@ impl Attempts {
             Redispatch::Last(before_end) => self.left < before_end,
         };
         wish.avoid = elsewhere.then(|| slot.server().clone());
+        wish.again = (!elsewhere).then(|| slot.server().clone());
         if elsewhere {
             entry.redispatched = true;
         }

@@ -32,8 +32,6 @@ pub enum Body {
     Length(u64),
     /// Chunks, to be passed on as chunks.
     Chunked,
-    /// Chunks, to be passed on as plain bytes: the receiver speaks HTTP/1.0.
-    Unchunked,
     /// All until the connection ends.
     UntilClose,
 }
@@ -54,9 +52,9 @@ impl Body {
 #[derive(Debug)]
 pub enum Stopped {
     /// The reading side ended or broke.
-    Source(Option<io::Error>),
+    Source,
     /// The writing side broke.
-    Sink(io::Error),
+    Sink,
     /// The body's framing is wrong.
     Malformed,
 }
@@ -68,7 +66,8 @@ pub struct Flow {
     pub body: Body,
     /// How much of the composed bytes is written.
     pub sent: usize,
-    /// Body bytes passed on, framing left out.
+    /// Body bytes received, counted as HAProxy counts them: the framing left out, one for the end of a chunked body, names
+    /// and values of its trailers.
     pub moved: u64,
     /// The composed bytes still hold everything since the head: another attempt can begin again.
     pub replayable: bool,
@@ -116,30 +115,27 @@ impl Flow {
                     input.consume(input.len());
                     return Ok(());
                 }
-                Body::Chunked | Body::Unchunked => {
+                Body::Chunked => {
                     if input.is_empty() {
                         return Ok(());
                     }
                     match decoder.step(input).map_err(|_| Stopped::Malformed)? {
                         ChunkStep::Data { skip, len } => {
                             let data = &input[skip..skip + len];
-                            if self.body == Body::Chunked {
-                                write_chunk_header(out, len);
-                                out.extend_from_slice(data);
-                                out.extend_from_slice(b"\r\n");
-                            } else {
-                                out.extend_from_slice(data);
-                            }
+                            write_chunk_header(out, len);
+                            out.extend_from_slice(data);
+                            out.extend_from_slice(b"\r\n");
                             self.moved += len as u64;
                             input.consume(skip + len);
                         }
                         ChunkStep::NeedMore { consumed } => input.consume(consumed),
                         ChunkStep::Done { consumed } => {
                             input.consume(consumed);
-                            if self.body == Body::Chunked {
-                                let (trailers, bytes) = decoder.trailers();
-                                write_last_chunk(out, bytes, trailers);
-                            }
+                            let (trailers, bytes) = decoder.trailers();
+                            write_last_chunk(out, bytes, trailers);
+                            let named: usize =
+                                trailers.iter(bytes).map(|field| field.name.len() + field.value.len()).sum();
+                            self.moved += 1 + named as u64;
                             self.body = Body::Done;
                         }
                     }
@@ -166,7 +162,7 @@ impl Flow {
         }
         for _ in 0..ROUNDS_PER_TURN {
             if self.sent < out.len() {
-                let count = ready!(to.poll_write(cx, &out[self.sent..])).map_err(Stopped::Sink)?;
+                let count = ready!(to.poll_write(cx, &out[self.sent..])).map_err(|_| Stopped::Sink)?;
                 self.sent += count;
                 active.to = now;
                 continue;
@@ -183,9 +179,8 @@ impl Flow {
             {
                 // Plain bytes go out of the buffer they came in.
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                let count = ready!(to.poll_write(cx, &input[..most])).map_err(Stopped::Sink)?;
+                let count = ready!(to.poll_write(cx, &input[..most])).map_err(|_| Stopped::Sink)?;
                 input.consume(count);
-                self.moved += count as u64;
                 active.to = now;
                 let left = left - count as u64;
                 self.body = if left == 0 { Body::Done } else { Body::Length(left) };
@@ -193,19 +188,46 @@ impl Flow {
             }
             match ready!(from.poll_read(cx, input.room())) {
                 Ok(0) if self.body == Body::UntilClose => self.body = Body::Done,
-                Ok(0) => return Poll::Ready(Err(Stopped::Source(None))),
+                Ok(0) => return Poll::Ready(Err(Stopped::Source)),
                 Ok(count) => {
                     input.filled(count);
                     active.from = now;
-                    if !matches!(self.body, Body::Length(_)) {
-                        self.compose(input, decoder, out)?;
+                    match self.body {
+                        Body::Length(left) => self.moved += left.min(count as u64),
+                        _ => self.compose(input, decoder, out)?,
                     }
                 }
-                Err(error) => return Poll::Ready(Err(Stopped::Source(Some(error)))),
+                Err(_) => return Poll::Ready(Err(Stopped::Source)),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Flow {
+    /// Reads the rest of the message and drops it.
+    fn discard(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Stream,
+        input: &mut Buffer,
+        decoder: &mut ChunkDecoder,
+        out: &mut Vec<u8>,
+    ) -> Poll<Result<(), Stopped>> {
+        loop {
+            out.clear();
+            self.compose(input, decoder, out)?;
+            if self.body == Body::Done {
+                out.clear();
+                self.finished = true;
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(from.poll_read(cx, input.room())) {
+                Ok(count) if count > 0 => input.filled(count),
+                _ => return Poll::Ready(Err(Stopped::Source)),
+            }
+        }
     }
 }
 
@@ -258,7 +280,7 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
     let limits = baton_http::Limits { head_bytes: work.received.capacity(), ..baton_http::Limits::default() };
     let to = work.request.response_to();
     let mut up = Active { from: core.now(), to: core.now() };
-    let mut broken = None;
+    let mut broken = false;
     let mut parsed_all = false;
     loop {
         if !work.received.is_empty() && !parsed_all {
@@ -269,7 +291,7 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
             }
         }
-        let due = if upload.finished || broken.is_some() {
+        let due = if upload.finished || broken {
             ends.patience.server.map(|limit| up.to + limit)
         } else {
             let client = ends.patience.client.map(|limit| up.from.max(up.to) + limit);
@@ -284,14 +306,14 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
         let Work { input, request_chunks, up: out, received, .. } = &mut *work;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.session, ends.deadline, |cx| {
-            if sending && broken.is_none() {
+            if sending && !broken {
                 match upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now()) {
                     Poll::Ready(Ok(())) => {
                         up.to = core.now();
                         return Poll::Ready(Event::Sent);
                     }
                     // The server may have answered before it stopped reading.
-                    Poll::Ready(Err(Stopped::Sink(error))) => broken = Some(error),
+                    Poll::Ready(Err(Stopped::Sink)) => broken = true,
                     Poll::Ready(Err(stopped)) => return Poll::Ready(Event::Stopped(stopped)),
                     Poll::Pending => {}
                 }
@@ -301,7 +323,7 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 Poll::Ready(Err(_)) => return Poll::Ready(Event::Received(0)),
                 Poll::Pending => {}
             }
-            if watch && client.poll_closed(cx).is_ready() { Poll::Ready(Event::ClientGone) } else { Poll::Pending }
+            if watch { client.poll_closed(cx).map(Event::ClientGone) } else { Poll::Pending }
         })
         .await;
         match event {
@@ -315,11 +337,14 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
             Ok(Event::Stopped(Stopped::Malformed)) => {
                 return Err(NoResponse::Ended(Ended::refused(Cause::Proxy, Phase::Headers, 400)));
             }
-            Ok(Event::Stopped(_)) | Ok(Event::ClientGone) => {
-                return Err(NoResponse::Ended(Ended::aborted_by(Side::Client, Phase::Headers)));
+            Ok(Event::Stopped(_)) | Ok(Event::ClientGone(Err(_))) => {
+                return Err(NoResponse::Ended(Ended::aborted_by(Side::Client, Phase::Data)));
+            }
+            Ok(Event::ClientGone(Ok(()))) => {
+                return Err(NoResponse::Ended(Ended::refused(Cause::ClientAborted, Phase::Headers, 400)));
             }
             Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
-            Err(Interrupt::Timeout) if upload.finished || broken.is_some() => return Err(NoResponse::Late),
+            Err(Interrupt::Timeout) if upload.finished || broken => return Err(NoResponse::Late),
             Err(Interrupt::Timeout) => {
                 let now = core.now();
                 let quiet =
@@ -343,7 +368,8 @@ enum Event {
     Sent,
     Received(usize),
     Stopped(Stopped),
-    ClientGone,
+    /// The client ended its direction, or reset the connection.
+    ClientGone(io::Result<()>),
 }
 
 /// Passes the response on to its end. What is left of the request goes on being sent meanwhile, as far as the server takes
@@ -382,10 +408,8 @@ pub async fn response_body(
         .await;
         match outcome {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(Stopped::Source(_))) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
-            Ok(Err(Stopped::Sink(_))) => {
-                return Err(Ended::aborted_by(Side::Client, Phase::Data));
-            }
+            Ok(Err(Stopped::Source)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
+            Ok(Err(Stopped::Sink)) => return Err(Ended::aborted_by(Side::Client, Phase::Data)),
             Ok(Err(Stopped::Malformed)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
@@ -400,6 +424,39 @@ pub async fn response_body(
                     return Err(Ended::timeout(Side::Server, Phase::Data));
                 }
                 if passed(ends.patience.client) {
+                    return Err(Ended::timeout(Side::Client, Phase::Data));
+                }
+            }
+        }
+    }
+}
+
+/// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
+/// does not take it any more. `Ok`: the request is complete, so that another one can follow.
+pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<(), Ended> {
+    let core = ends.core;
+    let mut up = Active { from: core.now(), to: core.now() };
+    let mut refused = false;
+    loop {
+        ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
+        let Work { input, request_chunks, up: out, .. } = &mut *work;
+        let (client, server) = (ends.client, ends.server);
+        let outcome = until(core, ends.session, ends.deadline, |cx| {
+            if !refused {
+                match ready!(upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now())) {
+                    Err(Stopped::Sink) => refused = true,
+                    other => return Poll::Ready(other),
+                }
+            }
+            upload.discard(cx, client, input, request_chunks, out)
+        })
+        .await;
+        match outcome {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Data)),
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
+            Err(Interrupt::Timeout) => {
+                if ends.patience.client.is_some_and(|limit| up.from.max(up.to) + limit <= core.now()) {
                     return Err(Ended::timeout(Side::Client, Phase::Data));
                 }
             }

@@ -4,8 +4,11 @@ pub mod attempts;
 pub mod exchange;
 pub mod tunnel;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use baton_http::{ForClient, Framing, Method, Version};
 use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
@@ -13,11 +16,11 @@ use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
 use crate::accept::Client;
 use crate::balance::{Observed, Slot};
 use crate::core::Core;
-use crate::ended::{Cause, Ended, Phase, Side};
+use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
-use crate::record::Entry;
+use crate::record::{self, Entry};
 use crate::relay::attempts::Attempts;
-use crate::relay::exchange::{Body, Ends, Flow, NoResponse, Stopped};
+use crate::relay::exchange::{Body, Ends, Flow, NoResponse};
 use crate::relay::tunnel::{Patience, Pump};
 use crate::request::connection_mode;
 use crate::respond;
@@ -69,6 +72,11 @@ async fn attempt(
         let slot = place::take(core, client, entry, wish).await?;
         route::note_persistence(entry, wish);
         chosen(core, entry, backend, &slot);
+        if let Some(prefix) = &slot.config().redir
+            && matches!(work.request.method, Method::Get | Method::Head)
+        {
+            return redirect_to_server(core, client, work, entry, &prefix.clone()).await;
+        }
         let connection = match connect(core, client, entry, backend, &slot).await {
             Ok(connection) => connection,
             Err(ConnectFailed::Final(ended)) => return Err(ended),
@@ -79,13 +87,22 @@ async fn attempt(
             }
         };
         let reused = connection.requests > 0;
-        match respond_from(core, client, work, entry, backend, &slot, connection, upload).await {
-            Ok(sent) => return Ok(sent),
-            Err(Failure::Ended(ended)) => return Err(ended),
+        entry.reused = reused;
+        let response = respond_from(core, client, work, entry, backend, &slot, connection, upload);
+        match unless_cut(&slot, response).await.unwrap_or(Err(Failure::Ended(Ended::down()))) {
+            Ok(sent) => {
+                entry.slot = Some(slot);
+                return Ok(sent);
+            }
+            Err(Failure::Ended(ended)) => {
+                entry.slot = Some(slot);
+                return Err(ended);
+            }
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
                 if !upload.replayable || !attempts.may_repeat(&failure, stale) {
+                    entry.slot = Some(slot);
                     return Err(ended_of(&failure));
                 }
                 upload.restart();
@@ -103,6 +120,37 @@ async fn attempt(
             }
         }
     }
+}
+
+/// `redir`: the client is to ask the server itself.
+async fn redirect_to_server(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    prefix: &str,
+) -> Result<Sent, Ended> {
+    let target = work.request.path_and_query(work.input.pinned());
+    let mut page = b"HTTP/1.1 302 Found\r\ncache-control: no-cache\r\ncontent-length: 0\r\nlocation: ".to_vec();
+    page.extend_from_slice(prefix.as_bytes());
+    page.extend_from_slice(target);
+    page.extend_from_slice(b"\r\n\r\n");
+    let ended = Some(Ended::refused(Cause::Local, Phase::Connect, 302));
+    answer(core, client, work, entry, route::Answer { page, ended }).await
+}
+
+/// Drives `future` unless the slot's sessions have to end (`on-marked-down shutdown-sessions`): then `None`.
+pub(crate) async fn unless_cut<T>(slot: &Slot, future: impl Future<Output = T>) -> Option<T> {
+    if !slot.may_be_cut() {
+        return Some(future.await);
+    }
+    let mut cut = pin!(slot.cut());
+    let mut future = pin!(future);
+    poll_fn(|cx| match cut.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(cx).map(Some),
+    })
+    .await
 }
 
 /// Why an attempt gave no response to pass on.
@@ -254,7 +302,14 @@ fn observed_bad(status: u16) -> bool {
 }
 
 /// 1xx: passed on at once, to clients that know what it is.
-async fn interim(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry, len: usize) -> Result<(), Ended> {
+async fn interim(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    len: usize,
+) -> Result<(), Ended> {
+    entry.bytes_out += respond::counted_head(&work.response, &work.received);
     work.response.for_client(&work.received, ForClient { keep_alive: true, version: work.request.version });
     work.down.clear();
     if work.request.version == Version::Http11 {
@@ -277,12 +332,12 @@ async fn pass_on(
     upload: &mut Flow,
     len: usize,
 ) -> Result<Sent, Ended> {
-    entry.bytes_out = respond::counted_head(&work.response, &work.received);
+    entry.bytes_out += respond::counted_head(&work.response, &work.received);
     route::response(core, client, work, entry, backend, slot)?;
     let keep_alive = respond::may_keep(core, client, work, entry);
     let server_reusable = work.response.server_reusable();
     let framing = work.response.framing;
-    let Work { response, received, down, response_chunks, request, .. } = &mut *work;
+    let Work { response, received, down, request, .. } = &mut *work;
     let keep = response.for_client(received, ForClient { keep_alive, version: request.version });
     down.clear();
     response.write(received, down);
@@ -292,9 +347,15 @@ async fn pass_on(
         return tunnel(core, client, work, entry, backend, connection).await;
     }
     received.consume(len);
+    record::write_early(core, client, entry, &work.line);
+    let Work { received, down, response_chunks, .. } = &mut *work;
     let body = Body::of(framing);
-    let mut download =
-        Flow::start(body, received, response_chunks, down).map_err(|_| Ended::new(Cause::Proxy, Phase::Headers))?;
+    let mut download = Flow::start(body, received, response_chunks, down).map_err(|_| {
+        entry.status = 0;
+        entry.bytes_out = 0;
+        entry.response_time = None;
+        Ended::new(Cause::Proxy, Phase::Headers)
+    })?;
     let patience = request_patience(entry, backend);
     let mut ends = Ends {
         core,
@@ -309,6 +370,17 @@ async fn pass_on(
     entry.bytes_out += download.moved;
     entry.bytes_in += upload.moved;
     outcome?;
+    let rest = if upload.finished || !keep {
+        Ok(())
+    } else {
+        let moved = upload.moved;
+        let rest = exchange::rest_of_request(&mut ends, work, upload).await;
+        entry.bytes_in += upload.moved - moved;
+        rest
+    };
+    if is_private(&work.response, &work.received) {
+        connection.private = true;
+    }
     if server_reusable
         && upload.finished
         && work.received.is_empty()
@@ -318,14 +390,26 @@ async fn pass_on(
         let exhausted = connection.config.max_reuse.is_some_and(|max| connection.requests > max);
         if exhausted {
             drop(connection);
-        } else if backend.plan.proxy.http.reuse == Reuse::Never || !connection.is_shareable() {
+        } else if backend.plan.proxy.http.reuse == Reuse::Never || connection.private || !connection.is_shareable() {
             client.private = Some(connection);
         } else {
             core.upstreams.give(core, connection);
         }
     }
     client.last_server = Some(slot.server().clone());
-    Ok(Sent { keep: keep && upload.finished, unread: !upload.finished, ended: None })
+    Ok(Sent { keep: keep && upload.finished, unread: !upload.finished, ended: rest.err() })
+}
+
+/// A response that authenticates the connection itself (NTLM, Negotiate) makes it the client's own.
+fn is_private(response: &baton_http::ResponseHead, buf: &[u8]) -> bool {
+    if !matches!(response.status, 401 | 407) {
+        return false;
+    }
+    let name: &[u8] = if response.status == 401 { b"www-authenticate" } else { b"proxy-authenticate" };
+    response.headers.lines(buf, name).any(|value| {
+        let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
+    })
 }
 
 /// Inactivity limits while a message passes.
@@ -383,23 +467,10 @@ pub async fn answer(
     entry: &mut Entry,
     answer: route::Answer,
 ) -> Result<Sent, Ended> {
-    let complete = crate::parse::body_complete(work);
+    let complete = work.request.framing.is_empty();
     let keep = complete && respond::may_keep(core, client, work, entry);
     work.down.clear();
     let keep = respond::forward(client, work, entry, &answer.page, keep);
     respond::send(core, client, work, entry).await?;
-    if complete {
-        crate::parse::skip_body(work);
-    }
-    Ok(Sent { keep, unread: !keep, ended: answer.ended })
-}
-
-impl From<Stopped> for Ended {
-    fn from(stopped: Stopped) -> Ended {
-        match stopped {
-            Stopped::Source(_) => Ended::aborted_by(Side::Server, Phase::Data),
-            Stopped::Sink(_) => Ended::aborted_by(Side::Client, Phase::Data),
-            Stopped::Malformed => Ended::new(Cause::Proxy, Phase::Data),
-        }
-    }
+    Ok(Sent { keep, unread: !complete, ended: answer.ended })
 }

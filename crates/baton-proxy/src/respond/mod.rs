@@ -2,7 +2,7 @@
 
 mod pages;
 
-use baton_http::{ForClient, Limits, Method, Parsed, ResponseHead, ResponseTo};
+use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
 use crate::accept::Client;
@@ -17,7 +17,13 @@ const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
 
 /// The size of a response's head by HAProxy's way of counting.
 pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
-    let fields: usize = head.headers.iter(buf).map(|field| field.name.len() + field.value.len()).sum();
+    let is_ours = |value: &[u8]| {
+        baton_http::values(value)
+            .all(|word| word.eq_ignore_ascii_case(b"close") || word.eq_ignore_ascii_case(b"keep-alive"))
+    };
+    // What the connection layer takes out or puts in is not counted.
+    let fields = head.headers.iter(buf).filter(|field| field.id != Name::Connection || !is_ours(field.value));
+    let fields: usize = fields.map(|field| field.name.len() + field.value.len()).sum();
     HEAD_OVERHEAD + (head.reason(buf).len() + fields) as u64
 }
 
@@ -29,12 +35,7 @@ pub fn compose(client: &Client, work: &mut Work, entry: &mut Entry, status: u16,
     entry.status = status;
     work.down.clear();
     if !entry.has_request {
-        match custom {
-            Some(ErrorPage::File { content, .. }) => work.down.extend_from_slice(&content),
-            Some(ErrorPage::Found(location)) => pages::redirect(302, &location, &mut work.down),
-            Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut work.down),
-            None => pages::raw(status, &mut work.down),
-        }
+        pages::raw(status, &mut work.down);
         return false;
     }
     let mut page = Vec::new();
@@ -44,7 +45,9 @@ pub fn compose(client: &Client, work: &mut Work, entry: &mut Entry, status: u16,
         Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
         None => pages::standard(status, &mut page),
     }
-    forward(client, work, entry, &page, keep)
+    let keep = forward(client, work, entry, &page, keep);
+    entry.status = status;
+    keep
 }
 
 /// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
@@ -59,8 +62,10 @@ pub fn forward(client: &Client, work: &mut Work, entry: &mut Entry, page: &[u8],
     };
     let is_head = work.request.method == Method::Head;
     entry.status = work.response.status;
-    entry.bytes_out = counted_head(&work.response, page) + if is_head { 0 } else { (page.len() - len) as u64 };
     let says_close = work.response.connection.close;
+    // A page that says so itself has the field counted.
+    let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
+    entry.bytes_out = counted_head(&work.response, page) + close + if is_head { 0 } else { (page.len() - len) as u64 };
     let keep = keep && !says_close && !client.slot.is_removed();
     let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
     work.response.write(page, &mut work.down);
@@ -73,12 +78,10 @@ pub fn forward(client: &Client, work: &mut Work, entry: &mut Entry, page: &[u8],
 /// Whether the client's connection may stay after a request, as far as the request and we are concerned.
 pub fn may_keep(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
     use baton_model::ConnectionMode::Close;
-    let closes = |proxy: &Proxy| proxy.http.connection == Close;
     work.request.keep_alive()
         && !core.draining.get()
         && !client.slot.is_removed()
-        && !closes(&entry.frontend.plan.proxy)
-        && !entry.backend.as_ref().is_some_and(|backend| closes(&backend.plan.proxy))
+        && entry.frontend.plan.proxy.http.connection != Close
 }
 
 /// Sends what is composed in `work.down`.

@@ -68,8 +68,9 @@ pub fn standard(status: u16, out: &mut Vec<u8>) {
 pub fn raw(status: u16, out: &mut Vec<u8>) {
     let page = find(status);
     let body = body(page);
+    let close = if page.closes { "Connection: close\r\n" } else { "" };
     let head = format!(
-        "HTTP/1.1 {} {}\r\nContent-length: {}\r\nCache-Control: no-cache\r\nConnection: close\r\nContent-Type: text/html\r\n\r\n",
+        "HTTP/1.1 {} {}\r\nContent-length: {}\r\nCache-Control: no-cache\r\n{close}Content-Type: text/html\r\n\r\n",
         page.status,
         page.reason,
         body.len()
@@ -82,7 +83,7 @@ pub fn raw(status: u16, out: &mut Vec<u8>) {
 pub fn redirect(status: u16, location: &str, out: &mut Vec<u8>) {
     let reason = if status == 303 { "See Other" } else { "Found" };
     let head = format!(
-        "HTTP/1.1 {status} {reason}\r\ncontent-length: 0\r\nlocation: {location}\r\ncache-control: no-cache\r\n\r\n"
+        "HTTP/1.1 {status} {reason}\r\ncache-control: no-cache\r\ncontent-length: 0\r\nlocation: {location}\r\n\r\n"
     );
     out.extend_from_slice(head.as_bytes());
 }

@@ -66,7 +66,7 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
     if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
         return Ok(Routed::Answered(answer));
     }
-    let backend = backend(core, client, work, &view)?;
+    let backend = backend(core, client, work, entry, &view)?;
     if backend.plan.proxy.name != proxy.name
         && let Some(answer) = rules::request(core, client, work, entry, &backend.plan.rules, Some(&backend)).await?
     {
@@ -83,7 +83,13 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
 }
 
 /// `use_backend`, else `default_backend`.
-fn backend(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView) -> Result<Rc<BackendView>, Ended> {
+fn backend(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    view: &FrontendView,
+) -> Result<Rc<BackendView>, Ended> {
     let rules = &view.plan.rules;
     let named = if rules.has(Ruleset::UseBackend) {
         rules::with_request(core, client, work, view, None, |cx| {
@@ -93,7 +99,10 @@ fn backend(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendVie
         None
     };
     let found = named.or_else(|| view.default_backend.clone());
-    found.ok_or(Ended::new(Cause::ServerAborted, Phase::Connect))
+    found.ok_or_else(|| {
+        entry.request_time = None;
+        Ended::new(Cause::ServerAborted, Phase::Connect)
+    })
 }
 
 /// What the request wants from the balancer: its key, its cookie, `use-server`.
@@ -101,7 +110,7 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
     let mut wish = Wish { key: place::http_key(proxy, client, work), ..Wish::default() };
-    if proxy.tcp.prefer_last_server {
+    if proxy.tcp.prefer_last_server && client.private.is_some() {
         wish.last = client.last_server.clone();
     }
     if let Some(cookie) = &proxy.cookie {

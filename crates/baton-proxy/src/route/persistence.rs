@@ -17,28 +17,40 @@ pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
     let buf = work.input.pinned();
     let headers = &mut work.request.headers;
     let mut value = None;
+    let mut seen = false;
     let mut edits = Vec::new();
     for field in headers.all_known(buf, Name::Cookie) {
-        let Some((start, end, whole)) = find(field.value, cookie.name.as_bytes()) else { continue };
-        let found = &field.value[start..end];
-        match cookie.mode {
-            CookieMode::Prefix => {
+        let mut line = field.value.to_vec();
+        let mut changed = false;
+        let mut from = 0;
+        while let Some((start, end, whole)) = find(&line, cookie.name.as_bytes(), from) {
+            let first = !std::mem::replace(&mut seen, true);
+            let found = &line[start..end];
+            if cookie.mode == CookieMode::Prefix {
                 let Some(at) = memchr::memchr(DELIMITER, found) else { break };
-                value = Some(found[..at].to_vec());
-                let mut kept = field.value[..start].to_vec();
-                kept.extend_from_slice(&field.value[start + at + 1..]);
-                edits.push((field.index, kept));
+                if first {
+                    value = Some(found[..at].to_vec());
+                }
+                line.drain(start..=start + at);
+                changed = true;
+                break;
             }
-            CookieMode::Insert | CookieMode::Rewrite | CookieMode::Passive => {
+            if first {
                 let end_of_id = memchr::memchr(b'|', found).unwrap_or(found.len());
                 value = Some(found[..end_of_id].to_vec());
-                if cookie.indirect && cookie.mode == CookieMode::Insert {
-                    edits.push((field.index, without(field.value, whole)));
-                }
             }
+            if !(cookie.indirect && cookie.mode == CookieMode::Insert) {
+                break;
+            }
+            line = without(&line, whole);
+            from = whole.0.min(line.len());
+            changed = true;
         }
-        break;
+        if changed {
+            edits.push((field.index, line));
+        }
     }
+    wish.cookie_seen = seen;
     for (index, kept) in edits {
         if kept.is_empty() {
             headers.remove_at(index);
@@ -58,10 +70,14 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
     if !uses_cookie {
         return;
     }
+    let down = wish.found == Some(Found::Kept) && entry.server.as_ref().is_some_and(|server| !server.is_running());
     entry.by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
     entry.persist_ignored = wish.ignore_persist;
     entry.cookie[0] = match wish.found {
-        _ if wish.cookie.is_none() => b'N',
+        _ if !wish.cookie_seen => b'N',
+        _ if wish.ignore_persist => b'U',
+        _ if wish.cookie.is_none() => b'I',
+        Some(Found::Kept) if down || wish.avoid.is_some() => b'D',
         Some(Found::Kept) => b'V',
         Some(Found::Down) => b'D',
         Some(Found::Unknown) => b'I',
@@ -72,7 +88,11 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
 
 /// Rewrites, removes or adds the cookie in the response.
 pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
-    let Some(id) = slot.server().cookie() else { return };
+    let id = slot.server().cookie();
+    if id.is_none() && cookie.mode != CookieMode::Insert {
+        return;
+    }
+    let value = id.as_deref().unwrap_or_default().as_bytes();
     let buf: &[u8] = &work.received;
     let headers = &mut work.response.headers;
     let mut kept_by_server = false;
@@ -91,11 +111,11 @@ pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
                 entry.cookie[1] = b'D';
             }
             CookieMode::Rewrite => {
-                edits.push((field.index, Some(spliced(field.value, start, end, id.as_bytes()))));
+                edits.push((field.index, Some(spliced(field.value, start, end, value))));
                 entry.cookie[1] = b'R';
             }
             CookieMode::Prefix => {
-                let mut value = id.as_bytes().to_vec();
+                let mut value = value.to_vec();
                 value.push(DELIMITER);
                 value.extend_from_slice(&field.value[start..end]);
                 edits.push((field.index, Some(spliced(field.value, start, end, &value))));
@@ -112,16 +132,20 @@ pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
     let post_only = cookie.postonly && work.request.method != Method::Post;
     if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !entry.by_cookie && !entry.persist_ignored
     {
-        insert(cookie, &id, headers);
+        insert(cookie, id.as_deref(), headers);
         entry.cookie[1] = b'I';
     }
-    if cookie.nocache && matches!(entry.cookie[1], b'I' | b'R') {
+    if cookie.nocache && matches!(entry.cookie[1], b'I' | b'R') && is_cacheable(headers, buf) {
         headers.add(b"cache-control", b"private");
     }
 }
 
-fn insert(cookie: &Cookie, id: &str, headers: &mut Headers) {
-    let mut value = format!("{}={id}; path=/", cookie.name);
+/// Adds the cookie; for a server without a value it takes the client's away.
+fn insert(cookie: &Cookie, id: Option<&str>, headers: &mut Headers) {
+    let mut value = match id {
+        Some(id) => format!("{}={id}; path=/", cookie.name),
+        None => format!("{}=; Expires=Thu, 01-Jan-1970 00:00:01 GMT; path=/", cookie.name),
+    };
     for domain in &cookie.domains {
         value.push_str("; domain=");
         value.push_str(domain);
@@ -138,12 +162,28 @@ fn insert(cookie: &Cookie, id: &str, headers: &mut Headers) {
     headers.add(b"set-cookie", value.as_bytes());
 }
 
-/// Where the value of the cookie `name` stands in a `Cookie` line, and the whole pair.
-fn find(line: &[u8], name: &[u8]) -> Option<(usize, usize, (usize, usize))> {
+/// Whether the response says that it may be kept: `nocache` is for these only, as in HAProxy 2.6.
+fn is_cacheable(headers: &Headers, buf: &[u8]) -> bool {
+    let mut says_so = false;
+    for value in headers.values(buf, b"cache-control") {
+        let name = value.split(|byte| *byte == b'=').next().unwrap_or_default();
+        if [&b"no-store"[..], b"no-cache", b"private"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
+            return false;
+        }
+        says_so |= [&b"public"[..], b"max-age", b"s-maxage"].iter().any(|word| name.eq_ignore_ascii_case(word));
+    }
+    says_so || [&b"expires"[..], b"etag", b"last-modified"].iter().any(|name| headers.find(buf, name).is_some())
+}
+
+/// Where the value of the cookie `name` stands in a `Cookie` line from `from` on, and the whole pair.
+fn find(line: &[u8], name: &[u8], from: usize) -> Option<(usize, usize, (usize, usize))> {
     let mut at = 0;
     for pair in line.split(|byte| *byte == b';') {
         let begin = at;
         at += pair.len() + 1;
+        if begin < from {
+            continue;
+        }
         let blanks = pair.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         let Some(equals) = memchr::memchr(b'=', pair) else { continue };
         if pair[blanks..equals].trim_ascii_end() == name {
@@ -168,7 +208,8 @@ fn without(line: &[u8], (start, end): (usize, usize)) -> Vec<u8> {
         kept.truncate(kept.strip_suffix(b";").unwrap_or(&kept).len());
         return kept;
     }
-    kept.extend_from_slice(rest);
+    kept.push(b' ');
+    kept.extend_from_slice(rest.trim_ascii_start());
     kept
 }
 
@@ -193,7 +234,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, name: &str, value: Option<&str>, rest: &str) {
-        let found = find(line.as_bytes(), name.as_bytes());
+        let found = find(line.as_bytes(), name.as_bytes(), 0);
         assert_eq!(found.map(|(start, end, _)| &line[start..end]), value, "{line}");
         if let Some((_, _, whole)) = found {
             assert_eq!(String::from_utf8_lossy(&without(line.as_bytes(), whole)), rest, "{line}");

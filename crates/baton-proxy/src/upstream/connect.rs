@@ -69,7 +69,7 @@ pub async fn open(
         }
     }
     let server = slot.server().clone();
-    Ok(Connection { stream, server, config: config.clone(), requests: 0, idle_since: core.now() })
+    Ok(Connection { stream, server, config: config.clone(), requests: 0, private: false, idle_since: core.now() })
 }
 
 fn refused() -> ConnectFailed {

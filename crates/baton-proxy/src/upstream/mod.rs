@@ -25,6 +25,8 @@ pub struct Connection {
     pub config: Arc<Server>,
     /// Requests it carried before the current one.
     pub requests: u32,
+    /// It was authenticated for one client.
+    pub private: bool,
     /// Since when it is idle.
     pub idle_since: Instant,
 }

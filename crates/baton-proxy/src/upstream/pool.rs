@@ -31,13 +31,14 @@ struct Pool {
 }
 
 impl Upstreams {
-    /// An idle connection for the slot's server, the one used last. With `proven` only one that carried a second request
-    /// already (`http-reuse aggressive`).
+    /// An idle connection for the slot's server: the last used of those that carried a second request already, else (unless
+    /// `proven`, for `http-reuse aggressive`) the oldest one.
     pub fn take(&self, slot: &Slot, proven: bool) -> Option<Connection> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(&key(slot.server()))?;
         let found = loop {
-            let at = pool.idle.iter().rposition(|connection| !proven || connection.requests > 1)?;
+            let tried = pool.idle.iter().rposition(|connection| connection.requests > 1);
+            let at = tried.or_else(|| (!proven && !pool.idle.is_empty()).then_some(0))?;
             let connection = pool.idle.remove(at);
             if connection.fits(slot.config()) && !connection.stream.is_stale() {
                 break connection;
