@@ -3,10 +3,11 @@
 use std::future::pending;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::{Loaded, Options, Severity};
+use baton_config::{Loaded, Options};
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -40,12 +41,11 @@ pub struct Settings {
 }
 
 /// The running process.
-#[derive(Debug)]
 pub struct Control {
     pub(crate) settings: Arc<Settings>,
     pub(crate) line: ChangeLine,
     pub(crate) workers: Workers,
-    messages: Messages,
+    messages: Rc<Messages>,
     reading: Option<Reading>,
     /// A reload was asked for after the files of the current one had begun to be read.
     again: Vec<Waiting>,
@@ -89,14 +89,14 @@ impl Control {
         settings: Settings,
         mut line: ChangeLine,
         ready: Ready,
-        messages: Messages,
+        messages: Rc<Messages>,
     ) -> Result<Control, String> {
         let cores = line.registry.cores();
         let bufsize = ready.bufsize();
         let workers = Workers::start(cores, line.registry.clone(), bufsize)
             .map_err(|error| format!("cannot start {cores} threads: {error}"))?;
         line.commit(ready, &workers).await.map_err(|refused| refused.to_string())?;
-        messages.apply(&line.model.global);
+        messages.apply(&line.model);
         Ok(Control {
             settings: Arc::new(settings),
             line,
@@ -249,7 +249,7 @@ impl Control {
             self.messages.log(Level(1), &text);
             return;
         }
-        self.messages.apply(&self.line.model.global);
+        self.messages.apply(&self.line.model);
         let mut text = match outcome.plan.changes.len() {
             0 => format!("Reload: configuration {} is in use, nothing changed.", outcome.generation),
             1 => format!("Reload: configuration {} is in use, 1 change.", outcome.generation),
@@ -302,9 +302,9 @@ impl Control {
                     self.line.listeners.retire_all(Instant::now());
                     let spread = self.line.model.global.close_spread_time;
                     self.workers.command(Command::Drain { spread }).await;
-                    for text in status::stopped(&self.line) {
+                    for (proxy, text) in status::stopped(&self.line) {
                         self.messages.warning(&text);
-                        self.messages.log(Level(4), &text);
+                        self.messages.log_for(&proxy, Level(4), &text);
                     }
                 }
                 DrainStep::HardStop => {
@@ -320,9 +320,9 @@ impl Control {
 
     fn dump(&self) {
         self.messages.warning("SIGHUP received, dumping servers states.");
-        for text in status::dump(&self.line) {
-            self.messages.say(Severity::Warning, &text);
-            self.messages.log(Level(5), &text);
+        for (proxy, text) in status::dump(&self.line) {
+            self.messages.warning(&text);
+            self.messages.log_for(&proxy, Level(5), &text);
         }
     }
 }

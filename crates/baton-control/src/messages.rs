@@ -3,12 +3,14 @@
 //! Log lines of traffic are not written here, but by the cores.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io::Write;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 
 use baton_config::{Diagnostic, Severity};
-use baton_model::{Global, Level, LogAddress, LogTarget};
+use baton_model::{Level, LogAddress, LogTarget, Model, Proxy};
 
 /// The process's voice. Belongs to one thread.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct Messages {
 struct Log {
     targets: Vec<LogTarget>,
     tag: String,
+    /// By name; what differs from the above in tag only has its own tag.
+    proxies: HashMap<Arc<str>, (Vec<LogTarget>, Option<String>)>,
     /// With a trailing blank, or empty.
     hostname: String,
 }
@@ -55,7 +59,10 @@ impl Messages {
     }
 
     /// Takes over the log targets of a configuration.
-    pub fn apply(&self, global: &Global) {
+    pub fn apply(&self, model: &Model) {
+        let global = &model.global;
+        let logging =
+            |proxy: &Arc<Proxy>| (proxy.name.clone(), (proxy.logging.targets.clone(), proxy.logging.tag.clone()));
         let hostname = match global.log_hostname.as_deref() {
             None => String::new(),
             Some("") => std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -66,6 +73,7 @@ impl Messages {
             targets: global.log.clone(),
             tag: global.log_tag.clone().unwrap_or_else(|| "haproxy".into()),
             hostname: if hostname.is_empty() { hostname } else { hostname + " " },
+            proxies: model.proxies.iter().map(logging).collect(),
         };
     }
 
@@ -111,7 +119,16 @@ impl Messages {
 
     /// One line to the global log targets.
     pub fn log(&self, level: Level, text: &str) {
-        self.log.borrow().line(level, text);
+        let log = self.log.borrow();
+        log.line(&log.targets, &log.tag, level, text);
+    }
+
+    /// One line to the log targets of a proxy.
+    pub fn log_for(&self, proxy: &str, level: Level, text: &str) {
+        let log = self.log.borrow();
+        if let Some((targets, tag)) = log.proxies.get(proxy) {
+            log.line(targets, tag.as_deref().unwrap_or(&log.tag), level, text);
+        }
     }
 
     fn write(&self, text: &str) {
@@ -131,12 +148,12 @@ impl Messages {
 }
 
 impl Log {
-    fn line(&self, level: Level, text: &str) {
-        for target in &self.targets {
+    fn line(&self, targets: &[LogTarget], tag: &str, level: Level, text: &str) {
+        for target in targets {
             if level > target.max {
                 continue;
             }
-            let mut packet = self.head(target, level.max(target.min));
+            let mut packet = self.head(target, tag, level.max(target.min));
             packet.push_str(text);
             let mut packet = packet.into_bytes();
             packet.truncate(target.len.saturating_sub(1));
@@ -147,9 +164,9 @@ impl Log {
     }
 
     /// The head of a line in the target's format (configuration manual, `log`).
-    fn head(&self, target: &LogTarget, level: Level) -> String {
+    fn head(&self, target: &LogTarget, tag: &str, level: Level) -> String {
         let priority = u16::from(target.facility.0) * 8 + u16::from(level.0);
-        let (tag, pid) = (&self.tag, std::process::id());
+        let pid = std::process::id();
         let now = jiff::Zoned::now();
         let short = || now.strftime("%b %e %H:%M:%S").to_string();
         let iso = || now.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
@@ -191,7 +208,7 @@ fn send(address: &LogAddress, packet: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_model::Facility;
+    use baton_model::{Facility, Global};
 
     #[test]
     fn a_line_reaches_the_log_in_its_format() {
@@ -208,7 +225,8 @@ mod tests {
         let messages = Messages::new("baton", "1", true);
         let check = |format: &str, expect: &str| {
             let log = vec![target(format, 3), target(format, 7)];
-            messages.apply(&Global { log, log_tag: Some("x".into()), ..Global::default() });
+            let global = Global { log, log_tag: Some("x".into()), ..Global::default() };
+            messages.apply(&Model { global, ..Model::default() });
             messages.log(Level(5), "hello");
             let mut packet = [0; 200];
             let length = collector.recv(&mut packet).unwrap();

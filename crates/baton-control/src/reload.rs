@@ -13,6 +13,7 @@ use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
 
 use crate::environment::Outside;
+use crate::health::{self, Checker};
 use crate::listeners::{self, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
@@ -20,8 +21,7 @@ use crate::protocol::{Message, Outcome};
 /// Descriptors kept back from client connections: log sockets, the runtime's own, files being read.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Live state, and how it changes.
-#[derive(Debug)]
+/// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
     /// What is in use.
     pub model: Arc<Model>,
@@ -31,6 +31,8 @@ pub struct ChangeLine {
     pub listeners: Listeners,
     /// What outlives configurations.
     pub registry: Arc<Registry>,
+    /// Health checks, on this thread.
+    pub checker: Checker,
     /// Reloads that were refused.
     pub refused: u64,
 }
@@ -57,12 +59,15 @@ pub fn read(options: &Options, outside: &Outside) -> Loaded {
 
 impl ChangeLine {
     /// A process of `cores` cores that has no configuration yet.
-    pub fn new(cores: usize, now: Instant) -> ChangeLine {
+    ///
+    /// `log` takes what health checks have to say.
+    pub fn new(cores: usize, now: Instant, log: impl Fn(health::Event) + 'static) -> ChangeLine {
         ChangeLine {
             model: Arc::default(),
             generation: None,
             listeners: Listeners::new(cores),
             registry: Arc::new(Registry::new(cores, now)),
+            checker: Checker::new(log),
             refused: 0,
         }
     }
@@ -128,6 +133,7 @@ impl ChangeLine {
         let generation = generation.commit(&self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
         self.generation = Some(generation);
+        self.checker.apply(&model, |name| self.registry.backend_state(name));
         self.model = model;
         Ok(())
     }

@@ -125,8 +125,8 @@ fn backends(line: &ChangeLine) -> Vec<Arc<BackendPlan>> {
     line.model.proxies.iter().filter_map(|proxy| generation.backends.get(&proxy.name)).cloned().collect()
 }
 
-/// What SIGHUP shows: a line for each server and each proxy, in HAProxy's words.
-pub(crate) fn dump(line: &ChangeLine) -> Vec<String> {
+/// What SIGHUP shows: a line for each server and each proxy, in HAProxy's words, with the proxy it is about.
+pub(crate) fn dump(line: &ChangeLine) -> Vec<(Arc<str>, String)> {
     let mut lines = Vec::new();
     let Some(generation) = &line.generation else { return lines };
     for proxy in &line.model.proxies {
@@ -135,7 +135,7 @@ pub(crate) fn dump(line: &ChangeLine) -> Vec<String> {
         let backend = generation.backends.get(&proxy.name).filter(|_| proxy.role.is_backend());
         for state in backend.map(|plan| plan.state.servers()).unwrap_or_default() {
             let is_up = state.health() != HealthState::Down && !state.admin().in_maintenance();
-            lines.push(format!(
+            let text = format!(
                 "SIGHUP: Server {}/{} is {}. Conn: {} act, {} pend, {} tot.",
                 proxy.name,
                 state.name(),
@@ -143,9 +143,11 @@ pub(crate) fn dump(line: &ChangeLine) -> Vec<String> {
                 state.served(),
                 state.queued(),
                 state.total(),
-            ));
+            );
+            lines.push((proxy.name.clone(), text));
         }
-        lines.push(proxy_line(&proxy.name, frontend.map(|plan| &**plan), backend.map(|plan| &**plan)));
+        let text = proxy_line(&proxy.name, frontend.map(|plan| &**plan), backend.map(|plan| &**plan));
+        lines.push((proxy.name.clone(), text));
     }
     lines
 }
@@ -172,14 +174,15 @@ fn proxy_line(name: &str, frontend: Option<&FrontendPlan>, backend: Option<&Back
 }
 
 /// What a soft stop says of each proxy, in HAProxy's words.
-pub(crate) fn stopped(line: &ChangeLine) -> Vec<String> {
+pub(crate) fn stopped(line: &ChangeLine) -> Vec<(Arc<str>, String)> {
     let Some(generation) = &line.generation else { return Vec::new() };
     let say = |proxy: &Arc<baton_model::Proxy>| {
         let front = generation.frontends.iter().find(|plan| plan.proxy.name == proxy.name && proxy.role.is_frontend());
         let back = generation.backends.get(&proxy.name).filter(|_| proxy.role.is_backend());
         let front = front.map_or(0, |plan| plan.state.counters.total(Counter::Connections));
         let back = back.map_or(0, |plan| plan.figures.counters.total(Counter::Sessions));
-        format!("Proxy {} stopped (cumulated conns: FE: {front}, BE: {back}).", proxy.name)
+        let text = format!("Proxy {} stopped (cumulated conns: FE: {front}, BE: {back}).", proxy.name);
+        (proxy.name.clone(), text)
     };
     line.model.proxies.iter().filter(|proxy| !proxy.disabled).map(say).collect()
 }

@@ -1,1 +1,67 @@
-fn main() {}
+//! The program: HAProxy's command line, and Baton's own verbs.
+//!
+//! Called as `haproxy` it behaves the same. The first argument decides: a dash is HAProxy's command line, a word is a verb.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod start;
+mod texts;
+mod verbs;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use arguments::{Asked, Wrong};
+use baton_config::condition;
+use baton_control::Messages;
+
+/// Exit code of `-cc` when the condition cannot be evaluated.
+const BAD_CONDITION: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let called = if arguments.is_empty() { OsString::from("baton") } else { arguments.remove(0) };
+    let program =
+        Path::new(&called).file_name().map_or_else(|| "baton".into(), |name| name.to_string_lossy().into_owned());
+    if arguments.first().is_some_and(|first| verbs::is_verb(first)) {
+        return verbs::run(&called, &arguments);
+    }
+    match arguments::parse(&arguments) {
+        Ok(Asked::Version { with_options: false }) => print(&texts::version()),
+        Ok(Asked::Version { with_options: true }) => print(&texts::version_and_options()),
+        Ok(Asked::Condition(text)) => evaluate(&program, &text),
+        Ok(Asked::Run(run)) => start::run(&program, *run),
+        Err(Wrong::Alert(text)) => {
+            Messages::new(&program, texts::VERSION, false).alert(&text);
+            ExitCode::FAILURE
+        }
+        Err(Wrong::Usage(text)) => {
+            print(&texts::version());
+            if let Some(text) = text {
+                Messages::new(&program, texts::VERSION, false).alert(&text);
+            }
+            eprint!("{}", texts::usage(&program));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `-cc`: 0 is true, 1 is false, 2 cannot be told.
+fn evaluate(program: &str, text: &str) -> ExitCode {
+    match condition::evaluate(text, &|name| std::env::var_os(name).is_some()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let text = format!("config : Failed to evaluate condition: {error}");
+            Messages::new(program, texts::VERSION, false).alert(&text);
+            ExitCode::from(BAD_CONDITION)
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}

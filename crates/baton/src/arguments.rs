@@ -1,0 +1,220 @@
+//! HAProxy's command line (management manual, 3), parsed by hand: options with one dash and several letters, and options that
+//! take everything up to the next dash, are beyond what argument parsers offer.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use baton_config::Options;
+
+/// What was asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Asked {
+    /// `-v` or `-vv`.
+    Version {
+        /// `-vv`: build options too.
+        with_options: bool,
+    },
+    /// `-cc`: evaluate a condition.
+    Condition(String),
+    /// Check, or serve.
+    Run(Box<Run>),
+}
+
+/// What checking or serving needs to know.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The files, and what the command line says about them.
+    pub options: Options,
+    /// `-c`: check only.
+    pub check: bool,
+    /// `-q`.
+    pub quiet: bool,
+    /// `-V`, or `-d`, which implies it.
+    pub verbose: bool,
+    /// `-d` or `-db`: stay in the foreground whatever the file says.
+    pub foreground: bool,
+    /// `-D`.
+    pub daemon: bool,
+    /// `-W` or `-Ws`, as written.
+    pub master_worker: Option<String>,
+    /// `-p`.
+    pub pid_file: Option<PathBuf>,
+    /// `-C`.
+    pub directory: Option<PathBuf>,
+    /// Options that make no difference here but were given: worth a notice.
+    pub without_effect: Vec<String>,
+}
+
+/// `Options` has no equality of its own; tests compare what they set.
+impl PartialEq for Run {
+    fn eq(&self, other: &Run) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Eq for Run {}
+
+/// A command line that cannot be followed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Wrong {
+    /// Print the usage; before it this alert, if any.
+    Usage(Option<String>),
+    /// An alert, and no usage.
+    Alert(String),
+}
+
+/// Understands the arguments after the program's name.
+pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
+    let mut run = Run::default();
+    let mut condition = None;
+    let mut at = 0;
+    while at < arguments.len() {
+        let argument = &arguments[at];
+        let text = argument.to_string_lossy();
+        at += 1;
+        let Some(flag) = text.strip_prefix('-').filter(|flag| !flag.is_empty()) else { return Err(Wrong::Usage(None)) };
+        let mut value = || {
+            let value = arguments.get(at).cloned();
+            at += 1;
+            value.ok_or_else(|| Wrong::Usage(Some(format!("option '-{flag}' needs an argument"))))
+        };
+        match flag {
+            "-" => {
+                run.options.files.extend(arguments[at..].iter().map(PathBuf::from));
+                at = arguments.len();
+            }
+            "v" => return Ok(Asked::Version { with_options: false }),
+            "vv" => return Ok(Asked::Version { with_options: true }),
+            "h" | "-help" => return Err(Wrong::Usage(None)),
+            "c" => run.check = true,
+            "cc" => condition = Some(value()?.to_string_lossy().into_owned()),
+            "f" => run.options.files.push(value()?.into()),
+            "p" => run.pid_file = Some(value()?.into()),
+            "C" => run.directory = Some(value()?.into()),
+            "L" => run.options.local_peer = Some(value()?.to_string_lossy().into_owned()),
+            "n" => run.options.maxconn = number(&value()?),
+            "N" => run.options.proxy_maxconn = number(&value()?),
+            "m" => {
+                value()?;
+                run.without_effect.push("-m".into());
+            }
+            "V" => run.verbose = true,
+            "q" => run.quiet = true,
+            "d" => (run.verbose, run.foreground) = (true, true),
+            "db" => run.foreground = true,
+            "dD" => run.options.diag = true,
+            "dW" => run.options.zero_warning = true,
+            "dr" => run.options.ignore_unresolved = true,
+            "D" => run.daemon = true,
+            "W" | "Ws" => run.master_worker = Some(format!("-{flag}")),
+            "S" => {
+                value()?;
+                run.without_effect.push("-S".into());
+            }
+            "x" => {
+                value().map_err(|_| Wrong::Usage(Some("Unix socket path expected with the -x flag\n".into())))?;
+                return Err(Wrong::Alert(not_yet("-x")));
+            }
+            "sf" | "st" => {
+                let is_pid = |word: &&OsString| !word.as_bytes().starts_with(b"-");
+                let pids = arguments[at..].iter().take_while(is_pid).count();
+                at += pids;
+                if pids > 0 {
+                    return Err(Wrong::Alert(not_yet(&format!("-{flag}"))));
+                }
+            }
+            _ if is_accepted(flag) => {}
+            _ => return Err(Wrong::Usage(Some(format!("unknown option '-{flag}'")))),
+        }
+    }
+    if let Some(condition) = condition {
+        return Ok(Asked::Condition(condition));
+    }
+    if run.options.files.is_empty() {
+        return Err(Wrong::Usage(None));
+    }
+    Ok(Asked::Run(Box::new(run)))
+}
+
+/// Debugging and poller switches of HAProxy 2.6 that change nothing here.
+fn is_accepted(flag: &str) -> bool {
+    flag.starts_with("dM")
+        || flag.starts_with("dK")
+        || matches!(flag, "dS" | "de" | "dp" | "dG" | "dV" | "dC" | "dR" | "dZ" | "dl" | "dL" | "dt" | "dv")
+}
+
+/// As HAProxy reads numbers: what is none, or 0, is "not given".
+fn number(value: &OsString) -> Option<u32> {
+    value.to_string_lossy().parse().ok().filter(|&number| number > 0)
+}
+
+fn not_yet(flag: &str) -> String {
+    format!(
+        "option '{flag}' is not available yet: a new process cannot take over from a running one. To change the \
+         configuration, tell the running process: `baton reload`, or SIGUSR2; no connection is lost by it."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Asked, Wrong> {
+        parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn run(line: &str) -> Run {
+        match parsed(line) {
+            Ok(Asked::Run(run)) => *run,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn files_come_by_f_and_after_two_dashes() {
+        assert_eq!(run("-f a -c -f b -- c -d").options.files, ["a", "b", "c", "-d"].map(PathBuf::from));
+        assert!(run("-c -- a").check);
+    }
+
+    #[test]
+    fn flags_with_values() {
+        let run = run("-f a -p x.pid -C /d -n 100 -N 0 -m 5 -L me -S sock,mode");
+        assert_eq!((run.pid_file, run.directory), (Some("x.pid".into()), Some("/d".into())));
+        assert_eq!((run.options.maxconn, run.options.proxy_maxconn), (Some(100), None));
+        assert_eq!(run.options.local_peer.as_deref(), Some("me"));
+        assert_eq!(run.without_effect, ["-m", "-S"]);
+    }
+
+    #[test]
+    fn flags_of_several_letters() {
+        let set = run("-f a -db -dD -dW -dr -dM -dMno-merge -dKall -de -dS -Ws");
+        assert!(set.foreground && set.options.diag && set.options.zero_warning && set.options.ignore_unresolved);
+        assert_eq!(set.master_worker.as_deref(), Some("-Ws"));
+        assert!(!set.verbose && run("-f a -d").verbose);
+    }
+
+    #[test]
+    fn taking_over_is_said_to_be_missing_unless_there_is_nobody() {
+        assert!(!run("-f a -sf -c").daemon);
+        assert!(run("-sf -f a -c").check);
+        for line in ["-f a -sf 1", "-f a -st 1 2 -c", "-f a -x /s"] {
+            assert!(matches!(parsed(line), Err(Wrong::Alert(text)) if text.contains("baton reload")), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_shows_the_usage() {
+        for line in ["", "-f", "-h", "-Z", "-c a", "a", "-", "-c", "-n"] {
+            assert!(matches!(parsed(line), Err(Wrong::Usage(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn questions_come_before_files() {
+        assert_eq!(parsed("-v -f"), Ok(Asked::Version { with_options: false }));
+        assert_eq!(parsed("-c -vv"), Ok(Asked::Version { with_options: true }));
+        assert_eq!(parsed("-cc 1"), Ok(Asked::Condition("1".into())));
+    }
+}

@@ -1,0 +1,78 @@
+//! What `-v`, `-vv` and a wrong command line print.
+
+use baton_config::condition::{COMPATIBLE_VERSION, FEATURES};
+
+/// Baton's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Four lines, as scripts expect them of `haproxy -v`: the second word is `version` and the third a version.
+pub fn version() -> String {
+    let system = uname();
+    format!(
+        "Baton version {VERSION} - speaks the language of HAProxy version {COMPATIBLE_VERSION}\n\
+         Status: development.\n\
+         Known bugs: see the issues of the project.\n\
+         Running on: {system}\n"
+    )
+}
+
+/// `-vv`: the same, and what a script may look for.
+pub fn version_and_options() -> String {
+    let features: Vec<String> =
+        FEATURES.iter().map(|(name, is_there)| format!("{}{name}", if *is_there { '+' } else { '-' })).collect();
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "{}Build options :\n  TARGET  = {}-{}\n  PROFILE = {profile}\n\n\
+         Feature list : {}\n\n\
+         Default settings :\n  bufsize = 16384, maxrewrite = 1024\n\n\
+         Built with multi-threading support (default={threads}).\n\
+         Built with transparent proxy support using: IP_TRANSPARENT\n\n\
+         Available polling systems :\n      epoll : pref=300,  test result OK\nTotal: 1 (1 usable), will use epoll.\n",
+        version(),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        features.join(" "),
+    )
+}
+
+/// The usage; the program is called by the name it was started with.
+pub fn usage(program: &str) -> String {
+    format!(
+        "Usage : {program} [-f <cfgfile|cfgdir>]* [ -vdVD ] [ -n <maxconn> ] [ -N <maxpconn> ]
+        [ -p <pidfile> ] [ -C <dir> ] [ -- <cfgfile>* ]
+        {program} VERB ...     (reload, plan, status; see `baton help`)
+        -v displays version ; -vv shows known build options.
+        -d enters debug mode ; -db only disables background mode.
+        -V enters verbose mode (disables quiet mode)
+        -D goes daemon ; -C changes to <dir> before loading files.
+        -W, -Ws: accepted; one process serves in the foreground.
+        -q quiet mode : don't display messages
+        -c check mode : only check config files and exit
+        -cc check condition : evaluate a condition and exit
+        -n sets the maximum total # of connections
+        -N sets the default, per-proxy maximum # of connections
+        -L set local peer name (default to hostname)
+        -p writes the pid to this file
+        -dr ignores server address resolution failures
+        -dW fails if any warning is emitted
+        -dD diagnostic mode : warn about suspicious configuration statements
+        -m, -S, -dM, -dS, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
+        -sf/-st [pid ]*, -x <unix_socket>: not available yet; use `{program} reload` or SIGUSR2
+        Changing the configuration: send SIGUSR2, or run `{program} reload`.
+        Stopping: SIGUSR1 when the last connection ended, SIGTERM at once.
+
+"
+    )
+}
+
+/// System, release, version and machine, as `uname -a` words them.
+fn uname() -> String {
+    nix::sys::utsname::uname().map_or_else(
+        |_| "unknown".into(),
+        |name| {
+            let parts = [name.sysname(), name.release(), name.version(), name.machine()];
+            parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+        },
+    )
+}

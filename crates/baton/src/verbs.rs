@@ -1,0 +1,57 @@
+//! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
+
+mod plan;
+mod reload;
+mod status;
+mod whom;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A load balancer that never drops a request.
+///
+/// Without a verb it takes HAProxy's command line: `baton -f haproxy.cfg` serves, `baton -c -f haproxy.cfg` checks,
+/// `baton -h` lists the options.
+#[derive(Debug, Parser)]
+#[command(name = "baton", version, verbatim_doc_comment)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Reload(reload::Reload),
+    Plan(plan::PlanCommand),
+    Status(status::StatusCommand),
+}
+
+/// Whether the first argument is meant for us and not for HAProxy's command line.
+pub fn is_verb(first: &OsString) -> bool {
+    let first = first.to_string_lossy();
+    !first.starts_with('-') || first == "--help"
+}
+
+/// Runs the verb.
+pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
+    let all = std::iter::once(called).chain(arguments);
+    let command = match Command::try_parse_from(all) {
+        Ok(command) => command,
+        Err(error) => {
+            // Help goes to standard output and is no failure.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match command.verb {
+        Verb::Reload(command) => reload::run(&command),
+        Verb::Plan(command) => plan::run(&command),
+        Verb::Status(command) => status::run(&command),
+    };
+    outcome.unwrap_or_else(|text| {
+        eprintln!("baton: {text}");
+        ExitCode::FAILURE
+    })
+}

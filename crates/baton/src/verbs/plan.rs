@@ -1,0 +1,97 @@
+//! `baton plan`: what a reload would do to which object, and whom it would disturb.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use baton_config::Options;
+use baton_control::plan::Plan;
+use baton_control::protocol::{Message, Outcome, Reply, Request};
+use baton_control::{Outside, ask, reload};
+use clap::Args;
+
+use super::whom::Process;
+
+/// Say what a reload would do to which object, and whom it would disturb. Nothing is changed.
+///
+/// The files are compared with what the running process works by. Without one (or with --from) they are compared with
+/// other files, or with nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton plan -f new.cfg\n  baton plan --from old.cfg -f new.cfg")]
+pub struct PlanCommand {
+    /// File or directory to plan for, several if repeated; without it, the files the running process was started with
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Compare with this file or directory instead of a running process
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "pid_file"], requires = "files")]
+    from: Vec<PathBuf>,
+    #[command(flatten)]
+    process: Process,
+    /// Print the plan as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks the running process, or compares here, and prints.
+pub fn run(command: &PlanCommand) -> Result<ExitCode, String> {
+    let outcome = if !command.from.is_empty() {
+        compare(&command.from, &command.files)?
+    } else if command.files.is_empty() || command.process.is_named() || is_any_running() {
+        from_process(command)?
+    } else {
+        from_nothing(&command.files)?
+    };
+    let code = if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if command.json {
+        println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
+        return Ok(code);
+    }
+    for message in &outcome.messages {
+        eprint!("{}", message.rendered);
+    }
+    match (outcome.accepted, outcome.plan.is_empty()) {
+        (false, _) => eprintln!("A reload would be refused; nothing would change."),
+        (true, true) => println!("nothing would change"),
+        (true, false) => print!("{}", outcome.plan),
+    }
+    Ok(code)
+}
+
+fn is_any_running() -> bool {
+    ask::running().is_ok_and(|pids| !pids.is_empty())
+}
+
+fn from_process(command: &PlanCommand) -> Result<Outcome, String> {
+    let absolute = |file: &PathBuf| std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()));
+    let files = command.files.iter().map(absolute).collect::<Result<_, _>>()?;
+    match ask::ask(command.process.whom(), Request::Plan { files })? {
+        Reply::Plan(outcome) => Ok(outcome),
+        Reply::Failed { reason } => Err(reason),
+        other => Err(format!("unexpected answer: {other:?}")),
+    }
+}
+
+fn compare(old: &[PathBuf], new: &[PathBuf]) -> Result<Outcome, String> {
+    let old = read(old)?;
+    let Some(model) = &old.model else {
+        let pid = std::process::id();
+        let messages = old.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
+        return Ok(Outcome { messages, ..Outcome::default() });
+    };
+    Ok(reload::foresee(read(new)?, model, 0))
+}
+
+fn from_nothing(new: &[PathBuf]) -> Result<Outcome, String> {
+    let loaded = read(new)?;
+    let plan = loaded.model.as_ref().map(Plan::from_nothing).unwrap_or_default();
+    let outcome = reload::foresee(loaded, &Default::default(), 0);
+    Ok(Outcome { plan, ..outcome })
+}
+
+fn read(files: &[PathBuf]) -> Result<baton_config::Loaded, String> {
+    let directory = std::env::current_dir().map_err(|error| error.to_string())?;
+    let outside = Outside::new(directory, None).map_err(|error| error.to_string())?;
+    if files.iter().any(|file| file == Path::new("-")) {
+        return Err("standard input cannot be planned for".into());
+    }
+    Ok(reload::read(&Options { files: files.to_vec(), ..Options::default() }, &outside))
+}

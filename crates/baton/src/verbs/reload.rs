@@ -1,0 +1,56 @@
+//! `baton reload`: tells the running process to read its files again, waits, and prints what became of it.
+
+use std::process::ExitCode;
+
+use baton_control::ask;
+use baton_control::protocol::{Outcome, Reply, Request};
+use clap::Args;
+
+use super::whom::Process;
+
+/// Change the running process to what its files say now, without disturbing what did not change.
+///
+/// Waits until the change is in force and prints it. If the files are wrong, or an address cannot be had, nothing is
+/// changed, the reasons are printed, and the exit code is 1.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton reload -p /run/haproxy.pid\n  baton reload --json | jq .accepted")]
+pub struct Reload {
+    #[command(flatten)]
+    process: Process,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints.
+pub fn run(command: &Reload) -> Result<ExitCode, String> {
+    match ask::ask(command.process.whom(), Request::Reload)? {
+        Reply::Reload(outcome) => Ok(print(&outcome, command.json)),
+        Reply::Failed { reason } => Err(reason),
+        other => Err(format!("unexpected answer: {other:?}")),
+    }
+}
+
+fn print(outcome: &Outcome, json: bool) -> ExitCode {
+    let code = if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if json {
+        println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+        return code;
+    }
+    for message in &outcome.messages {
+        eprint!("{}", message.rendered);
+    }
+    if !outcome.accepted {
+        eprintln!("Refused: configuration {} stays in use, untouched.", outcome.generation);
+        return code;
+    }
+    for change in &outcome.plan.changes {
+        println!("{}", change.change);
+    }
+    match outcome.plan.changes.len() {
+        0 => println!("Configuration {} is in use: nothing changed.", outcome.generation),
+        1 => println!("Configuration {} is in use: 1 change.", outcome.generation),
+        count => println!("Configuration {} is in use: {count} changes.", outcome.generation),
+    }
+    code
+}

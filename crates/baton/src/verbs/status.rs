@@ -1,0 +1,84 @@
+//! `baton status`: how the running process is.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_control::ask;
+use baton_control::protocol::{Figures, Reply, Request, Status};
+use clap::Args;
+
+use super::whom::Process;
+
+/// Show the running process: configuration in use, listeners, connections, counters.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton status\n  baton status --json | jq '.backends[].servers[] | {name, status}'")]
+pub struct StatusCommand {
+    #[command(flatten)]
+    process: Process,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints.
+pub fn run(command: &StatusCommand) -> Result<ExitCode, String> {
+    match ask::ask(command.process.whom(), Request::Status)? {
+        Reply::Status(status) if command.json => {
+            println!("{}", serde_json::to_string(&status).unwrap_or_default());
+        }
+        Reply::Status(status) => print!("{}", text(&status)),
+        Reply::Failed { reason } => return Err(reason),
+        other => return Err(format!("unexpected answer: {other:?}")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(status: &Status) -> String {
+    let uptime = Duration::from_secs(status.uptime_ms / 1000);
+    let stopping = if status.stopping { ", stopping" } else { "" };
+    let mut out = format!(
+        "baton {}, process {}, up {}s{stopping}\nconfiguration {} ({} refused), {} threads\n\
+         {} of {} connections, {} descriptors, {} KiB\n",
+        status.version,
+        status.pid,
+        uptime.as_secs(),
+        status.generation,
+        status.refused,
+        status.cores,
+        status.connections,
+        status.maxconn,
+        status.descriptors,
+        status.resident_bytes / 1024,
+    );
+    for (address, sockets) in &status.listeners {
+        out.push_str(&format!("listening on {address} ({sockets} sockets)\n"));
+    }
+    if status.listeners_leaving > 0 {
+        out.push_str(&format!("{} removed addresses are still being emptied\n", status.listeners_leaving));
+    }
+    for figures in &status.frontends {
+        out.push_str(&row("frontend", figures));
+    }
+    for figures in &status.backends {
+        out.push_str(&row("backend", figures));
+        for server in &figures.servers {
+            out.push_str(&row("  server", server));
+        }
+    }
+    out
+}
+
+fn row(word: &str, figures: &Figures) -> String {
+    let count = |name: &str| figures.counters.get(name).copied().unwrap_or_default();
+    format!(
+        "{word} {} {}: {} open (at most {}), {} sessions, {} requests, {} bytes in, {} out\n",
+        figures.name,
+        figures.status,
+        figures.open,
+        figures.open_max,
+        count("stot").max(count("conn_tot")),
+        count("req_tot"),
+        count("bin"),
+        count("bout"),
+    )
+}

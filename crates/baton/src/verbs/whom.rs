@@ -1,0 +1,33 @@
+//! Which running process a verb is about.
+
+use std::path::PathBuf;
+
+use baton_control::ask::Whom;
+use clap::Args;
+
+/// The choice among running processes; not needed when there is only one.
+#[derive(Args, Debug)]
+pub struct Process {
+    /// Number of the process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// File that holds the number of the process
+    #[arg(short = 'p', long, value_name = "FILE", conflicts_with = "pid")]
+    pub pid_file: Option<PathBuf>,
+}
+
+impl Process {
+    /// Whether one was named.
+    pub fn is_named(&self) -> bool {
+        self.pid.is_some() || self.pid_file.is_some()
+    }
+
+    /// For [`baton_control::ask::ask`].
+    pub fn whom(&self) -> Whom<'_> {
+        match (self.pid, &self.pid_file) {
+            (Some(pid), _) => Whom::Pid(pid),
+            (None, Some(path)) => Whom::PidFile(path),
+            (None, None) => Whom::Only,
+        }
+    }
+}
