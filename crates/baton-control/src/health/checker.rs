@@ -264,6 +264,7 @@ impl Shared {
         let verdict = report.status.verdict();
         let (state, words, counter) = {
             let mut health = task.health.borrow_mut();
+            health.adopt(task.server.health());
             let state = health.step(verdict);
             (state, health.words(), health.counter())
         };
@@ -280,7 +281,11 @@ impl Shared {
 
     /// Traffic reported `error-limit` errors in a row.
     fn observed(&self, task: &Task) {
-        let state = task.health.borrow_mut().on_error(task.settings.on_error);
+        let state = {
+            let mut health = task.health.borrow_mut();
+            health.adopt(task.server.health());
+            health.on_error(task.settings.on_error)
+        };
         let last = match task.server.observed_last() {
             Observed::AnswerFailed => "Invalid http response (headers)",
             Observed::Connected | Observed::ConnectFailed | Observed::Answered => "L4 unsuccessful connection",

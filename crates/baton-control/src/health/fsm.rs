@@ -89,6 +89,18 @@ impl Health {
         self.state()
     }
 
+    /// Somebody else changed the server's state (an operator, the end of maintenance): go on from there. A server that was
+    /// brought up falls at the first failure.
+    pub fn adopt(&mut self, state: HealthState) {
+        match (self.state(), state) {
+            (HealthState::Down, HealthState::Up | HealthState::Stopping) => self.counter = self.rise,
+            (HealthState::Up | HealthState::Stopping, HealthState::Down) => self.counter = 0,
+            (HealthState::Down, HealthState::Down)
+            | (HealthState::Up | HealthState::Stopping, HealthState::Up | HealthState::Stopping) => {}
+        }
+        self.stopping = state == HealthState::Stopping;
+    }
+
     /// `error-limit` observed errors in a row; the next check is due after [`fastinter`](Self::fastinter).
     pub fn on_error(&mut self, what: OnError) -> HealthState {
         match what {
@@ -236,6 +248,20 @@ mod tests {
         check(OnError::FailCheck, "2/3 UP");
         check(OnError::SuddenDeath, "1/3 UP");
         check(OnError::MarkDown, "0/2 DOWN");
+    }
+
+    #[test]
+    fn what_an_operator_says_is_adopted() {
+        let mut health = Health::new(&settings());
+        health.step(Verdict::Failed);
+        health.adopt(HealthState::Up);
+        assert_eq!(health.words(), "1/3 UP");
+        health.adopt(HealthState::Up);
+        health.step(Verdict::Passed);
+        health.adopt(HealthState::Stopping);
+        assert_eq!((health.words(), health.state()), ("3/3 UP".into(), HealthState::Stopping));
+        health.adopt(HealthState::Down);
+        assert_eq!(health.words(), "0/2 DOWN");
     }
 
     #[test]

@@ -223,6 +223,11 @@ impl BackendState {
         self.change(server, now, |server| {
             let before = server.admin();
             server.store_admin(admin);
+            // Who leaves maintenance is up until a check says otherwise, as in HAProxy; a tracked server decides for others.
+            let leaves = before.in_maintenance() && !admin.in_maintenance();
+            if leaves && server.health() == HealthState::Down && server.notes().config.check.track.is_none() {
+                server.store_health(HealthState::Up);
+            }
             before != admin
         })
     }

@@ -318,6 +318,27 @@ fn those_who_wait_for_the_backend_go_to_a_server_that_comes_up() {
 }
 
 #[test]
+fn maintenance_and_drain() {
+    let bench = Bench::new(&proxy(&["a cookie=A", "b"]));
+    let set = |admin| bench.server("a").set_admin(admin, bench.now);
+    let wanted = |bench: &Bench| match bench.state.pick(&Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() }) {
+        Picked::Slot(slot) => slot.server().name().to_string(),
+        other => format!("{other:?}"),
+    };
+    assert!(set(Admin { drain: true, ..Admin::default() }).is_some());
+    assert_eq!((bench.turns(2), wanted(&bench)), ("b b".into(), "a".into()));
+    set(Admin { maintenance: true, drain: true, ..Admin::default() });
+    assert_eq!((bench.turns(2), wanted(&bench)), ("b b".into(), "b".into()));
+    bench.health("a", HealthState::Down);
+    // Who leaves maintenance starts as up.
+    set(Admin::default());
+    assert_eq!((bench.server("a").health(), wanted(&bench)), (HealthState::Up, "a".into()));
+    assert!(set(Admin::default()).is_none());
+    bench.server("a").set_weight(0, bench.now);
+    assert_eq!((bench.turns(2), wanted(&bench)), ("b b".into(), "a".into()));
+}
+
+#[test]
 fn a_reload_keeps_what_did_not_change() {
     let bench = Bench::new(&proxy(&["a maxconn=1", "b maxconn=1", "c maxconn=1"]));
     let (a, b) = (bench.slot(), bench.slot());
