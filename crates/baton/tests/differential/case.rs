@@ -68,7 +68,8 @@ pub enum Then {
     Reset,
 }
 
-const OPTIONS: &[&str] = &["raw", "no-logs", "no-counters", "checked", "loose-ends", "upstream-ends", "unordered"];
+const OPTIONS: &[&str] =
+    &["raw", "no-logs", "no-counters", "checked", "loose-ends", "upstream-ends", "unordered", "notes"];
 
 const HTTP: &str = "global
     nbthread 1
@@ -102,9 +103,9 @@ const LISTEN: &str = "listen l
 impl Case {
     /// Whether the case asks for:
     /// `raw` (do not join chunks), `no-logs`, `no-counters` (the five connection counters of a log line), `checked` (origins also
-    /// see health checks: connections without bytes and requests for `/check` are left out), `loose-ends` (do not compare how
+    /// see health checks: connections without bytes and requests for `/check` or `/health` are left out), `loose-ends` (do not compare how
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
-    /// an origin as a set).
+    /// an origin as a set), `notes` (also compare what is logged about servers and backends).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)

@@ -237,10 +237,19 @@ impl Origin {
     }
 }
 
-/// Whether `request` is a health check.
-pub fn is_check(request: &[u8]) -> bool {
+/// Whether `request` is a health check that follows no script: it is not counted and gets the default answer.
+fn is_check(request: &[u8]) -> bool {
+    has_target(request, b" /check")
+}
+
+/// Whether `request` is a health check, scripted (`/health`) or not.
+pub fn is_any_check(request: &[u8]) -> bool {
+    has_target(request, b" /check") || has_target(request, b" /health")
+}
+
+fn has_target(request: &[u8], target: &[u8]) -> bool {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    http::find(line, b" /check").is_some()
+    http::find(line, target).is_some()
 }
 
 fn echo(link: &Link) {

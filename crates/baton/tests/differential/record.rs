@@ -33,6 +33,9 @@ impl Record {
         if !case.has("no-logs") {
             record.logs(case, state, &normal);
         }
+        if case.has("notes") {
+            record.notes(state, &normal);
+        }
         if !state.faults.is_empty() {
             record.faults.extend(state.faults.iter().cloned());
             let lines = state.faults.iter().map(|fault| format!("gave up waiting: {fault}")).collect();
@@ -66,7 +69,7 @@ impl Record {
         for (name, indexes) in &state.origins {
             let mut connections = Vec::new();
             for past in indexes.iter().map(|index| &state.links[*index]) {
-                let checked = past.received.is_empty() || origin::is_check(&past.received);
+                let checked = past.received.is_empty() || origin::is_any_check(&past.received);
                 if case.has("checked") && checked {
                     continue;
                 }
@@ -94,6 +97,19 @@ impl Record {
         let mut lines: Vec<String> = state.logs.iter().map(|line| normal.log(line, !case.has("no-counters"))).collect();
         lines.sort_by_key(|line| line.split(' ').nth(1).unwrap_or_default().to_string());
         self.sections.push(("log".to_string(), lines));
+    }
+
+    /// What was logged about servers and backends, without the durations.
+    fn notes(&mut self, state: &State, normal: &Normal) {
+        let about = |note: &&String| [" Server ", " backend ", "Health check"].iter().any(|word| note.contains(word));
+        let lines = state.notes.iter().filter(about).map(|note| normal.log(note.as_bytes(), true));
+        let without_durations = lines.map(|line| match line.split_once("check duration: ") {
+            Some((start, rest)) => {
+                format!("{start}check duration: N{}", rest.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+            }
+            None => line,
+        });
+        self.sections.push(("notes".to_string(), without_durations.collect()));
     }
 
     fn add(&mut self, title: String, mut lines: Vec<String>, past: &Past) {

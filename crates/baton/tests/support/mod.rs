@@ -1,0 +1,186 @@
+//! A whole baton process for tests: a configuration in a folder of its own, its messages, and questions to it.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use baton_control::ask::{Whom, ask};
+use baton_control::protocol::{Outcome, Reply, Request, Status};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives it up. Far more than it ever takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_baton"))
+}
+
+/// A port that was free a moment ago. The kernel hands out others before it comes back to this one.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address")
+}
+
+/// Looks until it is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A running process; killed when dropped.
+pub struct Proxy {
+    pub folder: TempDir,
+    pub config: PathBuf,
+    child: Child,
+    said: Arc<Mutex<String>>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts `baton -db -f FILE` with this text and waits until it serves.
+    #[track_caller]
+    pub fn start(text: &str) -> Proxy {
+        Proxy::start_with(text, &[])
+    }
+
+    /// The same with more arguments.
+    #[track_caller]
+    pub fn start_with(text: &str, arguments: &[&str]) -> Proxy {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let config = folder.path().join("test.cfg");
+        fs::write(&config, text).expect("the folder is ours");
+        let mut child = Command::new(program())
+            .arg("-db")
+            .arg("-f")
+            .arg(&config)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program was built");
+        let said = Arc::new(Mutex::new(String::new()));
+        let stderr = child.stderr.take().expect("it was asked for");
+        let listener = std::thread::spawn({
+            let said = said.clone();
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+            }
+        });
+        let mut proxy = Proxy { folder, config, child, said, listener: Some(listener) };
+        let end = Instant::now() + PATIENCE;
+        while ask(Whom::Pid(proxy.pid()), Request::Status).is_err() {
+            if let Ok(Some(status)) = proxy.child.try_wait() {
+                panic!("ended with {status}:\n{}", proxy.said());
+            }
+            assert!(Instant::now() < end, "does not serve:\n{}", proxy.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        proxy
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it wrote to standard error until now.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another text into its file, at once as an editor would.
+    pub fn write(&self, text: &str) {
+        let aside = self.config.with_extension("new");
+        fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.config)).expect("the folder is ours");
+    }
+
+    #[track_caller]
+    fn ask(&self, request: Request) -> Reply {
+        ask(Whom::Pid(self.pid()), request).unwrap_or_else(|error| panic!("{error}\n{}", self.said()))
+    }
+
+    /// `baton reload`.
+    #[track_caller]
+    pub fn reload(&self) -> Outcome {
+        match self.ask(Request::Reload) {
+            Reply::Reload(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Changes to this text, which is right.
+    #[track_caller]
+    pub fn change(&self, text: &str) -> Outcome {
+        self.write(text);
+        let outcome = self.reload();
+        assert!(outcome.accepted, "{:#?}", outcome.messages);
+        outcome
+    }
+
+    /// Tries to change to this text, which is refused; gives the reasons as printed.
+    #[track_caller]
+    pub fn change_refused(&self, text: &str) -> String {
+        self.write(text);
+        let outcome = self.reload();
+        assert!(!outcome.accepted, "{:#?}", outcome.plan);
+        outcome.messages.iter().map(|message| message.rendered.as_str()).collect()
+    }
+
+    /// `baton status`.
+    #[track_caller]
+    pub fn status(&self) -> Status {
+        match self.ask(Request::Status) {
+            Reply::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid() as i32), signal).expect("our child lives until it is waited for");
+    }
+
+    /// Waits for its end; gives how it ended and everything it said.
+    #[track_caller]
+    pub fn wait(mut self) -> (ExitStatus, String) {
+        let mut ended = None;
+        until("the end of the process", || {
+            ended = self.child.try_wait().expect("it is our child");
+            ended.is_some()
+        });
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+        (ended.expect("looked at above"), self.said())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One counter of a frontend.
+pub fn frontend_counter(status: &Status, name: &str, counter: &str) -> u64 {
+    let frontend = status.frontends.iter().find(|figures| figures.name == name);
+    frontend.and_then(|figures| figures.counters.get(counter)).copied().unwrap_or_default()
+}
