@@ -44,7 +44,7 @@ impl Ring {
         if question.factor == 0 {
             return Choice::Server(self.points[start].1);
         }
-        let bound = Bound::new(&self.servers, question);
+        let mut bound = Bound::new(&self.servers, question);
         match self.from(start).find(|server| bound.allows(*server, question)) {
             Some(server) => Choice::Server(server),
             None => Choice::Server(self.points[start].1),
@@ -140,10 +140,12 @@ fn less_loaded(one: usize, other: usize, question: &Question<'_>) -> usize {
     if better { other } else { one }
 }
 
-/// The load that `hash-balance-factor` allows.
+/// The load that `hash-balance-factor` allows, as HAProxy shares it out along the ring: what the division of one server's
+/// share leaves is given to the next one.
 struct Bound {
-    sessions: u64,
+    slots: u64,
     weights: u64,
+    rest: u64,
 }
 
 impl Bound {
@@ -152,14 +154,16 @@ impl Bound {
         let (sessions, weights) = loads.fold((0, 0), |(sessions, weights), load| {
             (sessions + u64::from(load.served + load.queued), weights + u64::from(load.weight))
         });
-        Bound { sessions: sessions + 1, weights: weights.max(1) }
+        let slots = ((sessions + 1) * u64::from(question.factor)).div_ceil(100);
+        Bound { slots, weights: weights.max(1), rest: 0 }
     }
 
-    /// Whether one more session keeps the server within `factor` percent of its share of all sessions, rounded up.
-    fn allows(&self, server: usize, question: &Question<'_>) -> bool {
+    /// Whether the next server of the walk may have one more session.
+    fn allows(&mut self, server: usize, question: &Question<'_>) -> bool {
         let load = (question.load)(server);
-        let share = self.sessions * u64::from(load.weight) * u64::from(question.factor);
-        u64::from(load.served + load.queued) < share.div_ceil(self.weights * 100)
+        let share = self.slots * u64::from(load.weight) + self.rest;
+        self.rest = share % self.weights;
+        u64::from(load.served + load.queued) < (share / self.weights).max(1)
     }
 }
 
@@ -305,6 +309,28 @@ mod tests {
             let bound = (f64::from(sessions) / 4.0 * 1.25).ceil() as u32;
             assert!(served.iter().all(|load| *load <= bound), "{served:?}");
         }
+    }
+
+    /// Servers of held sessions with one and the same key in HAProxy 2.6 (`balance uri`, `/hold`).
+    fn check_bounded(weights: &[u32], factor: u32, expect: &str) {
+        let ring = ring(weights);
+        let mut served = vec![0u32; weights.len()];
+        let turn = |_| {
+            let load = |server: usize| Load { served: served[server], weight: weights[server] * 16, ..Load::default() };
+            let Choice::Server(server) = ring.find(avalanche(sdbm(b"/hold")), &question(&load, factor)) else {
+                return "-".to_string();
+            };
+            served[server] += 1;
+            (server + 1).to_string()
+        };
+        assert_eq!((0..expect.len()).map(turn).collect::<String>(), expect, "{weights:?} {factor}");
+    }
+
+    #[test]
+    fn bounded_loads_go_where_haproxy_sends_them() {
+        check_bounded(&[1, 1, 1], 150, "13313131313131313131");
+        check_bounded(&[1, 2, 3], 125, "33233232332332323323");
+        check_bounded(&[1, 1, 1, 1], 200, "14414141414141414141");
     }
 
     #[test]
