@@ -145,36 +145,45 @@ fn floor(text: &str, at: usize) -> usize {
     at
 }
 
-/// Most diagnostics kept of one reading; the rest is dropped, and one alert says so.
+/// Most alerts, and most diagnostics of other kinds, that are kept of one reading.
 pub const MAX_DIAGNOSTICS: usize = 1000;
 
 /// Collects diagnostics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     list: Vec<Diagnostic>,
-    full: bool,
+    alerts: usize,
+    others: usize,
 }
 
 impl Report {
     pub fn add(&mut self, diagnostic: Diagnostic) {
-        if self.list.len() < MAX_DIAGNOSTICS {
+        let alert = diagnostic.severity == Severity::Alert;
+        let count = if alert { &mut self.alerts } else { &mut self.others };
+        *count += 1;
+        if *count <= MAX_DIAGNOSTICS {
             self.list.push(diagnostic);
-        } else if !self.full {
-            self.full = true;
-            let message = format!("more than {MAX_DIAGNOSTICS} messages; the others are not shown");
-            let mut last = Diagnostic::plain(Severity::Alert, "too-many-messages", message);
+        } else if *count == MAX_DIAGNOSTICS + 1 {
+            let (severity, what) = if alert { (Severity::Alert, "faults") } else { (Severity::Notice, "remarks") };
+            let message = format!("more than {MAX_DIAGNOSTICS} {what}; the others are not shown");
+            let mut last = Diagnostic::plain(severity, "too-many-messages", message);
             last.late = true;
             self.list.push(last);
         }
     }
 
+    /// Whether so much is wrong that reading on is no use.
+    pub fn is_full(&self) -> bool {
+        self.alerts > MAX_DIAGNOSTICS
+    }
+
     /// How many alerts there are.
     pub fn alerts(&self) -> usize {
-        self.list.iter().filter(|diagnostic| diagnostic.severity == Severity::Alert).count()
+        self.alerts
     }
 
     pub fn has_alert(&self) -> bool {
-        self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Alert)
+        self.alerts > 0
     }
 
     pub fn has_warning(&self) -> bool {

@@ -24,6 +24,9 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
     let mut global = GlobalDraft::default();
     let mut drafts: Vec<Draft> = Vec::new();
     for section in &syntax.sections {
+        if context.report.is_full() {
+            break;
+        }
         match section.head.word(0) {
             "global" => {
                 context.limit_arguments(&section.head, 0);
@@ -72,6 +75,9 @@ fn prefix(line: &Line, context: &mut Context<'_>) -> Option<(Prefix, usize)> {
 }
 
 fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>) {
+    if context.report.is_full() {
+        return;
+    }
     let Some((prefix, skip)) = prefix(line, context) else { return };
     match keywords::find(true, line.word(skip), line.word(skip + 1)) {
         Found::Row(row, words) => {
@@ -93,6 +99,9 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
 }
 
 fn proxy_line(draft: &mut Draft, line: &Line, context: &mut Context<'_>) {
+    if context.report.is_full() {
+        return;
+    }
     let Some((prefix, skip)) = prefix(line, context) else { return };
     let (row, words) = match keywords::find(false, line.word(skip), line.word(skip + 1)) {
         Found::Row(row, words) => (row, words),

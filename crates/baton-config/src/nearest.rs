@@ -2,11 +2,14 @@
 
 /// The candidate nearest to `word`, if one is near enough to be worth naming.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Longer words are no typing errors, and comparing them costs time; so does comparing with very many.
     const LONGEST: usize = 64;
+    const MOST: usize = 1000;
     if word.is_empty() || word.len() > LONGEST {
         return None;
     }
     candidates
+        .take(MOST)
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).max(1))
         .min_by_key(|(distance, _)| *distance)

@@ -153,6 +153,9 @@ impl Reader<'_> {
         let mut number = 0;
         let mut place = file.place(0, b"");
         while let Some(bytes) = lines.next() {
+            if self.report.is_full() {
+                return;
+            }
             if lines.peek().is_none() {
                 // What follows the last line feed: nothing, in a file that is complete.
                 if !bytes.is_empty() {

@@ -85,6 +85,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         |d| &mut d.proxy.http.pretend_keepalive,
         "Do not announce the close to the server.",
     ),
+    row(
+        "option http-restrict-req-hdr-names",
+        ALL,
+        "preserve",
+        restrict_names,
+        "Header names with unusual characters pass; deleting or refusing them is not done yet.",
+    ),
     row("option http-server-close", ALL, "", server_close, "Close the server's side after each response."),
     http(
         "option http-use-proxy-header",
@@ -135,7 +142,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
     flag("option transparent", BE, |d| &mut d.proxy.tcp.transparent, "Connect to where the client wanted to go."),
     none("option disable-h2-upgrade", FE, "connections are always HTTP/1"),
-    none("option http-restrict-req-hdr-names", ALL, "header names are always checked by RFC 9110"),
     none("option idle-close-on-response", FE, "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),
     later("option external-check", BE),
@@ -176,6 +182,20 @@ fn remember(draft: &mut Draft, call: &Call<'_, '_>) {
 fn keep_alive(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if call.at_most(0) && on(call) {
         (draft.close, draft.server_close) = (false, false);
+    }
+}
+
+/// The default is to let them pass, so that is all there is to accept.
+fn restrict_names(_: &mut Draft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "preserve" => {
+            call.at_most(1);
+        }
+        word @ ("delete" | "reject") => {
+            let message = format!("'{} {word}' is known to HAProxy but Baton does not do it yet", call.name);
+            call.error(call.first, "not-yet", message);
+        }
+        _ => call.wrong(0, format!("'{}' expects 'preserve', 'reject' or 'delete' as option.", call.name)),
     }
 }
 

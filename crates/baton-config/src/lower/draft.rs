@@ -341,9 +341,10 @@ fn drafts_are_begun_for_all_sections_that_work() {
     assert_eq!(done, 5);
 }
 
-/// Resolves a server's host by its `init-addr` methods. `Err` is the name that nobody knows.
-pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<(), String> {
-    let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(()) };
+/// Resolves a server's host by its `init-addr` methods. `Err` is a name that nobody knows, and so is `Ok(Some(_))`, where the
+/// server may start in maintenance.
+pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<Option<String>, String> {
+    let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(None) };
     let port = match draft.server.address.address {
         Some(Address::Inet(address)) => address.port(),
         _ => 0,
@@ -357,16 +358,16 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
             InitAddr::None => {
                 draft.server.address.address = None;
                 draft.server.disabled = true;
-                return Ok(());
+                return Ok((draft.init_addr.len() > 1).then_some(name));
             }
         };
         if let Some(ip) = found {
             draft.server.address.address = Some(Address::Inet((ip, port).into()));
-            return Ok(());
+            return Ok(None);
         }
     }
     draft.server.address.address = None;
-    if context.options.ignore_unresolved { Ok(()) } else { Err(name) }
+    if context.options.ignore_unresolved { Ok(None) } else { Err(name) }
 }
 
 /// Words of a `server` line the reader knows, for guesses.

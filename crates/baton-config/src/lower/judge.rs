@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role, Ruleset,
-    Server,
+    Address, Algorithm, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role,
+    Ruleset, Server,
 };
 
 use super::draft::resolve_server;
@@ -29,9 +29,11 @@ pub(crate) fn finish(global: GlobalDraft, drafts: Vec<Draft>, context: &mut Cont
     }
     let heads: HashMap<(&str, Kind), &Draft> =
         drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
+    let known: Vec<&str> =
+        drafts.iter().filter(|draft| draft.kind != Kind::Frontend).map(|draft| &*draft.proxy.name).collect();
     for draft in &drafts {
         servers_exist(draft, context);
-        backends_exist(draft, &heads, context);
+        backends_exist(draft, &heads, &known, context);
         timeouts(draft, context);
     }
     tracking(&drafts, context);
@@ -87,6 +89,7 @@ fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], con
     let http = proxy.mode == Mode::Http;
     if !http {
         http_only_warnings(draft, context);
+        drop_http(&mut proxy, draft, context);
     }
     proxy.http.connection = match (draft.close, draft.server_close) {
         (true, _) => ConnectionMode::Close,
@@ -131,6 +134,7 @@ fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], con
     }
     proxy.check = check(draft);
     rules(&proxy, context);
+    idle_settings(&proxy, draft, context);
     proxy.servers = if proxy.role.is_backend() { servers(draft, http, context) } else { Vec::new() };
     proxy
 }
@@ -241,7 +245,12 @@ fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<
 fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool, context: &mut Context<'_>) {
     let Some(line) = server.line.clone() else { return };
     let name = server.server.name.clone();
-    if let Err(host) = resolve_server(server, context) {
+    let resolved = resolve_server(server, context);
+    if let Ok(Some(host)) = &resolved {
+        let message = format!("'server {backend}/{name}' : could not resolve address '{host}', disabling server.");
+        context.report.add(late(&line, Severity::Warning, "unresolved", 1, message));
+    }
+    if let Err(host) = resolved {
         let message = format!("'server {backend}/{name}' : could not resolve address '{host}'.");
         let mut diagnostic =
             late(&line, Severity::Alert, "unresolved", if line.word(0) == "server" { 2 } else { 3 }, message);
@@ -295,8 +304,56 @@ fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
     }
 }
 
+/// Settings that another mode cannot have: dropped, each with a warning.
+fn drop_http(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+    let mut warn = |keyword: &'static str, message: String| {
+        let line = draft.lines.get(keyword).unwrap_or(&draft.head);
+        context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
+    };
+    let hashes =
+        matches!(proxy.balance.algorithm, Algorithm::Uri(_) | Algorithm::UrlParam { .. } | Algorithm::Hdr { .. });
+    if proxy.role.is_backend() && hashes {
+        proxy.balance.algorithm = Algorithm::RoundRobin;
+        let message =
+            format!("Layer 7 hash not possible for {kind} '{name}' (needs 'mode http'). Falling back to round robin.");
+        warn("balance", message);
+    }
+    if proxy.role.is_backend() && proxy.cookie.take().is_some() {
+        warn("cookie", format!("cookie will be ignored for {kind} '{name}' (needs 'mode http')."));
+    }
+    if proxy.role.is_frontend() && proxy.http.monitor_uri.take().is_some() {
+        warn("monitor-uri", format!("monitor-uri will be ignored for {kind} '{name}' (needs 'mode http')."));
+    }
+}
+
+/// The rows that add steps to a health check.
+const CHECK_ROWS: [&str; 3] = ["http-check expect", "http-check send", "http-check connect"];
+
+/// Lines that say something about what the proxy does not do.
+fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+    let mut warn = |line: &Line, id: &'static str, message: String| {
+        context.report.add(late(line, Severity::Warning, id, 0, message));
+    };
+    let own_check = CHECK_ROWS.iter().find_map(|row| draft.lines.get(row));
+    if let Some(line) = own_check
+        && proxy.role.is_backend()
+        && !draft.http_check
+    {
+        let message =
+            format!("{kind} '{name}' uses http-check rules without 'option httpchk', so the rules are ignored.");
+        warn(line, "idle-rules", message);
+    }
+    if proxy.role.is_frontend() && draft.format.is_some() && draft.logs.is_empty() {
+        let line = ["option httplog", "option tcplog"].iter().find_map(|row| draft.lines.get(row));
+        let message = format!("log format ignored for {kind} '{name}' since it has no log address.");
+        warn(line.unwrap_or(&draft.head), "no-log-address", message);
+    }
+}
+
 /// `default_backend` and `use_backend` name a backend of the same mode.
-fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, context: &mut Context<'_>) {
+fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, known: &[&str], context: &mut Context<'_>) {
     if !draft.proxy.role.is_frontend() {
         return;
     }
@@ -316,17 +373,17 @@ fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, context:
         }
     }
     for (name, keyword, line, word) in wanted {
+        if context.report.is_full() {
+            return;
+        }
         let found = [Kind::Backend, Kind::Listen].iter().find_map(|kind| heads.get(&(name, *kind)));
         match found {
             None => {
                 let message = format!("Proxy '{}': unable to find required {keyword}: '{name}'.", draft.proxy.name);
                 let mut diagnostic = late(&line, Severity::Alert, "unknown-backend", word, message);
-                let known = heads.keys().filter(|(_, kind)| *kind != Kind::Frontend).map(|(name, _)| *name);
-                let mut known: Vec<&str> = known.collect();
-                known.sort_unstable();
                 diagnostic.hint = match heads.contains_key(&(name, Kind::Frontend)) {
                     true => Some(format!("'{name}' is a frontend; a backend is needed here")),
-                    false => nearest(name, known.into_iter()).map(|near| format!("did you mean '{near}'?")),
+                    false => nearest(name, known.iter().copied()).map(|near| format!("did you mean '{near}'?")),
                 };
                 context.report.add(diagnostic);
             }
