@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use baton_model::{MarkedDown, MarkedUp, Proxy, Server};
+use baton_model::{MarkedDown, MarkedUp, Proxy};
 
-use super::group::{Choice, Group, Load, Member, Question, WEIGHT_SCALE};
+use super::entry::{Entry, Settings};
+use super::group::{Choice, Group, Load, Member, Question};
 use super::queue::{Queue, Waiter};
 use super::server::GONE;
 use super::{Admin, Ask, Found, Granted, HealthState, Picked, QUEUE_MAX, ServerState, Slot, Waiting, Wanted};
@@ -53,22 +54,6 @@ struct Inner {
     now: Instant,
     /// When effective weights of servers in slow start have to be computed again.
     warm_at: Option<Instant>,
-}
-
-struct Settings {
-    balance: baton_model::Balance,
-    persist: bool,
-    prefer_last: bool,
-    fullconn: u32,
-}
-
-struct Entry {
-    state: Arc<ServerState>,
-    config: Arc<Server>,
-    cookie: Option<Arc<str>>,
-    queue: Queue,
-    /// Slow start since.
-    warm_since: Option<Instant>,
 }
 
 /// Wakers to call when the lock is released.
@@ -607,103 +592,6 @@ impl Inner {
             wakers.0.extend(waiter.grant(Granted::Again));
         }
     }
-}
-
-impl Settings {
-    fn new(proxy: &Proxy) -> Settings {
-        Settings {
-            balance: proxy.balance.clone(),
-            persist: proxy.tcp.persist,
-            prefer_last: proxy.tcp.prefer_last_server,
-            fullconn: proxy.fullconn.unwrap_or(0),
-        }
-    }
-}
-
-impl Entry {
-    fn new(backend: Weak<BackendState>, config: &Arc<Server>, now: Instant) -> Entry {
-        Entry {
-            state: Arc::new(ServerState::new(backend, Arc::clone(config), now)),
-            config: Arc::clone(config),
-            cookie: None,
-            queue: Queue::default(),
-            warm_since: None,
-        }
-    }
-
-    /// The same server after a reload: what the file changed counts, what it did not stays as it is.
-    fn changed(mut self, config: &Arc<Server>) -> Entry {
-        if self.config.weight != config.weight {
-            self.state.weight.store(config.weight, Ordering::Relaxed);
-        }
-        if self.config.disabled != config.disabled {
-            self.state.store_admin(Admin { maintenance: config.disabled, ..self.state.admin() });
-        }
-        self.state.notes().config = Arc::clone(config);
-        self.config = Arc::clone(config);
-        self
-    }
-
-    fn has_cookie(&self, value: &[u8]) -> bool {
-        self.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value)
-    }
-
-    fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> Load {
-        let served = self.state.served();
-        let queued = self.queue.len() as u32;
-        let full = self.limit(sessions, fullconn, now).is_some_and(|limit| served + queued >= limit);
-        Load { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
-    }
-
-    /// How many slots it has now: `maxconn`, or what `minconn`, `fullconn` and slow start make of it. `None`: no limit.
-    fn limit(&self, sessions: u32, fullconn: u32, now: Instant) -> Option<u32> {
-        let maxconn = self.config.maxconn;
-        if maxconn == 0 {
-            return None;
-        }
-        let minconn = self.config.minconn;
-        let mut limit = maxconn;
-        if minconn > 0 && minconn < maxconn && sessions < fullconn {
-            let share = u64::from(sessions) * u64::from(maxconn) / u64::from(fullconn);
-            limit = minconn.max(share as u32);
-        }
-        if let (Some(since), Some(slowstart)) = (self.warm_since, self.config.slowstart) {
-            let percent =
-                (100 * now.saturating_duration_since(since).as_millis() / slowstart.as_millis().max(1)).max(1);
-            if percent < 100 {
-                limit = (u64::from(limit) * percent as u64 / 100).max(1) as u32;
-            }
-        }
-        Some(limit)
-    }
-
-    /// The weight at `now` in [`WEIGHT_SCALE`]ths; ends a slow start that is over.
-    fn effective(&mut self, now: Instant) -> u32 {
-        let full = self.state.weight() * WEIGHT_SCALE;
-        let (Some(since), Some(slowstart)) = (self.warm_since, self.config.slowstart) else { return full };
-        let passed = now.saturating_duration_since(since);
-        if passed >= slowstart {
-            self.warm_since = None;
-            return full;
-        }
-        share(full, passed, slowstart).max(u32::from(full > 0))
-    }
-
-    /// What the algorithm may use of that weight.
-    fn usable_weight(&self, weight: u32) -> u32 {
-        if self.state.index.load(Ordering::Relaxed) != GONE && self.state.is_usable() { weight } else { 0 }
-    }
-
-    fn count_queue(&self) {
-        let queued = self.queue.len() as u32;
-        self.state.queued.store(queued, Ordering::Relaxed);
-        self.state.queued_max.fetch_max(queued, Ordering::Relaxed);
-    }
-}
-
-/// `whole * part / of`.
-fn share(whole: u32, part: Duration, of: Duration) -> u32 {
-    (u128::from(whole) * part.as_millis() / of.as_millis().max(1)) as u32
 }
 
 impl Wakers {

@@ -12,6 +12,7 @@
 
 mod ask;
 mod backend;
+mod entry;
 mod first;
 mod group;
 pub mod hash;

@@ -101,23 +101,27 @@ impl RoundRobin {
     }
 
     fn best(&self, avoid: Option<usize>, full: &impl Fn(usize) -> bool) -> Option<usize> {
-        let mut first: Option<usize> = None;
+        let mut first: Option<(Rank, usize)> = None;
         let mut avoided = false;
         for (server, place) in self.places.iter().enumerate() {
-            if place.weight == 0 || full(server) {
+            if place.weight == 0 {
                 continue;
             }
             if Some(server) == avoid {
-                avoided = true;
-            } else if first.is_none_or(|first| self.rank(place) < self.rank(&self.places[first])) {
-                first = Some(server);
+                avoided = !full(server);
+                continue;
+            }
+            // Asking whether it is full costs more than comparing, so that comes last.
+            let rank = self.rank(place);
+            if first.is_none_or(|(best, _)| rank < best) && !full(server) {
+                first = Some((rank, server));
             }
         }
-        first.or(avoid.filter(|_| avoided))
+        first.map(|(_, server)| server).or(avoid.filter(|_| avoided))
     }
 
     /// Who is due comes first, then who stands aside, then who is not due yet.
-    fn rank(&self, place: &Place) -> (u8, u64, i64, u64) {
+    fn rank(&self, place: &Place) -> Rank {
         if place.fresh {
             return (1, 0, -(place.weight as i64), 0);
         }
@@ -125,6 +129,9 @@ impl RoundRobin {
         (early, place.due, place.rest as i64 - place.weight as i64, place.placed)
     }
 }
+
+/// Smaller is earlier.
+type Rank = (u8, u64, i64, u64);
 
 #[cfg(test)]
 mod tests {

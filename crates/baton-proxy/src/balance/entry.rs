@@ -1,0 +1,127 @@
+//! What a backend knows of each server under its lock: configuration, queue, limits and weight.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use baton_model::{Balance, Proxy, Server};
+
+use super::group::{Load, WEIGHT_SCALE};
+use super::queue::Queue;
+use super::server::GONE;
+use super::{Admin, BackendState, ServerState};
+
+/// What the proxy's settings say.
+pub(super) struct Settings {
+    pub(super) balance: Balance,
+    pub(super) persist: bool,
+    pub(super) prefer_last: bool,
+    pub(super) fullconn: u32,
+}
+
+/// A server under its backend's lock.
+pub(super) struct Entry {
+    pub(super) state: Arc<ServerState>,
+    pub(super) config: Arc<Server>,
+    pub(super) cookie: Option<Arc<str>>,
+    pub(super) queue: Queue,
+    /// Slow start since.
+    pub(super) warm_since: Option<Instant>,
+}
+
+impl Settings {
+    pub(super) fn new(proxy: &Proxy) -> Settings {
+        Settings {
+            balance: proxy.balance.clone(),
+            persist: proxy.tcp.persist,
+            prefer_last: proxy.tcp.prefer_last_server,
+            fullconn: proxy.fullconn.unwrap_or(0),
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(backend: Weak<BackendState>, config: &Arc<Server>, now: Instant) -> Entry {
+        Entry {
+            state: Arc::new(ServerState::new(backend, Arc::clone(config), now)),
+            config: Arc::clone(config),
+            cookie: None,
+            queue: Queue::default(),
+            warm_since: None,
+        }
+    }
+
+    /// The same server after a reload: what the file changed counts, what it did not stays as it is.
+    pub(super) fn changed(mut self, config: &Arc<Server>) -> Entry {
+        if self.config.weight != config.weight {
+            self.state.weight.store(config.weight, Ordering::Relaxed);
+        }
+        if self.config.disabled != config.disabled {
+            self.state.store_admin(Admin { maintenance: config.disabled, ..self.state.admin() });
+        }
+        self.state.notes().config = Arc::clone(config);
+        self.config = Arc::clone(config);
+        self
+    }
+
+    pub(super) fn has_cookie(&self, value: &[u8]) -> bool {
+        self.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value)
+    }
+
+    pub(super) fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> Load {
+        let served = self.state.served();
+        let queued = self.queue.len() as u32;
+        let full = self.limit(sessions, fullconn, now).is_some_and(|limit| served + queued >= limit);
+        Load { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
+    }
+
+    /// How many slots it has now: `maxconn`, or what `minconn`, `fullconn` and slow start make of it. `None`: no limit.
+    pub(super) fn limit(&self, sessions: u32, fullconn: u32, now: Instant) -> Option<u32> {
+        let maxconn = self.config.maxconn;
+        if maxconn == 0 {
+            return None;
+        }
+        let minconn = self.config.minconn;
+        let mut limit = maxconn;
+        if minconn > 0 && minconn < maxconn && sessions < fullconn {
+            let share = u64::from(sessions) * u64::from(maxconn) / u64::from(fullconn);
+            limit = minconn.max(share as u32);
+        }
+        if let (Some(since), Some(slowstart)) = (self.warm_since, self.config.slowstart) {
+            let percent =
+                (100 * now.saturating_duration_since(since).as_millis() / slowstart.as_millis().max(1)).max(1);
+            if percent < 100 {
+                limit = (u64::from(limit) * percent as u64 / 100).max(1) as u32;
+            }
+        }
+        Some(limit)
+    }
+
+    /// The weight at `now` in [`WEIGHT_SCALE`]ths; ends a slow start that is over.
+    pub(super) fn effective(&mut self, now: Instant) -> u32 {
+        let full = self.state.weight() * WEIGHT_SCALE;
+        let (Some(since), Some(slowstart)) = (self.warm_since, self.config.slowstart) else { return full };
+        let passed = now.saturating_duration_since(since);
+        if passed >= slowstart {
+            self.warm_since = None;
+            return full;
+        }
+        share(full, passed, slowstart).max(u32::from(full > 0))
+    }
+
+    /// What the algorithm may use of that weight.
+    pub(super) fn usable_weight(&self, weight: u32) -> u32 {
+        if self.state.index.load(Ordering::Relaxed) != GONE && self.state.is_usable() { weight } else { 0 }
+    }
+
+    pub(super) fn count_queue(&self) {
+        let queued = self.queue.len() as u32;
+        self.state.queued.store(queued, Ordering::Relaxed);
+        self.state.queued_max.fetch_max(queued, Ordering::Relaxed);
+    }
+}
+
+/// `whole * part / of`.
+fn share(whole: u32, part: Duration, of: Duration) -> u32 {
+    (u128::from(whole) * part.as_millis() / of.as_millis().max(1)) as u32
+}
