@@ -1,11 +1,17 @@
 //! The keyword tables: one row a keyword, with the sections it belongs to, its arguments, what Baton does about it and a line
 //! of documentation. The reader, the help (`-dK`) and `docs/configuration.md` all come from these rows.
 
+mod balance;
 pub(crate) mod bind;
+mod check;
+mod cookie;
+mod failure;
 pub(crate) mod global;
 pub(crate) mod option;
 pub(crate) mod proxy;
+mod rule;
 pub(crate) mod server;
+mod source;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

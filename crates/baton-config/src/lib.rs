@@ -94,6 +94,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         base: Default::default(),
         rule_lines: BTreeMap::new(),
         resolved: BTreeMap::new(),
+        variables: &syntax.variables,
         told: Default::default(),
         objects: 0,
     };

@@ -5,6 +5,7 @@ mod draft;
 mod judge;
 mod line;
 mod log;
+mod track;
 
 pub(crate) use draft::{Draft, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
 pub(crate) use line::{Base, Call, Context, MAX_OBJECTS, Prefix};
@@ -162,7 +163,7 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
             *field(draft) = on;
             if matches!(row.apply, Apply::HttpFlag(_)) {
                 match on {
-                    true => draft.http_only.insert(row.name, call.line.clone()),
+                    true => draft.http_only.insert(row.name, (call.line.clone(), row.sections)),
                     false => draft.http_only.remove(row.name),
                 };
             }
@@ -236,7 +237,7 @@ fn unknown(found: Found, line: &Line, skip: usize, section: &str, in_global: boo
 
 impl Draft {
     /// Whether a row's sections include this one.
-    fn allows(&self, sections: keywords::Sections) -> bool {
+    pub(crate) fn allows(&self, sections: keywords::Sections) -> bool {
         match self.kind {
             Kind::Defaults => sections & DEFAULTS != 0 || (sections & NAMED != 0 && !self.proxy.name.is_empty()),
             Kind::Frontend => sections & keywords::FRONT != 0,

@@ -174,7 +174,7 @@ fn on(call: &Call<'_, '_>) -> bool {
 /// Remembers an option of `mode http` for the warning in other modes.
 fn remember(draft: &mut Draft, call: &Call<'_, '_>) {
     match on(call) {
-        true => draft.http_only.insert(call.name, call.line.clone()),
+        true => draft.http_only.insert(call.name, (call.line.clone(), ALL)),
         false => draft.http_only.remove(call.name),
     };
 }

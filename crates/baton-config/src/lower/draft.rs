@@ -11,7 +11,7 @@ use baton_model::{
 
 use super::{Context, name_of};
 use crate::diagnostic::Severity;
-use crate::keywords::server;
+use crate::keywords::{Sections, server};
 use crate::nearest::nearest;
 use crate::syntax::{Line, Section};
 
@@ -139,8 +139,8 @@ pub(crate) struct Draft {
     pub referenced: bool,
     /// The line of each keyword in this section.
     pub lines: BTreeMap<&'static str, Line>,
-    /// Options in force that only `mode http` has, with their lines.
-    pub http_only: BTreeMap<&'static str, Line>,
+    /// Options in force that only `mode http` has, with their lines and the sections they mean something in.
+    pub http_only: BTreeMap<&'static str, (Line, Sections)>,
     pub default_server: ServerDraft,
     pub servers: Vec<ServerDraft>,
     pub logs: Vec<LogEntry>,

@@ -1,15 +1,16 @@
 //! What only the whole configuration can tell: names that must exist, modes that must fit, numbers that are given out, and
 //! the values that follow from several lines.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role,
-    Ruleset, Server,
+    Address, Algorithm, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Ruleset,
+    Server,
 };
 
 use super::draft::resolve_server;
+use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::nearest::nearest;
@@ -41,7 +42,7 @@ pub(crate) fn finish(global: GlobalDraft, drafts: Vec<Draft>, context: &mut Cont
 }
 
 /// A diagnostic that was found late, about a word of a line.
-fn late(line: &Line, severity: Severity, id: &'static str, word: usize, message: String) -> Diagnostic {
+pub(crate) fn late(line: &Line, severity: Severity, id: &'static str, word: usize, message: String) -> Diagnostic {
     Diagnostic { late: true, ..line.diagnostic(severity, id, word, message) }
 }
 
@@ -152,7 +153,10 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
     }
 
     fn environment(&self, name: &str) -> Option<String> {
-        self.context.env.var(name)
+        match self.context.variables.get(name) {
+            Some(value) => value.clone(),
+            None => self.context.env.var(name),
+        }
     }
 
     fn hostname(&self) -> String {
@@ -276,7 +280,10 @@ fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool,
 /// Options and rules of HTTP in another mode.
 fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
     let (kind, name) = (draft.kind.label(), &draft.proxy.name);
-    for (option, line) in &draft.http_only {
+    for (option, (line, sections)) in &draft.http_only {
+        if !draft.allows(*sections) {
+            continue;
+        }
         let message = format!("'{option}' ignored for {kind} '{name}' as it requires HTTP mode.");
         context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
     }
@@ -455,83 +462,3 @@ fn timeouts(draft: &Draft, context: &mut Context<'_>) {
         context.report.add(diagnostic);
     }
 }
-
-/// `track`: the tracked server exists, is checked itself, and the chain has an end.
-fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
-    let mut all: HashMap<Place<'_>, &ServerDraft> = HashMap::new();
-    let backends: BTreeSet<&str> =
-        drafts.iter().filter(|draft| draft.proxy.role != Role::Frontend).map(|draft| &*draft.proxy.name).collect();
-    for draft in drafts {
-        for server in &draft.servers {
-            all.entry((&draft.proxy.name, &server.server.name)).or_insert(server);
-        }
-    }
-    for draft in drafts {
-        for server in &draft.servers {
-            let own: Place<'_> = (&draft.proxy.name, &server.server.name);
-            let Some(first) = tracked(own.0, server) else { continue };
-            let Some(line) = &server.line else { continue };
-            let fault = match all.contains_key(&first) {
-                false if backends.contains(first.0) => format!("unable to find required server '{}'", first.1),
-                false => format!("unable to find required proxy '{}'", first.0),
-                true => match chain_end(own, first, &all) {
-                    // Of a circle, only the server that closes it is told.
-                    ChainEnd::Circle(last) if last > line.number => continue,
-                    ChainEnd::Circle(_) => {
-                        format!("unable to use {}/{}, whose chain leads back to this server,", first.0, first.1)
-                    }
-                    ChainEnd::Unchecked(place) => {
-                        format!(
-                            "unable to use {}/{}, which does not have any check nor agent enabled,",
-                            place.0, place.1
-                        )
-                    }
-                    ChainEnd::Good => continue,
-                },
-            };
-            let message = format!("'server {}/{}' : {fault} for tracking.", own.0, own.1);
-            let word = line.words.iter().position(|word| word.text == "track").unwrap_or(0) + 1;
-            context.report.add(late(line, Severity::Alert, "bad-track", word, message));
-        }
-    }
-}
-
-/// A backend's and a server's name.
-type Place<'a> = (&'a str, &'a str);
-
-/// What a server tracks; without a backend's name it is one of its own backend.
-fn tracked<'a>(backend: &'a str, server: &'a ServerDraft) -> Option<Place<'a>> {
-    let track = server.server.check.track.as_deref()?;
-    Some(track.split_once('/').unwrap_or((backend, track)))
-}
-
-/// How a chain of tracked servers ends.
-enum ChainEnd<'a> {
-    /// At a server that is checked, or that is missing, which is told elsewhere.
-    Good,
-    /// At a server that is not checked.
-    Unchecked(Place<'a>),
-    /// Nowhere; the last line of the servers in the circle.
-    Circle(u32),
-}
-
-fn chain_end<'a>(own: Place<'a>, first: Place<'a>, all: &HashMap<Place<'a>, &'a ServerDraft>) -> ChainEnd<'a> {
-    let mut at = first;
-    let mut last = 0;
-    for _ in 0..MAX_TRACK {
-        let Some(server) = all.get(&at) else { return ChainEnd::Good };
-        last = last.max(server.line.as_ref().map_or(0, |line| line.number));
-        if at == own {
-            return ChainEnd::Circle(last);
-        }
-        match tracked(at.0, server) {
-            Some(next) => at = next,
-            None if server.server.check.enabled => return ChainEnd::Good,
-            None => return ChainEnd::Unchecked(at),
-        }
-    }
-    ChainEnd::Circle(0)
-}
-
-/// Longest chain of tracked servers.
-const MAX_TRACK: usize = 64;

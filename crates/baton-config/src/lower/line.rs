@@ -26,6 +26,8 @@ pub(crate) struct Context<'a> {
     pub rule_lines: BTreeMap<(Arc<str>, u32), (Line, usize)>,
     /// Names that were resolved, so that a thousand servers of one name cost one question.
     pub resolved: BTreeMap<(String, u8), Option<IpAddr>>,
+    /// What `setenv` and its relatives did.
+    pub variables: &'a BTreeMap<String, Option<String>>,
     /// Faults of rules that were told already: place and message.
     pub told: BTreeSet<((Arc<str>, u32), String)>,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
