@@ -419,15 +419,22 @@ impl Inner {
             };
             self.entries.push(entry);
         }
+        let mut orphans = Vec::new();
         for entry in before.into_iter().flatten() {
             entry.state.index.store(GONE, Ordering::Relaxed);
             entry.state.queued.store(0, Ordering::Relaxed);
-            self.requeue(entry.queue, wakers);
+            orphans.push(entry.queue);
         }
         self.settings = Settings { fullconn: proxy.fullconn.unwrap_or(self.settings.fullconn), ..Settings::new(proxy) };
         self.number(proxy);
         let members = self.members();
         self.group = self.group.rebuilt(&proxy.balance, proxy.tcp.all_backups, members, &old);
+        // Who waits for a server that the file now disables must not wait for ever.
+        for entry in self.entries.iter_mut().filter(|entry| !entry.state.is_running() && !proxy.tcp.persist) {
+            orphans.push(entry.queue.take());
+            entry.count_queue();
+        }
+        orphans.into_iter().for_each(|queue| self.requeue(queue, wakers));
         for index in 0..self.entries.len() {
             self.note_load(index);
         }
@@ -577,7 +584,7 @@ impl Inner {
         moved
     }
 
-    /// Those who wait for a server that was removed.
+    /// Those who wait for a server that was removed or disabled.
     fn requeue(&mut self, queue: Queue, wakers: &mut Wakers) {
         if self.group.is_hashing() {
             self.ask_again(queue, wakers);

@@ -379,6 +379,17 @@ fn the_queue_of_a_removed_server_moves() {
 }
 
 #[test]
+fn the_queue_of_a_server_that_a_reload_disables_moves_too() {
+    let bench = Bench::new(&proxy(&["a maxconn=1 cookie=A", "b maxconn=1"]));
+    let wanted = Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() };
+    let _held = bench.state.pick(&wanted);
+    let Picked::Queue(mut waiting) = bench.state.pick(&wanted) else { panic!("a is full") };
+    bench.reload(proxy(&["a maxconn=1 cookie=A disabled", "b maxconn=1"]));
+    assert_eq!(&**expect_slot(&mut waiting).server().name(), "b");
+    assert_eq!((bench.server("a").queued(), bench.state.queued()), (0, 0));
+}
+
+#[test]
 fn slow_start_grows_weight_and_slots() {
     let mut bench = Bench::new(&proxy(&["a weight=16 maxconn=10 slowstart=20", "b weight=16"]));
     assert_eq!(bench.server("a").effective_weight(), 16);
