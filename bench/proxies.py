@@ -1,0 +1,165 @@
+"""The programs that are compared, and the origin behind them, each with the configuration it gets."""
+
+import glob
+import os
+import shutil
+
+import world
+
+HTTP_PORT = 8000
+TCP_PORT = 8001
+ORIGIN_PORT = 9000
+
+# A proxy needs two descriptors a connection, and many machines allow 20,000 a process.
+CONNECTIONS_MAX = 9000
+
+SMALL = "x" * 128
+LARGE_BYTES = 100_000
+
+# One file for haproxy and for Baton, word for word.
+HAPROXY_CFG = f"""\
+global
+    nbthread 1
+    maxconn {CONNECTIONS_MAX}
+
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout http-keep-alive 60s
+    http-reuse always
+
+frontend web
+    bind 127.0.0.1:{HTTP_PORT}
+    default_backend origins
+
+backend origins
+    server o1 127.0.0.1:{ORIGIN_PORT}
+
+listen tunnel
+    mode tcp
+    bind 127.0.0.1:{TCP_PORT}
+    server o1 127.0.0.1:{ORIGIN_PORT}
+"""
+
+# nginx asks for HTTP/1.1 and a cleared Connection field before it keeps connections to origins.
+NGINX_CFG = f"""\
+%(modules)s
+daemon off;
+worker_processes 1;
+%(user)s
+pid nginx-%(name)s.pid;
+error_log stderr warn;
+events {{ worker_connections {2 * CONNECTIONS_MAX}; }}
+http {{
+    access_log off;
+    tcp_nodelay on;
+    keepalive_timeout 60s;
+    keepalive_requests 100000000;
+    client_body_temp_path temp-body;
+    proxy_temp_path temp-proxy;
+    fastcgi_temp_path temp-fastcgi;
+    uwsgi_temp_path temp-uwsgi;
+    scgi_temp_path temp-scgi;
+    %(http)s
+}}
+%(stream)s
+"""
+
+NGINX_PROXY = f"""
+    upstream origins {{
+        server 127.0.0.1:{ORIGIN_PORT};
+        keepalive 256;
+        keepalive_requests 100000000;
+    }}
+    server {{
+        listen 127.0.0.1:{HTTP_PORT} backlog=4096;
+        location / {{
+            proxy_pass http://origins;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+        }}
+    }}
+"""
+
+NGINX_STREAM = f"""
+stream {{
+    server {{
+        listen 127.0.0.1:{TCP_PORT};
+        proxy_pass 127.0.0.1:{ORIGIN_PORT};
+    }}
+}}
+"""
+
+NGINX_ORIGIN = f"""
+    sendfile on;
+    tcp_nopush on;
+    open_file_cache max=10;
+    default_type application/octet-stream;
+    server {{
+        listen 127.0.0.1:{ORIGIN_PORT} backlog=4096;
+        location = /small {{ return 200 "{SMALL}"; }}
+        location = /post {{ return 200 "{SMALL}"; }}
+        location = /large {{ root %(folder)s; }}
+    }}
+"""
+
+STREAM_MODULE = "/usr/lib/nginx/modules/ngx_stream_module.so"
+
+
+class Haproxy:
+    """haproxy, or a program that takes its configuration and options."""
+
+    tcp = True
+
+    def __init__(self, name, program):
+        self.name = name
+        self.program = shutil.which(program) or program
+
+    def version(self):
+        return world.first_line([self.program, "-v"])
+
+    def start(self, here):
+        path = here.folder / "haproxy.cfg"
+        path.write_text(HAPROXY_CFG)
+        process = here.start([self.program, "-db", "-f", str(path)], here.proxy_cpu, self.name)
+        here.wait_for(process, HTTP_PORT)
+        return process
+
+
+class Nginx:
+    """nginx with one worker; without its stream module (a package of its own) it has no tcp mode."""
+
+    def __init__(self, name, program):
+        self.name = name
+        self.program = program
+        self.tcp = bool(glob.glob(STREAM_MODULE))
+
+    def version(self):
+        return world.first_line([self.program, "-v"])
+
+    def start(self, here):
+        process = start_nginx(
+            here, self.name, here.proxy_cpu, NGINX_PROXY,
+            modules=f"load_module {STREAM_MODULE};" if self.tcp else "",
+            stream=NGINX_STREAM if self.tcp else "",
+        )
+        here.wait_for(process, HTTP_PORT)
+        return process
+
+
+def start_origin(here):
+    (here.folder / "large").write_bytes(b"x" * LARGE_BYTES)
+    os.chmod(here.folder, 0o755)
+    process = start_nginx(here, "origin", here.load_cpu, NGINX_ORIGIN % {"folder": here.folder})
+    here.wait_for(process, ORIGIN_PORT)
+    return process
+
+
+def start_nginx(here, name, cpu, http, modules="", stream=""):
+    path = here.folder / f"{name}.conf"
+    # The worker would change its user; inside a user namespace there is only one.
+    text = NGINX_CFG % {"name": name, "http": http, "modules": modules, "stream": stream, "user": "user root root;"}
+    path.write_text(text)
+    return here.start(["nginx", "-p", str(here.folder), "-c", str(path)], cpu, name)
