@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 
 use crate::places::{Place, Places};
 
-/// Longest time from the start to listening, and from a soft stop to the end.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest time from the start to listening, and from a soft stop to the end; generous, for a machine that does much else.
+const WAIT_MAX: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(2);
 
 /// The running program; killed when dropped.

@@ -101,7 +101,9 @@ impl Record {
 
     /// What was logged about servers and backends, without the durations.
     fn notes(&mut self, state: &State, normal: &Normal) {
-        let about = |note: &&String| [" Server ", " backend ", "Health check"].iter().any(|word| note.contains(word));
+        let about = |note: &&String| {
+            ["Server ", "has no server available", "Health check"].iter().any(|word| note.contains(word))
+        };
         let lines = state.notes.iter().filter(about).map(|note| normal.log(note.as_bytes(), true));
         let without_durations = lines.map(|line| match line.split_once("check duration: ") {
             Some((start, rest)) => {
