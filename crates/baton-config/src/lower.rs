@@ -86,7 +86,7 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
             if !refused(row, &mut call) {
                 global.lines.entry(row.name).or_insert_with(|| line.clone());
                 if let Status::NoEffect(why) = row.status {
-                    call.notice(skip, "no-effect", format!("'{}' has no effect: {why}", row.name));
+                    call.notice("no-effect", format!("'{}' has no effect: {why}", row.name));
                     let args = line.words[skip + words..].iter().map(|word| word.text.clone()).collect();
                     global.model.accepted.insert(row.name.into(), args);
                 }
@@ -143,7 +143,7 @@ fn proxy_line(draft: &mut Draft, line: &Line, context: &mut Context<'_>) {
 
 fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) {
     if let Status::NoEffect(why) = row.status {
-        call.notice(call.first - 1, "no-effect", format!("'{}' has no effect: {why}", row.name));
+        call.notice("no-effect", format!("'{}' has no effect: {why}", row.name));
     }
     if call.prefix != Prefix::None
         && !row.negatable()

@@ -166,7 +166,7 @@ pub(crate) fn parameters(
                 call.about.clear();
                 valid &= call.context.report.alerts() == alerts;
             }
-            Status::NoEffect(why) => call.notice(at, "no-effect", format!("{about}'{word}' has no effect: {why}")),
+            Status::NoEffect(why) => call.notice("no-effect", format!("{about}'{word}' has no effect: {why}")),
             Status::NotYet | Status::Removed(_) => {
                 let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");
                 call.error(at, "not-yet", message);

@@ -451,7 +451,7 @@ fn stats_socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         return call.wrong(0, format!("'stats socket' : {message}"));
     }
     global.model.stats_sockets.push(call.rest());
-    call.notice(0, "no-effect", "'stats socket' is kept, but Baton does not have the runtime API yet".into());
+    call.notice("no-effect", "'stats socket' is kept, but Baton does not have the runtime API yet".into());
 }
 
 fn bufsize(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

@@ -326,7 +326,7 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
                 valid &= call.context.report.alerts() == alerts;
             }
             Status::NoEffect(why) => {
-                call.notice(at, "no-effect", format!("{about}'{word}' has no effect: {why}"));
+                call.notice("no-effect", format!("{about}'{word}' has no effect: {why}"));
                 let text = call.line.words[at..=at + row.args].iter().map(|word| word.text.as_str());
                 server.server.accepted.push(text.collect::<Vec<_>>().join(" "));
             }

@@ -134,7 +134,7 @@ fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], con
         }
     }
     proxy.check = check(draft);
-    rules(&proxy, context);
+    rules(&proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(&proxy, draft, context);
     proxy.servers = if proxy.role.is_backend() { servers(draft, http, context) } else { Vec::new() };
     proxy
@@ -165,12 +165,24 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
 }
 
 /// Compiles the rules for their faults; the result is dropped, the proxy compiles them again when it serves.
-fn rules(proxy: &Proxy, context: &mut Context<'_>) {
+fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
+    let mut hash_fault = None;
     let files = RuleFiles { context, config: proxy.source.file.clone() };
     let (problems, severity) = match baton_rules::compile(proxy, &files) {
         Ok(rules) => (rules.warnings, Severity::Warning),
         Err(problems) => (problems, Severity::Alert),
     };
+    if let Algorithm::Hash(text) = &proxy.balance.algorithm
+        && let Err(fault) = baton_rules::Expr::compile(text, baton_rules::Place::BackendRequest, &files)
+    {
+        let message = format!("failed to parse 'balance hash' expression '{text}' : {}.", fault.message);
+        hash_fault = Some((message, fault.hint));
+    }
+    if let Some((message, hint)) = hash_fault {
+        let mut diagnostic = balance.diagnostic(Severity::Alert, "bad-rule", 2, message);
+        diagnostic.hint = hint;
+        context.report.add(diagnostic);
+    }
     for problem in problems {
         let place = (problem.source.file.clone(), problem.source.line);
         let Some((line, first)) = context.rule_lines.get(&place) else { continue };

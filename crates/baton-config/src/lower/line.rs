@@ -133,8 +133,12 @@ impl<'l, 'a> Call<'l, 'a> {
         self.say(Severity::Warning, word, id, message);
     }
 
-    pub fn notice(&mut self, word: usize, id: &'static str, message: String) {
-        self.say(Severity::Notice, word, id, message);
+    /// A remark about the line; the words are not marked, since nothing is wrong with them.
+    pub fn notice(&mut self, id: &'static str, message: String) {
+        let message = format!("{}{message}", self.about);
+        let mut diagnostic = self.line.diagnostic(Severity::Notice, id, 0, message);
+        diagnostic.columns = None;
+        self.context.report.add(diagnostic);
     }
 
     fn say(&mut self, severity: Severity, word: usize, id: &'static str, message: String) {
