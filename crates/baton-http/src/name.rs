@@ -101,7 +101,7 @@ impl Name {
         let first = name[0] | 0x20;
         for &known in candidates {
             let text = known.text().as_bytes();
-            if text[0] == first && text.eq_ignore_ascii_case(name) {
+            if text[0] == first && is_same(text, name) {
                 return known;
             }
         }
@@ -115,6 +115,21 @@ impl Name {
     }
 }
 
+/// Whether the token `name` is `text` in any case. `text` has letters in lower case and hyphens only, and as long a name:
+/// setting bit 5 turns no other byte of a token into one of these. Long names are compared by words, of which the last
+/// one overlaps the one before.
+#[inline]
+fn is_same(text: &[u8], name: &[u8]) -> bool {
+    const CASE: u64 = 0x2020_2020_2020_2020;
+    debug_assert_eq!(text.len(), name.len());
+    let (Some(text_end), Some(name_end)) = (text.last_chunk::<8>(), name.last_chunk::<8>()) else {
+        return text.iter().zip(name).all(|(a, b)| *a == b | 0x20);
+    };
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    let heads = text.as_chunks::<8>().0.iter().zip(name.as_chunks::<8>().0);
+    word(text_end) == word(name_end) | CASE && heads.into_iter().all(|(a, b)| word(a) == word(b) | CASE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::Name;
@@ -125,6 +140,11 @@ mod tests {
             assert_eq!(Name::of(name.text().as_bytes()), name);
             assert_eq!(Name::of(name.text().to_ascii_uppercase().as_bytes()), name);
             assert_eq!(Name::of(format!("{}x", name.text()).as_bytes()), Name::Other);
+            for at in 0..name.text().len() {
+                let mut other = name.text().as_bytes().to_vec();
+                other[at] = if other[at] == b'q' { b'z' } else { b'q' };
+                assert_eq!(Name::of(&other), Name::Other, "{}", String::from_utf8_lossy(&other));
+            }
         }
         assert!((Name::Other as u8) < 64, "the set of names is one u64");
         assert_eq!(Name::of(b""), Name::Other);

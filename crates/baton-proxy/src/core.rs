@@ -49,6 +49,7 @@ pub struct Core {
     sessions: RefCell<Slab<Rc<Session>>>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
+    #[expect(clippy::vec_box, reason = "it moves between here and a connection: a pointer, not hundreds of bytes")]
     spare: RefCell<Vec<Box<Work>>>,
     bufsize: usize,
     open: Arc<AtomicUsize>,

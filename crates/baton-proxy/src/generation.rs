@@ -89,6 +89,15 @@ pub struct ListenerPlan {
     pub shards: Arc<[OwnedFd]>,
 }
 
+impl ListenerPlan {
+    /// The `bind`'s `id`, or its place among those of its frontend, from 1.
+    pub fn number(&self) -> u64 {
+        let binds = &self.frontend.proxy.binds;
+        let place = binds.iter().position(|other| other.address == self.bind.address).map_or(0, |at| at as u64 + 1);
+        self.bind.id.map_or(place, u64::from)
+    }
+}
+
 /// Why a generation cannot be used; the one in use goes on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refused {

@@ -19,8 +19,10 @@ use crate::work::Work;
 /// Serves one accepted connection to its end.
 pub async fn connection(core: Rc<Core>, mut client: Client) {
     let core = &core;
-    if client.listener.bind.options.accept_proxy && !client.accept_proxy(core).await {
-        return;
+    if client.listener.bind.options.accept_proxy
+        && let Err(fault) = client.accept_proxy(core).await
+    {
+        return record::refused(core, &client, fault);
     }
     let view = client.view();
     if !route::admits(core, &mut client, &view) {

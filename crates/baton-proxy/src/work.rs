@@ -1,7 +1,7 @@
 //! What one request needs in memory, taken from the core's pool when its first byte arrives and given back when it is
 //! answered: an idle connection holds none of it.
 
-use baton_http::{ChunkDecoder, RequestHead, ResponseHead};
+use baton_http::{ChunkDecoder, Framing, RequestHead, ResponseHead};
 
 use crate::buffer::Buffer;
 
@@ -50,12 +50,16 @@ impl Work {
     /// Ready for the next request; bytes of it that are there already stay.
     pub fn next(&mut self) {
         self.input.unpin();
+        if self.request.framing == Framing::Chunked {
+            self.request_chunks.clear();
+        }
+        if self.response.framing == Framing::Chunked {
+            self.response_chunks.clear();
+        }
         self.request.clear();
-        self.request_chunks.clear();
         self.up.clear();
         self.received.clear();
         self.response.clear();
-        self.response_chunks.clear();
         self.down.clear();
         self.composed = None;
         self.line.clear();

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use baton_rules::{LogLevel, Variables};
 use socket2::{SockAddr, Socket};
 
-use crate::accept::proxy_protocol::{self, Header};
+use crate::accept::proxy_protocol::{self, Header, Malformed};
 use crate::buffer::Buffer;
-use crate::core::{Core, Registered, until};
+use crate::core::{Core, Interrupt, Registered, until};
 use crate::deadline::Deadline;
 use crate::generation::ListenerPlan;
 use crate::state::FrontendState;
@@ -107,24 +107,34 @@ impl Client {
         self.slot.view()
     }
 
-    /// Reads the PROXY header that `accept-proxy` requires. False: it was bad or did not come; the connection ends.
-    pub async fn accept_proxy(&mut self, core: &Core) -> bool {
+    /// Reads the PROXY header that `accept-proxy` requires, within `timeout client`. A fault ends the connection by a
+    /// reset; the caller logs it.
+    pub async fn accept_proxy(&mut self, core: &Core) -> Result<(), Malformed> {
         let mut buffer = self.input.take().unwrap_or_else(|| core.buffers.take());
-        let view = self.view();
-        let limit = view.plan.proxy.timeouts.http_request.or(view.plan.proxy.timeouts.client);
-        self.deadline.set(limit.map(|limit: Duration| core.now() + limit));
+        let outcome = self.read_proxy_header(core, &mut buffer).await;
+        self.input = Some(buffer);
+        if outcome.is_err() {
+            self.stream.reset_on_close();
+        }
+        outcome
+    }
+
+    async fn read_proxy_header(&mut self, core: &Core, buffer: &mut Buffer) -> Result<(), Malformed> {
+        let limit = self.view().plan.proxy.timeouts.client;
+        self.deadline.set(limit.map(|limit| self.accepted + limit));
         loop {
-            match proxy_protocol::parse(&buffer) {
-                Ok(Header::Partial) if !buffer.is_full() => {}
-                Ok(Header::Complete { len, addresses }) => {
-                    buffer.consume(len);
-                    if let Some(addresses) = addresses {
-                        self.addresses = addresses;
+            if !buffer.is_empty() {
+                match proxy_protocol::parse(buffer)? {
+                    Header::Partial if buffer.is_full() => return Err(Malformed::Truncated),
+                    Header::Partial => {}
+                    Header::Complete { len, addresses } => {
+                        buffer.consume(len);
+                        if let Some(addresses) = addresses {
+                            self.addresses = addresses;
+                        }
+                        return Ok(());
                     }
-                    self.input = Some(buffer);
-                    return true;
                 }
-                Ok(Header::Partial) | Err(_) => return false,
             }
             let stream = &self.stream;
             let read =
@@ -132,7 +142,9 @@ impl Client {
                     .await;
             match read {
                 Ok(Ok(count)) if count > 0 => buffer.filled(count),
-                _ => return false,
+                Ok(_) | Err(Interrupt::Abort) if buffer.is_empty() => return Err(Malformed::Closed),
+                Ok(_) | Err(Interrupt::Abort) => return Err(Malformed::Truncated),
+                Err(Interrupt::Timeout) => return Err(Malformed::Late),
             }
         }
     }

@@ -14,7 +14,7 @@ use socket2::{SockAddr, SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 
 pub use client::{Addresses, Client};
-pub use proxy_protocol::write_header;
+pub use proxy_protocol::{Malformed, write_header};
 
 use crate::core::Core;
 use crate::generation::ListenerPlan;
@@ -47,7 +47,7 @@ impl Acceptor {
     /// of the process says.
     pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Option<Acceptor> {
         let fd = plan.shards.get(core.number % plan.shards.len().max(1))?;
-        let watched = fd.try_clone().and_then(|fd| baton_kernel::watch::listening(fd));
+        let watched = fd.try_clone().and_then(baton_kernel::watch::listening);
         let listening = match watched {
             Ok(listening) => listening,
             Err(error) => {

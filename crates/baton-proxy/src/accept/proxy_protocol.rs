@@ -28,9 +28,36 @@ pub enum Header {
     },
 }
 
-/// Not a PROXY header.
+/// Why there is no PROXY header, as HAProxy tells it apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Malformed;
+pub enum Malformed {
+    /// The bytes begin like neither version.
+    NotProxy,
+    /// A family of addresses that version 1 does not have.
+    Protocol,
+    /// A header whose content is wrong.
+    Invalid,
+    /// The client stopped before the header's end, or version 1 has no end within its length.
+    Truncated,
+    /// The client closed without a byte.
+    Closed,
+    /// The header did not come in time.
+    Late,
+}
+
+impl Malformed {
+    /// The log's words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Malformed::NotProxy => "Received something which does not look like a PROXY protocol header",
+            Malformed::Protocol => "Received an unhandled protocol in the PROXY protocol header",
+            Malformed::Invalid => "Received an invalid PROXY protocol header",
+            Malformed::Truncated => "Truncated PROXY protocol header received",
+            Malformed::Closed => "Connection closed while waiting for PROXY protocol header",
+            Malformed::Late => "Timeout while waiting for PROXY protocol header",
+        }
+    }
+}
 
 /// Reads a header of either version.
 pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
@@ -40,38 +67,39 @@ pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
     } else if bytes.starts_with(b"PROXY ") || b"PROXY ".starts_with(bytes) {
         parse_v1(bytes)
     } else {
-        Err(Malformed)
+        Err(Malformed::NotProxy)
     }
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Header, Malformed> {
-    let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(V1_MAX)]) else {
-        return if bytes.len() < V1_MAX { Ok(Header::Partial) } else { Err(Malformed) };
+    let bytes = &bytes[..bytes.len().min(V1_MAX)];
+    let Some(end) = memchr::memchr(b'\n', bytes) else {
+        return if bytes.len() < V1_MAX { Ok(Header::Partial) } else { Err(Malformed::Truncated) };
     };
-    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed)?;
-    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed::Invalid)?;
+    let line = std::str::from_utf8(line).map_err(|_| Malformed::Invalid)?;
     let mut words = line.split(' ').skip(1);
-    let family = words.next().ok_or(Malformed)?;
+    let family = words.next().ok_or(Malformed::Protocol)?;
     let len = end + 1;
     if family == "UNKNOWN" {
         return Ok(Header::Complete { len, addresses: None });
     }
-    let mut next = || words.next().ok_or(Malformed);
+    if !matches!(family, "TCP4" | "TCP6") {
+        return Err(Malformed::Protocol);
+    }
+    let mut next = || words.next().ok_or(Malformed::Invalid);
     let (source, destination, source_port, destination_port) = (next()?, next()?, next()?, next()?);
     let ip = |text: &str| -> Result<IpAddr, Malformed> {
-        match family {
-            "TCP4" => text.parse().map(IpAddr::V4).map_err(|_| Malformed),
-            "TCP6" => text.parse().map(IpAddr::V6).map_err(|_| Malformed),
-            _ => Err(Malformed),
-        }
+        let address = if family == "TCP4" { text.parse().map(IpAddr::V4) } else { text.parse().map(IpAddr::V6) };
+        address.map_err(|_| Malformed::Invalid)
     };
-    let port = |text: &str| text.parse::<u16>().map_err(|_| Malformed);
+    let port = |text: &str| text.parse::<u16>().map_err(|_| Malformed::Invalid);
     let addresses = Addresses {
         source: Some(SocketAddr::new(ip(source)?, port(source_port)?)),
         destination: Some(SocketAddr::new(ip(destination)?, port(destination_port)?)),
     };
     if words.next().is_some() {
-        return Err(Malformed);
+        return Err(Malformed::Invalid);
     }
     Ok(Header::Complete { len, addresses: Some(addresses) })
 }
@@ -82,18 +110,18 @@ fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
     let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     let len = V2_FIXED + rest;
     if command >> 4 != 2 {
-        return Err(Malformed);
+        return Err(Malformed::NotProxy);
     }
     let Some(body) = bytes.get(V2_FIXED..len) else { return Ok(Header::Partial) };
     let addresses = match (command & 15, family) {
         (0, _) => None,
         (1, 0x11 | 0x12) => {
-            let block: &[u8; 12] = body.first_chunk().ok_or(Malformed)?;
+            let block: &[u8; 12] = body.first_chunk().ok_or(Malformed::Invalid)?;
             let ip = |at: usize| IpAddr::V4(Ipv4Addr::new(block[at], block[at + 1], block[at + 2], block[at + 3]));
             Some((ip(0), ip(4), [block[8], block[9]], [block[10], block[11]]))
         }
         (1, 0x21 | 0x22) => {
-            let block: &[u8; 36] = body.first_chunk().ok_or(Malformed)?;
+            let block: &[u8; 36] = body.first_chunk().ok_or(Malformed::Invalid)?;
             let ip = |at: usize| {
                 let mut octets = [0; 16];
                 octets.copy_from_slice(&block[at..at + 16]);
@@ -103,7 +131,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
         }
         // Unix sockets and unspecified families carry no address of use here.
         (1, _) => None,
-        _ => return Err(Malformed),
+        _ => return Err(Malformed::Invalid),
     };
     let addresses = addresses.map(|(source, destination, source_port, destination_port)| Addresses {
         source: Some(SocketAddr::new(source, u16::from_be_bytes(source_port))),
@@ -174,7 +202,7 @@ mod tests {
 
     fn check(bytes: &[u8], expect: &str) {
         let text = match parse(bytes) {
-            Err(Malformed) => "malformed".to_owned(),
+            Err(fault) => format!("{fault:?}"),
             Ok(Header::Partial) => "partial".to_owned(),
             Ok(Header::Complete { len, addresses: None }) => format!("{len} own"),
             Ok(Header::Complete { len, addresses: Some(Addresses { source, destination }) }) => {
@@ -192,12 +220,13 @@ mod tests {
         check(b"PROXY UNKNOWN ffff:f... whatever\r\n", "34 own");
         check(b"PRO", "partial");
         check(b"PROXY TCP4 192.0.2.1", "partial");
-        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000\r\n", "malformed");
-        check(b"PROXY TCP4 2001:db8::1 198.51.100.2 5000 80\r\n", "malformed");
-        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80 9\r\n", "malformed");
-        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80\n", "malformed");
-        check(b"GET / HTTP/1.1\r\n\r\n", "malformed");
-        check(&[b"PROXY ".as_slice(), &[b'x'; 101]].concat(), "malformed");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000\r\n", "Invalid");
+        check(b"PROXY TCP4 2001:db8::1 198.51.100.2 5000 80\r\n", "Invalid");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80 9\r\n", "Invalid");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.2 5000 80\n", "Invalid");
+        check(b"GET / HTTP/1.1\r\n\r\n", "NotProxy");
+        check(&[b"PROXY ".as_slice(), &[b'x'; 101]].concat(), "Truncated");
+        check(b"PROXY TCP5 10.1.2.3 10.4.5.6 4567 80\r\n", "Protocol");
         check(b"", "partial");
     }
 
@@ -207,9 +236,9 @@ mod tests {
         check(&with(b"\x21\x11\0\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x13\x88\0\x50"), "28 1.2.3.4:5000 5.6.7.8:80");
         check(&with(b"\x20\0\0\0"), "16 own");
         check(&with(b"\x21\x31\0\x01x"), "17 own");
-        check(&with(b"\x21\x11\0\x0b12345678901"), "malformed");
-        check(&with(b"\x31\x11\0\0"), "malformed");
-        check(&with(b"\x22\x11\0\0"), "malformed");
+        check(&with(b"\x21\x11\0\x0b12345678901"), "Invalid");
+        check(&with(b"\x31\x11\0\0"), "NotProxy");
+        check(&with(b"\x22\x11\0\0"), "Invalid");
         check(&with(b"\x21\x11\0\x0c\x01"), "partial");
         check(&SIGNATURE[..5], "partial");
     }

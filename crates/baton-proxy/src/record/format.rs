@@ -38,6 +38,22 @@ pub fn connect_line(client: &Client, frontend: &FrontendView, out: &mut Vec<u8>)
     out.extend_from_slice(format!(" ({}/{mode})", frontend.plan.proxy.name).as_bytes());
 }
 
+/// `10.0.1.2:33312 [21/Nov/2026:03:42:51.123] www/1: text`: the frontend and the `bind` it came in by (8.2.5).
+pub fn refusal_line(core: &Core, client: &Client, text: &str, out: &mut Vec<u8>) {
+    client_address(client, out);
+    out.extend_from_slice(b" [");
+    core.log.dates.http(SystemTime::now() - core.now().saturating_duration_since(client.accepted), out);
+    out.extend_from_slice(b"] ");
+    out.extend_from_slice(client.listener.frontend.proxy.name.as_bytes());
+    out.push(b'/');
+    match &client.listener.bind.name {
+        Some(name) => out.extend_from_slice(name.as_bytes()),
+        None => number(client.listener.number(), out),
+    }
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(text.as_bytes());
+}
+
 /// `%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq` (8.2.2).
 fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
     client_address(client, out);
@@ -142,11 +158,8 @@ fn client_address(client: &Client, out: &mut Vec<u8>) {
     if client.addresses.source.is_some() {
         return address(client.addresses.source, out);
     }
-    let bind = &client.listener.bind;
-    let binds = &client.listener.frontend.proxy.binds;
-    let place = binds.iter().position(|other| other.address == bind.address).map_or(0, |at| at as u64 + 1);
     out.extend_from_slice(b"unix:");
-    number(bind.id.map_or(place, u64::from), out);
+    number(client.listener.number(), out);
 }
 
 /// `frontend backend/server`. Without a backend the frontend's own name stands there.

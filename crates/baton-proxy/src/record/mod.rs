@@ -13,7 +13,7 @@ pub use writer::{LogWriter, Sinks};
 use baton_model::Level;
 use baton_rules::LogLevel;
 
-use crate::accept::Client;
+use crate::accept::{Client, Malformed};
 use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
@@ -142,6 +142,15 @@ fn log_line(core: &Core, client: &Client, entry: &Entry, ended: Ended, line: &[u
 pub fn connected(core: &Core, client: &Client, frontend: &FrontendView) {
     if frontend.sinks.at_accept() {
         core.log.line(&frontend.sinks, writer::INFO, |out| format::connect_line(client, frontend, out));
+    }
+}
+
+/// The line of a connection that ended before it was one: its PROXY header did not come.
+pub fn refused(core: &Core, client: &Client, fault: Malformed) {
+    let frontend = client.view();
+    let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
+    if !silent && !frontend.sinks.is_empty() {
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, fault.text(), out));
     }
 }
 

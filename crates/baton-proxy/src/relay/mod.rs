@@ -192,8 +192,8 @@ pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot
     let server = slot.server();
     if entry.server.as_ref().is_none_or(|known| !Arc::ptr_eq(known, server)) || entry.server_counters.is_none() {
         let name = server.name();
-        let known = backend.plan.servers.get(name).map(|plan| plan.counters.clone());
-        entry.server_counters = Some(known.unwrap_or_else(|| backend.plan.figures.server(name)));
+        let counters = core.upstreams.counters(server, core.now(), || backend.plan.figures.server(name));
+        entry.server_counters = Some(counters);
         entry.server = Some(server.clone());
     }
     if let Some(counters) = &entry.server_counters {

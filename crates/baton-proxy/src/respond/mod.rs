@@ -2,7 +2,7 @@
 
 mod pages;
 
-use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
+use baton_http::{Field, ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
 use crate::accept::Client;
@@ -22,7 +22,8 @@ pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
             .all(|word| word.eq_ignore_ascii_case(b"close") || word.eq_ignore_ascii_case(b"keep-alive"))
     };
     // What the connection layer takes out or puts in is not counted.
-    let fields = head.headers.iter(buf).filter(|field| field.id != Name::Connection || !is_ours(field.value));
+    let counts = |field: &Field<'_>| field.id != Name::Connection || !is_ours(field.value);
+    let fields = head.headers.iter(buf).filter(counts);
     let fields: usize = fields.map(|field| field.name.len() + field.value.len()).sum();
     HEAD_OVERHEAD + (head.reason(buf).len() + fields) as u64
 }

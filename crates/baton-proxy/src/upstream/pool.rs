@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::balance::{ServerState, Slot};
 use crate::core::Core;
+use crate::state::CounterBlock;
 use crate::upstream::Connection;
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
@@ -16,14 +18,15 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The idle connections of a core.
 #[derive(Debug, Default)]
 pub struct Upstreams {
-    pools: RefCell<HashMap<usize, Pool>>,
+    pools: RefCell<HashMap<usize, Pool, BuildHasherDefault<AddressHasher>>>,
     sweeping: Cell<bool>,
 }
 
-/// One server's idle connections, the freshest last.
+/// What a core keeps for one server: its counters at hand, and idle connections, the freshest last.
 #[derive(Debug)]
 struct Pool {
     server: Arc<ServerState>,
+    counters: Arc<CounterBlock>,
     idle: Vec<Connection>,
     /// The fewest that were idle since the last purge: so many were not needed.
     unneeded: usize,
@@ -48,6 +51,24 @@ impl Upstreams {
         Some(found)
     }
 
+    /// The counters of a server, looked up by name the first time only.
+    pub fn counters(
+        &self,
+        server: &Arc<ServerState>,
+        now: Instant,
+        look_up: impl FnOnce() -> Arc<CounterBlock>,
+    ) -> Arc<CounterBlock> {
+        let mut pools = self.pools.borrow_mut();
+        let pool = pools.entry(key(server)).or_insert_with(|| Pool {
+            server: server.clone(),
+            counters: look_up(),
+            idle: Vec::new(),
+            unneeded: 0,
+            purged: now,
+        });
+        pool.counters.clone()
+    }
+
     /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores).
     pub fn give(&self, core: &Rc<Core>, mut connection: Connection) {
         if connection.server.is_removed() || !connection.is_shareable() {
@@ -60,12 +81,7 @@ impl Upstreams {
         };
         connection.idle_since = core.now();
         let mut pools = self.pools.borrow_mut();
-        let pool = pools.entry(key(&connection.server)).or_insert_with(|| Pool {
-            server: connection.server.clone(),
-            idle: Vec::new(),
-            unneeded: 0,
-            purged: core.now(),
-        });
+        let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
         if pool.idle.len() < limit {
             pool.idle.push(connection);
         }
@@ -76,11 +92,11 @@ impl Upstreams {
     /// Closes idle connections of servers that are gone or moved. Nothing is in flight on them.
     pub fn retire(&self) {
         let mut pools = self.pools.borrow_mut();
+        pools.retain(|_, pool| !pool.server.is_removed());
         for pool in pools.values_mut() {
-            let (removed, config) = (pool.server.is_removed(), pool.server.config());
-            pool.idle.retain(|connection| !removed && connection.fits(&config));
+            let config = pool.server.config();
+            pool.idle.retain(|connection| connection.fits(&config));
         }
-        pools.retain(|_, pool| !pool.idle.is_empty());
     }
 
     /// Idle connections of a server on this core.
@@ -124,8 +140,28 @@ impl Upstreams {
                 pool.purged = now;
             }
         }
-        pools.retain(|_, pool| !pool.idle.is_empty());
-        !pools.is_empty()
+        pools.values().any(|pool| !pool.idle.is_empty())
+    }
+}
+
+/// Spreads addresses, which need no protection against chosen keys, over a table.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        // Allocations are aligned, so the low bits say nothing: Fibonacci hashing brings the others to the top.
+        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
