@@ -186,3 +186,37 @@ impl Environment for FixedEnvironment {
         self.fds.contains(&fd)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_gives_its_cfg_files_in_order() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        for name in ["b.cfg", "a.cfg", ".hidden.cfg", "c.txt"] {
+            std::fs::write(dir.path().join(name), "").expect("a file can be written");
+        }
+        std::fs::create_dir(dir.path().join("d.cfg")).expect("a directory can be made");
+        let env = SystemEnvironment;
+        assert!(env.is_dir(dir.path()));
+        let files = env.list(dir.path()).expect("the directory is there");
+        assert_eq!(files, [dir.path().join("a.cfg"), dir.path().join("b.cfg")]);
+    }
+
+    #[test]
+    fn the_system_knows_root_and_standard_input() {
+        let env = SystemEnvironment;
+        assert_eq!((env.user("root"), env.group("root"), env.user("no such user")), (Some(0), Some(0), None));
+        assert!(env.is_fd_open(1) && !env.is_fd_open(-1) && !env.is_fd_open(1_000_000));
+        assert_eq!(env.var("NO=SUCH"), None);
+        assert!(!env.hostname().is_empty());
+    }
+
+    #[test]
+    fn literal_addresses_resolve_within_their_family() {
+        let resolve = |family| SystemEnvironment.resolve("127.0.0.1", family).unwrap_or_default();
+        assert_eq!(resolve(Family::Any), [IpAddr::from([127, 0, 0, 1])]);
+        assert!(resolve(Family::V6).is_empty());
+    }
+}

@@ -1,3 +1,4 @@
+#![forbid(unsafe_code)]
 //! haproxy.cfg: text to syntax to model, with every fault named.
 //!
 //! [`load`] reads all files ([`Syntax`]: sections of lines of words, conditional blocks resolved), looks every keyword up in the
