@@ -125,8 +125,15 @@ pub fn parse(options: &Options, env: &dyn Environment) -> (Syntax, Vec<Diagnosti
 
 fn read(options: &Options, env: &dyn Environment, report: &mut Report) -> Syntax {
     let local_peer = options.local_peer.clone().unwrap_or_else(|| env.hostname());
-    let mut reader =
-        Reader { env, report, diag: options.diag, local_peer, syntax: Syntax::default(), file_list: String::new() };
+    let mut reader = Reader {
+        env,
+        report,
+        diag: options.diag,
+        local_peer,
+        syntax: Syntax::default(),
+        kept: None,
+        file_list: String::new(),
+    };
     reader.read(&options.files);
     reader.syntax
 }

@@ -8,10 +8,12 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     if word.is_empty() || word.len() > LONGEST {
         return None;
     }
+    let allowed = |candidate: &str| (word.len().max(candidate.len()) / 3).max(1);
     candidates
         .take(MOST)
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (word.len().max(candidate.len()) / 3).max(1))
+        .filter(|candidate| word.len().abs_diff(candidate.len()) <= allowed(candidate))
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= allowed(candidate))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

@@ -1,7 +1,7 @@
 //! Files to sections and lines: reads every file of the command line, cuts the lines into words, and follows `.if` blocks,
 //! messages and variables (configuration manual, 2). What a keyword means is not known here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +97,8 @@ pub(crate) struct Reader<'a> {
     /// `-L`, else the host name.
     pub local_peer: String,
     pub syntax: Syntax,
+    /// After a `resetenv`: the inherited variables that are still there.
+    pub kept: Option<BTreeSet<String>>,
     /// `;`-separated names for HAPROXY_CFGFILES.
     pub file_list: String,
 }
@@ -246,6 +248,9 @@ impl Reader<'_> {
         if let Some(value) = self.syntax.variables.get(name) {
             return value.clone();
         }
+        if self.kept.as_ref().is_some_and(|kept| !kept.contains(name)) {
+            return None;
+        }
         match name {
             "HAPROXY_LOCALPEER" => Some(self.local_peer.clone()),
             "HAPROXY_CFGFILES" => Some(self.file_list.clone()),
@@ -279,13 +284,14 @@ impl Reader<'_> {
                 }
             }
             "resetenv" => {
-                // What the process inherited is not listed here, so only what the file itself set can be forgotten.
+                // What the process inherited cannot be listed, so from here on only the named ones are looked up.
                 let kept = |name: &String| line.words[1..].iter().any(|word| word.text == *name);
                 for (name, value) in &mut self.syntax.variables {
                     if !kept(name) {
                         *value = None;
                     }
                 }
+                self.kept = Some(line.words[1..].iter().map(|word| word.text.clone()).collect());
             }
             _ => {}
         }

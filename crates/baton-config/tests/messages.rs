@@ -92,6 +92,15 @@ fn messages_of_the_file_itself() {
 }
 
 #[test]
+fn variables_can_be_set_and_removed() {
+    let text = "global\n setenv A 1\n setenv B 2\n resetenv A\n.notice \"${A-gone} ${B-gone} ${HOME-gone}\"\n";
+    let mut env = FixedEnvironment::with_file("a.cfg", text);
+    env.vars.insert("HOME".into(), "/root".into());
+    let loaded = load(&Options::file("a.cfg"), &env);
+    assert_eq!(loaded.diagnostics[0].message, "'1 gone gone'.");
+}
+
+#[test]
 fn warnings_can_be_errors() {
     let text = "backend b\n maxconn 3\n";
     assert!(load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text)).model.is_some());
