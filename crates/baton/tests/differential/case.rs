@@ -69,7 +69,7 @@ pub enum Then {
 }
 
 const OPTIONS: &[&str] =
-    &["raw", "no-logs", "no-counters", "checked", "loose-ends", "upstream-ends", "unordered", "notes"];
+    &["raw", "no-logs", "no-counters", "checked", "loose-ends", "upstream-ends", "unordered", "notes", "ipv6"];
 
 const HTTP: &str = "global
     nbthread 1
@@ -105,7 +105,8 @@ impl Case {
     /// `raw` (do not join chunks), `no-logs`, `no-counters` (the five connection counters of a log line), `checked` (origins also
     /// see health checks: connections without bytes and requests for `/check` or `/health` are left out), `loose-ends` (do not compare how
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
-    /// an origin as a set), `notes` (also compare what is logged about servers and backends).
+    /// an origin as a set), `notes` (also compare what is logged about servers and backends), `ipv6`
+    /// (needs ::1, is skipped without).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)
@@ -211,8 +212,7 @@ impl Case {
                 let bytes = message(body)?;
                 let connection = words.iter().find(|word| script::is_connection(word)).copied().unwrap_or("a");
                 if let Some(listener) = words.iter().find(|word| script::is_place(word)) {
-                    let connect = Step::Connect { to: listener.to_string(), from: None, deaf: false };
-                    self.script.push((connection.to_string(), connect));
+                    self.script.push((connection.to_string(), Step::connect(listener)));
                 }
                 self.script.push((connection.to_string(), Step::Send(bytes)));
                 if !words.contains(&"nowait") {
@@ -247,7 +247,7 @@ impl Case {
     }
 
     fn gets(&mut self, body: &str, listener: &str, keep: bool) -> Result<(), String> {
-        let connect = || Step::Connect { to: listener.to_string(), from: None, deaf: false };
+        let connect = || Step::connect(listener);
         let start = self.script.iter().filter(|(_, step)| matches!(step, Step::Connect { .. })).count();
         let mut number = start;
         if keep {

@@ -21,8 +21,8 @@ const SETTLE: Duration = Duration::from_millis(40);
 pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     for (name, step) in &case.script {
-        if let Step::Connect { to, from, deaf } = step {
-            let link = connect(world, places, name, to, from.as_deref());
+        if let Step::Connect { to, from, on, deaf } = step {
+            let link = connect(world, places, name, to, from.as_deref(), on.as_deref());
             if !deaf {
                 link.hear();
             }
@@ -36,7 +36,7 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
             continue;
         }
         let link = links.entry(name.clone()).or_insert_with(|| {
-            let link = connect(world, places, name, "L1", None);
+            let link = connect(world, places, name, "L1", None, None);
             link.hear();
             link
         });
@@ -58,8 +58,8 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
     }
 }
 
-fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Option<&str>) -> Link {
-    let (socket, made) = match dial(places, to, from) {
+fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Option<&str>, on: Option<&str>) -> Link {
+    let (socket, made) = match dial(places, to, from, on) {
         Ok(pair) => pair,
         Err(error) => {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket that is never used can be had");
@@ -75,9 +75,18 @@ fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Opti
     link
 }
 
-fn dial(places: &Places, to: &str, from: Option<&str>) -> std::io::Result<(Socket, std::io::Result<()>)> {
+fn dial(
+    places: &Places,
+    to: &str,
+    from: Option<&str>,
+    on: Option<&str>,
+) -> std::io::Result<(Socket, std::io::Result<()>)> {
+    let host = on.map(str::parse::<IpAddr>).transpose().map_err(std::io::Error::other)?;
     let (domain, address) = match places.by_name.get(to) {
-        Some(Place::Inet(address)) => (Domain::IPV4, SockAddr::from(*address)),
+        Some(Place::Inet(address)) => {
+            let address = SocketAddr::new(host.unwrap_or(address.ip()), address.port());
+            (Domain::for_address(address), SockAddr::from(address))
+        }
         Some(Place::Unix(path)) => (Domain::UNIX, SockAddr::unix(path)?),
         None => return Err(std::io::Error::other(format!("no place {to}"))),
     };
@@ -86,14 +95,14 @@ fn dial(places: &Places, to: &str, from: Option<&str>) -> std::io::Result<(Socke
         let from: IpAddr = from.parse().map_err(std::io::Error::other)?;
         socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
     }
-    if domain == Domain::IPV4 {
+    if domain != Domain::UNIX {
         socket.set_tcp_nodelay(true)?;
     }
     let until = Instant::now() + WAIT_MAX;
     loop {
         let made = socket.connect(&address);
         // A unix socket exists in the file system a moment before it listens.
-        if domain == Domain::IPV4 || made.is_ok() || Instant::now() > until {
+        if domain != Domain::UNIX || made.is_ok() || Instant::now() > until {
             return Ok((socket, made));
         }
         thread::sleep(Duration::from_millis(2));

@@ -55,6 +55,8 @@ struct Options {
 /// How a case ended.
 enum Verdict {
     Same,
+    /// The machine lacks what the case needs.
+    Skipped(&'static str),
     /// Differs, and `differences.toml` says why.
     Accepted(String),
     Failed(String),
@@ -94,7 +96,7 @@ fn run_all(cases: &[&Case], accepted: &BTreeMap<String, String>, threads: usize)
     let started = Instant::now();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
-    let (passed, differing) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (passed, differing, skipped) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
 
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -105,11 +107,13 @@ fn run_all(cases: &[&Case], accepted: &BTreeMap<String, String>, threads: usize)
                     let word = match &verdict {
                         Verdict::Same => "ok".to_string(),
                         Verdict::Accepted(reason) => format!("ok (differs as listed: {reason})"),
+                        Verdict::Skipped(why) => format!("SKIPPED: {why}"),
                         Verdict::Failed(_) => "FAILED".to_string(),
                     };
                     let _ = writeln!(std::io::stdout(), "test {} ... {word}", case.name);
                     match verdict {
                         Verdict::Same => _ = passed.fetch_add(1, Ordering::Relaxed),
+                        Verdict::Skipped(_) => _ = skipped.fetch_add(1, Ordering::Relaxed),
                         Verdict::Accepted(_) => _ = differing.fetch_add(1, Ordering::Relaxed),
                         Verdict::Failed(text) => {
                             failures.lock().unwrap_or_else(|broken| broken.into_inner()).push((case.name.clone(), text))
@@ -133,10 +137,11 @@ fn run_all(cases: &[&Case], accepted: &BTreeMap<String, String>, threads: usize)
     }
     let differing = differing.into_inner();
     println!(
-        "\ntest result: {}. {} passed; {} failed; 0 skipped; {differing} of the passed differ as listed; finished in {:.1}s",
+        "\ntest result: {}. {} passed; {} failed; {} skipped; {differing} of the passed differ as listed; finished in {:.1}s",
         if failures.is_empty() { "ok" } else { "FAILED" },
         passed.into_inner() + differing,
         failures.len(),
+        skipped.into_inner(),
         started.elapsed().as_secs_f64(),
     );
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -144,6 +149,9 @@ fn run_all(cases: &[&Case], accepted: &BTreeMap<String, String>, threads: usize)
 
 /// Runs `case` on both programs at once and compares.
 fn judge(case: &Case, second: &Path, accepted: Option<&str>) -> Verdict {
+    if case.has("ipv6") && std::net::TcpListener::bind("[::1]:0").is_err() {
+        return Verdict::Skipped("this machine has no IPv6");
+    }
     let started = Instant::now();
     let (ours, theirs) = thread::scope(|scope| {
         let ours = scope.spawn(|| run::run(case, second));

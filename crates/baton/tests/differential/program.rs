@@ -115,6 +115,10 @@ fn table_has(table: &str, address: &SocketAddr) -> bool {
             (state == "0A").then_some(local)
         })
         .filter_map(|local| local.split_once(':').map(|(host, port)| (host.to_string(), port.to_string())))
-        // 127.0.0.1 in the kernel's byte order, or any address.
-        .any(|(host, listening)| listening == port && (host == "0100007F" || host.bytes().all(|byte| byte == b'0')))
+        .any(|(host, listening)| listening == port && is_local(&host))
+}
+
+/// 127.0.0.1 or ::1 as the kernel prints them, or any address.
+fn is_local(host: &str) -> bool {
+    host == "0100007F" || host == "00000000000000000000000001000000" || host.bytes().all(|byte| byte == b'0')
 }

@@ -1,7 +1,7 @@
 //! The steps of a case: what a client or an origin does on a connection, one line each.
 //!
 //! ```text
-//! connect L2 [from 127.0.0.2] [deaf]   clients only; `deaf` reads nothing until `hear`
+//! connect L2 [from 127.0.0.2] [on ::1] [deaf]   clients only; `deaf` reads nothing until `hear`
 //! send GET / HTTP/1.1\r\n\r\n          bytes, with escapes
 //! expect [N]                           client: wait for N complete final responses (or the end of the connection)
 //! read / read head                     origin: wait for one complete request, or for its head
@@ -25,7 +25,13 @@ use std::time::Duration;
 /// One step.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Connect { to: String, from: Option<String>, deaf: bool },
+    /// `on` is another host than the place's own.
+    Connect {
+        to: String,
+        from: Option<String>,
+        on: Option<String>,
+        deaf: bool,
+    },
     Send(Vec<u8>),
     Expect(usize),
     Read,
@@ -35,7 +41,10 @@ pub enum Step {
     Until(Vec<u8>),
     Hear,
     WaitClose,
-    AwaitRequests { origin: String, count: usize },
+    AwaitRequests {
+        origin: String,
+        count: usize,
+    },
     AwaitLogs(usize),
     AwaitNote(String),
     AwaitGate(String),
@@ -65,8 +74,12 @@ fn step(line: &str) -> Result<Step, String> {
         ("send", _) => Step::Send(bytes(rest)?),
         ("until", _) => Step::Until(bytes(rest)?),
         ("connect", [to, more @ ..]) => {
-            let from = more.iter().position(|word| *word == "from").and_then(|at| more.get(at + 1));
-            Step::Connect { to: to.to_string(), from: from.map(|from| from.to_string()), deaf: more.contains(&"deaf") }
+            let after = |word: &str| {
+                let at = more.iter().position(|other| *other == word)?;
+                more.get(at + 1).map(|value| value.to_string())
+            };
+            let (from, on, deaf) = (after("from"), after("on"), more.contains(&"deaf"));
+            Step::Connect { to: to.to_string(), from, on, deaf }
         }
         ("expect", []) => Step::Expect(1),
         ("expect", [count]) => Step::Expect(count.parse().map_err(|_| "not a number")?),
@@ -92,6 +105,13 @@ fn step(line: &str) -> Result<Step, String> {
         ("reset", []) => Step::Reset,
         _ => return Err("no such step".to_string()),
     })
+}
+
+impl Step {
+    /// The plain connection to a place.
+    pub fn connect(to: &str) -> Step {
+        Step::Connect { to: to.to_string(), from: None, on: None, deaf: false }
+    }
 }
 
 /// Whether a word of a section's head names a client connection: lower case, not one of the flags.

@@ -1,0 +1,241 @@
+//! The command line next to Debian's haproxy: the same exit codes, the same words where scripts look for them.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{Proxy, free_address, program, until};
+
+const GOOD: &str = "defaults\n mode http\n timeout client 5s\n timeout connect 5s\n timeout server 5s\n\
+    frontend web\n bind 127.0.0.1:18999\n default_backend app\nbackend app\n server s1 127.0.0.1:9\n";
+const HAPROXY: &str = "/usr/sbin/haproxy";
+
+/// The files the command lines below name.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("good.cfg", GOOD);
+    write("warn.cfg", &GOOD.replace(" timeout client 5s\n", ""));
+    write("bad.cfg", &GOOD.replace("mode http", "moode http"));
+    write("empty.cfg", "\n");
+    write("nouser.cfg", &format!("global\n user nobody-of-this-name\n{GOOD}"));
+    write("noaddr.cfg", &GOOD.replace("127.0.0.1:18999", "203.0.113.9:18999"));
+    std::fs::create_dir(folder.path().join("parts")).unwrap();
+    let (head, tail) = GOOD.split_at(GOOD.find("backend app\n server").unwrap());
+    write("parts/1.cfg", head);
+    write("parts/2.cfg", tail);
+    folder
+}
+
+fn run(program: &Path, folder: &Path, line: &str) -> Output {
+    let command = Command::new(program).args(line.split_whitespace()).current_dir(folder).stdin(Stdio::null()).output();
+    command.unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The severities said, in order, without the introduction.
+fn severities(output: &Output) -> Vec<String> {
+    let said = text(&output.stderr);
+    let lines = said.lines().filter(|line| !line.contains("version is") && !line.contains("path to executable"));
+    let mut words: Vec<String> =
+        lines.filter_map(|line| line.strip_prefix('[')?.split(']').next().map(str::to_owned)).collect();
+    words.dedup();
+    words
+}
+
+/// Runs both programs; exit code and standard output must be the same, and the kinds of messages.
+fn check_same(lines: &[&str]) {
+    if !Path::new(HAPROXY).exists() {
+        eprintln!("SKIPPED: {HAPROXY} is not installed, nothing to compare with");
+        return;
+    }
+    let folder = folder();
+    for line in lines {
+        let (theirs, ours) = (run(Path::new(HAPROXY), folder.path(), line), run(program(), folder.path(), line));
+        assert_eq!(ours.status.code(), theirs.status.code(), "{line}: {}", text(&ours.stderr));
+        assert_eq!(text(&ours.stdout), text(&theirs.stdout), "{line}");
+        assert_eq!(severities(&ours), severities(&theirs), "{line}: {}", text(&ours.stderr));
+    }
+}
+
+#[test]
+fn checking_is_the_same() {
+    check_same(&[
+        "-c -f good.cfg",
+        "-c -V -f good.cfg",
+        "-c -q -f good.cfg",
+        "-c -- good.cfg",
+        "-c -f parts",
+        "-c -f parts/1.cfg -f parts/2.cfg",
+        "-C parts -c -f 1.cfg -- 2.cfg",
+        "-f good.cfg -c -sf",
+        "-c -dM -dS -de -dp -dG -dr -dV -dC -dD -dW -dK -dR -dZ -dl -dt -f good.cfg",
+        "-c -n 100 -N 10 -m 100 -L me -f good.cfg",
+        "-c -n x -f good.cfg",
+        "-c -D -W -f good.cfg",
+        "-c -f warn.cfg",
+        "-c -q -f warn.cfg",
+        "-c -dW -f warn.cfg",
+        "-c -f bad.cfg",
+        "-c -q -f bad.cfg",
+        "-c -f missing.cfg",
+        "-c -f good.cfg -f missing.cfg",
+        "-c -f empty.cfg",
+        "-c -f nouser.cfg",
+        "-C /no/such/folder -c -f good.cfg",
+    ]);
+}
+
+#[test]
+fn conditions_are_the_same() {
+    check_same(&[
+        "-cc streq(a,a)",
+        "-cc streq(a,b)",
+        "-cc bla(",
+        "-cc version_atleast(2.6)",
+        "-cc version_atleast(2.7)",
+        "-cc feature(EPOLL)",
+        "-cc defined(HOME)&&!defined(NO_SUCH_VARIABLE)",
+    ]);
+}
+
+#[test]
+fn starts_that_fail_are_the_same() {
+    check_same(&["-db -f bad.cfg", "-f empty.cfg", "-db -f noaddr.cfg", "-D -f noaddr.cfg", "-D -f good.cfg -p /no/such/x"]);
+}
+
+#[test]
+fn wrong_command_lines_show_the_usage() {
+    let folder = folder();
+    for line in ["", "-f", "-h", "-Z", "-c good.cfg"] {
+        let output = run(program(), folder.path(), line);
+        let (out, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(if line == "-c good.cfg" || line.starts_with('-') || line.is_empty() { 1 } else { 0 }));
+        assert!(said.contains("Usage : baton [-f <cfgfile|cfgdir>]*"), "{line}: {said}");
+        assert!(out.starts_with("Baton version ") || out.is_empty(), "{line}: {out}");
+    }
+}
+
+#[test]
+fn taking_over_names_what_to_use_instead() {
+    for line in ["-f good.cfg -sf 1", "-f good.cfg -st 1 2", "-f good.cfg -x /s"] {
+        let output = run(program(), folder().path(), line);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("`baton reload`, or SIGUSR2"), "{line}");
+    }
+}
+
+#[test]
+fn versions_keep_their_shape() {
+    let folder = folder();
+    let short = text(&run(program(), folder.path(), "-v").stdout);
+    let words: Vec<&str> = short.split_whitespace().collect();
+    assert_eq!(words[1], "version");
+    assert!(words[2].split('.').all(|part| part.parse::<u32>().is_ok()), "{short}");
+    assert_eq!(short.lines().count(), 4);
+    let long = text(&run(program(), folder.path(), "-vv").stdout);
+    assert!(long.starts_with(&short) && long.contains("\nFeature list : "), "{long}");
+}
+
+#[test]
+fn it_is_the_same_when_called_haproxy() {
+    let folder = folder();
+    let link = folder.path().join("haproxy");
+    std::os::unix::fs::symlink(program(), &link).unwrap();
+    let output = run(&link, folder.path(), "-c -f bad.cfg");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains(" : haproxy version is "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn verbs_have_help_with_an_example() {
+    let folder = folder();
+    for verb in ["reload", "plan", "status"] {
+        let output = run(program(), folder.path(), &format!("{verb} --help"));
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains(&format!("Example:\n  baton {verb}")), "{verb}");
+    }
+    assert!(text(&run(program(), folder.path(), "help").stdout).contains("reload"));
+    assert_eq!(run(program(), folder.path(), "dance").status.code(), Some(1));
+}
+
+/// The golden plans of `tests/plans`: `old.cfg` and `new.cfg` of a folder, and what is said of the way between them.
+/// `UPDATE_GOLDEN=1` writes them.
+#[test]
+fn plans_are_as_written_down() {
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&plans).unwrap() {
+        let folder = entry.unwrap().path();
+        let output = run(program(), &folder, "plan --from old.cfg -f new.cfg");
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        let golden = folder.join("plan.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&golden, &said).unwrap();
+        }
+        assert_eq!(said, std::fs::read_to_string(&golden).unwrap_or_default(), "{}", folder.display());
+        count += 1;
+    }
+    assert!(count >= 2, "the plans are there");
+}
+
+#[test]
+fn plans_ask_the_running_process() {
+    let web = free_address();
+    let text_of = |weight: u32| GOOD.replace("127.0.0.1:18999", &web.to_string()).replace(":9\n", &format!(":9 weight {weight}\n"));
+    let proxy = Proxy::start(&text_of(1));
+    let new = proxy.folder.path().join("new.cfg");
+    std::fs::write(&new, text_of(2)).unwrap();
+    let plan = || text(&run(program(), proxy.folder.path(), &format!("plan -f new.cfg --pid {}", proxy.pid())).stdout);
+    assert_eq!(plan(), "backend app: server s1: weight changed\n    disturbs: nobody\n");
+    proxy.write(&text_of(2));
+    let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
+    assert_eq!(text(&reload.stdout), "backend app: server s1: weight changed\nConfiguration 2 is in use: 1 change.\n");
+    assert_eq!(plan(), "nothing would change\n");
+    proxy.write("junk");
+    let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
+    assert_eq!(reload.status.code(), Some(1));
+    assert!(text(&reload.stderr).contains("configuration 2 stays in use"), "{}", text(&reload.stderr));
+}
+
+#[test]
+fn the_parent_of_a_daemon_ends_when_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let (web, pid_file) = (free_address(), folder.path().join("baton.pid"));
+    std::fs::write(folder.path().join("a.cfg"), GOOD.replace("127.0.0.1:18999", &web.to_string())).unwrap();
+    let output = run(program(), folder.path(), &format!("-D -f a.cfg -p {}", pid_file.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(std::net::TcpStream::connect(web).is_ok(), "it serves already");
+    let pid = Pid::from_raw(std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap());
+    let reload = run(program(), folder.path(), "reload -p baton.pid --json");
+    assert!(text(&reload.stdout).contains(r#""accepted":true"#), "{}", text(&reload.stdout));
+    kill(pid, Signal::SIGTERM).unwrap();
+    until("the daemon ends", || kill(pid, None).is_err());
+}
+
+/// As root: binds before it gives up its rights, reloads from files outside of its root directory, and says why it cannot bind
+/// a low port later.
+#[test]
+fn rights_are_given_up_and_reloads_still_work() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root to give rights up");
+        return;
+    }
+    let (web, other) = (free_address(), free_address());
+    let cage = tempfile::tempdir().unwrap();
+    let base = format!("global\n user nobody\n group nogroup\n chroot {}\n", cage.path().display());
+    let text_of = |binds: &str| base.clone() + &GOOD.replace(" bind 127.0.0.1:18999\n", binds);
+    let proxy = Proxy::start(&text_of(&format!(" bind {web}\n")));
+    std::fs::set_permissions(proxy.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    proxy.change(&text_of(&format!(" bind {web}\n bind {other}\n")));
+    let reasons = proxy.change_refused(&text_of(&format!(" bind {web}\n bind 127.0.0.1:81\n")));
+    assert!(reasons.contains("port 81 is privileged") && reasons.contains("rights were given up since"), "{reasons}");
+}
