@@ -40,6 +40,9 @@ pub(crate) fn errorfile(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
     match call.context.env.read(&path) {
         Ok(content) => {
+            if let Err(reason) = is_response(&content) {
+                return call.wrong(1, format!("errorfile : '{}': {reason}", path.display()));
+            }
             let page = ErrorPage::File { path, content: content.into() };
             set_error_page(draft, status, page);
         }
@@ -94,5 +97,82 @@ pub(crate) fn retry_on(draft: &mut Draft, call: &mut Call<'_, '_>) {
 fn add_status(retry: &mut RetryOn, status: u16) {
     if !retry.statuses.contains(&status) {
         retry.statuses.push(status);
+    }
+}
+
+/// Whether an error file is nothing (the connection is then closed without an answer) or a whole HTTP/1 response, as HAProxy
+/// demands: lines may end without a carriage return, and a `Content-Length` must be true.
+fn is_response(content: &[u8]) -> Result<(), String> {
+    if content.is_empty() {
+        return Ok(());
+    }
+    let mut at = 0;
+    let mut length = None;
+    loop {
+        let Some(end) = content[at..].iter().position(|&byte| byte == b'\n') else {
+            return Err("the head of the response has no end (an empty line)".into());
+        };
+        let line = &content[at..at + end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let first = at == 0;
+        at += end + 1;
+        if line.is_empty() && !first {
+            break;
+        }
+        if first {
+            let version = line.starts_with(b"HTTP/1.0 ") || line.starts_with(b"HTTP/1.1 ");
+            let status = line.get(9..12).is_some_and(|status| status.iter().all(u8::is_ascii_digit));
+            if !version || !status || line.get(12).is_some_and(|byte| *byte != b' ') {
+                return Err("unable to parse headers: a status line such as 'HTTP/1.0 503 Down' is missing".into());
+            }
+            continue;
+        }
+        let colon = line.iter().position(|&byte| byte == b':').unwrap_or(0);
+        if colon == 0 || line[..colon].iter().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
+            let shown = String::from_utf8_lossy(line).into_owned();
+            return Err(format!("unable to parse headers: '{shown}' is no header field"));
+        }
+        if line[..colon].eq_ignore_ascii_case(b"content-length") {
+            let value =
+                std::str::from_utf8(&line[colon + 1..]).ok().and_then(|value| value.trim().parse::<usize>().ok());
+            length = Some(value.ok_or("unable to parse headers: Content-Length is no number")?);
+        }
+    }
+    let body = content.len() - at;
+    match length {
+        Some(length) if length != body => {
+            Err(format!("payload size does not match the announced content-length ({body} != {length})"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(content: &str, expect: Option<&str>) {
+        let fault = is_response(content.as_bytes()).err();
+        match (fault, expect) {
+            (None, None) => {}
+            (Some(fault), Some(expect)) => assert!(fault.contains(expect), "{content}: {fault}"),
+            (fault, expect) => panic!("{content}: {fault:?} instead of {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn error_files_are_responses() {
+        check("", None);
+        check("HTTP/1.0 503 X\r\nA: b\r\n\r\nbody", None);
+        check("HTTP/1.0 503 X\nA: b\n\nbody", None);
+        check("HTTP/1.1 503\r\n\r\n", None);
+        check("HTTP/1.1 503 X\r\nContent-Length: 4\r\n\r\nbody", None);
+        check("HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbody", Some("(4 != 3)"));
+        check("HTTP/1.1 503 X\r\nContent-Length: x\r\n\r\nbody", Some("no number"));
+        check("HTTP/1.0 503 X\r\nA: b\r\n", Some("no end"));
+        check("HTTP/1.0 503 X\r\nA b\r\n\r\n", Some("no header field"));
+        check("<html>hi</html>\n", Some("status line"));
+        check("<html>hi</html>", Some("no end"));
+        check("\r\n", Some("status line"));
     }
 }
