@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod demo;
 mod start;
 mod texts;
 mod verbs;

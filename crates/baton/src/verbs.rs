@@ -23,6 +23,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Demo(crate::demo::Demo),
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
@@ -46,6 +47,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         }
     };
     let outcome = match command.verb {
+        Verb::Demo(command) => crate::demo::run(&command),
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),

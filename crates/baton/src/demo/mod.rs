@@ -1,0 +1,198 @@
+//! `baton demo`: a proxy under load whose configuration changes twice a second, and proof that nobody felt it.
+//!
+//! [`scene`] is what the proxy is to be, [`changes`] the table of what is changed, [`director`] who changes it; [`stage`] is
+//! everything around, [`watch`] the live view, [`result`] the judgement. The proxy is [`proxy`], a process of its own that
+//! is changed by what everybody has: its file and what `baton reload` asks.
+
+mod changes;
+mod director;
+mod probe;
+mod proxy;
+mod result;
+mod scene;
+mod stage;
+mod watch;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_prove::Progress;
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use proxy::{Files, Proxy};
+use result::Measured;
+use scene::{Places, Scene};
+use stage::{Origins, start_proxy};
+
+/// Put load through a proxy, change it live twice a second, and show that nothing fails.
+///
+/// Starts two origins and a proxy, both on loopback addresses only. Through the proxy go requests over kept connections,
+/// requests with a connection each, and WebSockets and TCP tunnels held open, while servers, frontends, addresses, rules
+/// and limits come and go; now and then the new file is broken and must be refused. The exit code is 0 if nothing failed
+/// at all, else 1. Ctrl-C ends it earlier, with what was measured until then.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton demo\n  baton demo --for 2m --rate 3000\n  baton demo --json | jq .clean")]
+pub struct Demo {
+    /// How long there is load: seconds, or with a unit (90s, 2m, 1h)
+    #[arg(long = "for", value_name = "SECONDS", default_value = "20", value_parser = duration)]
+    time: Duration,
+    /// Requests a second; a fifth of them (300 at most) have a connection each
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    rate: u32,
+    /// Leave the proxy and the origins running at the end, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+    /// Print the result only, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long the demo's threads may take to end after everything else did.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// Plays the demo.
+///
+/// # Errors
+/// A sentence, when it could not begin, or was interrupted a second time.
+pub fn run(command: &Demo) -> Result<ExitCode, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let played = runtime.block_on(play(command));
+    runtime.shutdown_timeout(END_MAX);
+    played.map(|clean| if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where lines for people go: standard output, or nowhere with `--json`.
+type Voice = Progress<Box<dyn Write + Send>>;
+
+fn voice(json: bool) -> Voice {
+    match json {
+        true => Progress::new(Box::new(io::sink()), false),
+        false => Progress::new(Box::new(io::stdout()), io::stdout().is_terminal()),
+    }
+}
+
+async fn play(command: &Demo) -> Result<bool, String> {
+    let plain = |error: io::Error| error.to_string();
+    let mut interrupt = Interrupt::listen().map_err(plain)?;
+    let directory = tempfile::Builder::new().prefix("baton-demo-").tempdir().map_err(plain)?;
+    let origins = Origins::start().map_err(|error| format!("cannot start the origins: {error}"))?;
+    let (mut proxy, places) = start_proxy(&origins, &directory).await?;
+    let mut voice = voice(command.json);
+    voice.note(introduction(&places, &proxy.files()));
+
+    let measured = watch::watch(command, &mut proxy, &places, &mut interrupt, &mut voice).await?;
+    voice.clear();
+    say(&measured, command.json);
+    if command.keep && !measured.interrupted && measured.errors.is_empty() {
+        voice.note(hints(&places, &proxy.files()));
+        keep(&mut proxy, &mut interrupt).await?;
+    }
+    tokio::select! {
+        () = async { proxy.stop().await; origins.stop().await } => Ok(measured.clean),
+        () = interrupt.next() => Err("interrupted".into()),
+    }
+}
+
+fn say(measured: &Measured, json: bool) {
+    let text = match json {
+        true => serde_json::to_string_pretty(measured).unwrap_or_default(),
+        false => format!("\n{measured}"),
+    };
+    // Who does not read the result still gets the exit code.
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+async fn keep(proxy: &mut Proxy, interrupt: &mut Interrupt) -> Result<(), String> {
+    tokio::select! {
+        text = proxy.died() => Err(text),
+        () = interrupt.next() => Ok(()),
+    }
+}
+
+fn introduction(places: &Places, files: &Files) -> String {
+    format!("The proxy's first configuration, {}:\n\n{}", files.cfg.display(), Scene::default().to_cfg(places))
+}
+
+fn hints(places: &Places, files: &Files) -> String {
+    let program = std::env::args().next().unwrap_or_else(|| "baton".into());
+    let (cfg, pid) = (files.cfg.display(), files.pid_file.display());
+    let Places { web, .. } = places;
+    format!(
+        "\nThe proxy and its origins stay until Ctrl-C. Try:\n  \
+         curl http://{web}/\n  \
+         curl http://{web}/bytes/100\n  \
+         curl -d 'what comes back' http://{web}/echo\n  \
+         ${{EDITOR:-vi}} {cfg}\n  \
+         {program} plan -p {pid}\n  \
+         {program} reload -p {pid}\n  \
+         {program} status -p {pid}"
+    )
+}
+
+/// Ctrl-C and SIGTERM, from the start of the demo on.
+struct Interrupt {
+    int: Signal,
+    term: Signal,
+}
+
+impl Interrupt {
+    fn listen() -> io::Result<Interrupt> {
+        Ok(Interrupt { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+    }
+
+    /// Returns at the next one. May be dropped while it waits.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+}
+
+/// The longest demo.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A time of at least one second: `20`, `0.5m`, `90s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit is s, m or h".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * seconds).map_err(|_| "not a time".to_owned())?;
+    match (Duration::from_secs(1)..=TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("between 1s and 24h".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let check = |text: &str, expect: Result<u64, &str>| {
+            assert_eq!(duration(text), expect.map(Duration::from_secs).map_err(str::to_owned), "{text}");
+        };
+        check("20", Ok(20));
+        check("60s", Ok(60));
+        check("1.5m", Ok(90));
+        check("24h", Ok(86_400));
+        check("0.5", Err("between 1s and 24h"));
+        check("25h", Err("between 1s and 24h"));
+        check("-5", Err("not a time"));
+        check("NaN", Err("the unit is s, m or h"));
+        check("5d", Err("the unit is s, m or h"));
+        check("", Err("not a number"));
+    }
+}
