@@ -55,7 +55,7 @@ pub struct Control {
 /// Files being read on another thread.
 #[derive(Debug)]
 struct Reading {
-    loaded: JoinHandle<Loaded>,
+    loaded: JoinHandle<Box<Loaded>>,
     waiting: Vec<Waiting>,
 }
 
@@ -76,7 +76,7 @@ enum Event {
     Dump,
     PauseOrResume(&'static str),
     Asked(Asked),
-    Loaded(Result<Loaded, tokio::task::JoinError>),
+    Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
     Time,
 }
 
@@ -202,16 +202,16 @@ impl Control {
             return;
         }
         let settings = self.settings.clone();
-        let loaded = tokio::task::spawn_blocking(move || reload::read(&settings.options, &settings.outside));
+        let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &settings.outside)));
         self.reading = Some(Reading { loaded, waiting: vec![waiting] });
     }
 
     /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
-    async fn change(&mut self, loaded: Result<Loaded, tokio::task::JoinError>) {
+    async fn change(&mut self, loaded: Result<Box<Loaded>, tokio::task::JoinError>) {
         let Some(reading) = self.reading.take() else { return };
         let outcome = match loaded {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(loaded) => Ok(self.line.change(loaded, &self.settings.outside, &self.workers).await),
+            Ok(loaded) => Ok(self.line.change(*loaded, &self.settings.outside, &self.workers).await),
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
         match &outcome {

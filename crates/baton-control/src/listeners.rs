@@ -4,6 +4,7 @@
 //! so that nobody can reach it yet and refuses what cannot be; [`Listeners::publish`] lets clients in;
 //! [`Listeners::retire`] keeps new clients from what is gone, which [`Listeners::look`] closes once it is empty.
 
+mod bound;
 mod options;
 #[cfg(test)]
 mod tests;
@@ -17,13 +18,14 @@ use std::time::Instant;
 
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
-use baton_kernel::retire::Retiring;
-use baton_kernel::{Endpoint, ListenOptions, ListenerGroup};
+use baton_kernel::retire::{Retiring, accept_queue};
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind, Model, Proxy};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 use socket2::SockRef;
 
+use self::bound::BoundGroup;
 use crate::retirement::{RetireStep, Retirement, Seen};
 
 /// All listening addresses of the process.
@@ -52,9 +54,30 @@ struct Leaving {
     address: Address,
     id: ListenerId,
     sockets: Vec<Retiring>,
+    /// Sockets from which we have no right to keep new connections (see [`bound`]): their queues hold one at a time, and
+    /// they are closed in a moment in which they are empty.
+    open_still: Vec<Listening>,
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
     retirement: Retirement,
+}
+
+/// Sockets that nobody can connect to yet.
+#[derive(Debug)]
+enum New {
+    /// As the kernel's room prepares them.
+    Prepared(Box<PreparedGroup>),
+    /// Without the right to attach a filter.
+    Bound(BoundGroup),
+}
+
+impl New {
+    fn publish(self) -> Result<ListenerGroup, String> {
+        match self {
+            New::Prepared(group) => group.publish().map_err(|error| error.to_string()),
+            New::Bound(group) => group.publish(),
+        }
+    }
 }
 
 /// What a configuration needs, ready to be used. Given back to [`Listeners::give_up`], it leaves no trace.
@@ -62,7 +85,7 @@ struct Leaving {
 pub struct Prepared {
     /// Every bind of the model with its frontend, in order.
     wanted: Vec<(Arc<Proxy>, Bind)>,
-    new: Vec<(Address, PreparedGroup, ListenOptions)>,
+    new: Vec<(Address, New, ListenOptions)>,
     /// Options the kept sockets had before.
     before: Vec<(Address, ListenOptions)>,
 }
@@ -132,7 +155,7 @@ impl Listeners {
     /// Practically never (a directory removed in this very moment): the kernel's words.
     pub fn publish(&mut self, prepared: Prepared) -> Result<Vec<OpenListener>, Refused> {
         for (address, group, options) in prepared.new {
-            let opened = group.publish().map_err(|error| error.to_string()).and_then(|group| {
+            let opened = group.publish().and_then(|group| {
                 let shards = duplicate(&group).map_err(|error| error.to_string())?;
                 Ok((group, shards))
             });
@@ -183,7 +206,11 @@ impl Listeners {
     pub fn look(&mut self, now: Instant) -> Vec<ListenerId> {
         let empty = |leaving: &mut Leaving| {
             let seen = leaving.see();
-            (leaving.retirement.step(now, seen) == RetireStep::Close).then_some(leaving.id)
+            let is_over = leaving.retirement.step(now, seen) == RetireStep::Close;
+            if is_over {
+                leaving.stop_open_still();
+            }
+            is_over.then_some(leaving.id)
         };
         self.retiring.iter_mut().filter_map(empty).collect()
     }
@@ -221,8 +248,8 @@ impl Listeners {
         &self,
         bind: &Bind,
         options: &ListenOptions,
-        opening: &[(Address, PreparedGroup, ListenOptions)],
-    ) -> Result<PreparedGroup, String> {
+        opening: &[(Address, New, ListenOptions)],
+    ) -> Result<New, String> {
         let endpoint = options::endpoint(&bind.address);
         let shards = match bind.address {
             Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
@@ -232,12 +259,21 @@ impl Listeners {
         let overlaps =
             ours.chain(opening.iter().map(|(address, ..)| address)).any(|other| overlap(other, &bind.address));
         let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
-        ListenerGroup::prepare(&endpoint, &options, shards).map_err(|error| match error.reason {
-            ListenReason::PrivilegedPort(_) => {
-                format!("{error}, and bind it from the start: rights were given up since")
+        let error = match ListenerGroup::prepare(&endpoint, &options, shards) {
+            Ok(group) => return Ok(New::Prepared(Box::new(group))),
+            Err(error) => error,
+        };
+        match (error.reason.clone(), &bind.address) {
+            (ListenReason::Option("SO_ATTACH_FILTER"), Address::Inet(address)) => {
+                BoundGroup::bind(*address, &options, shards)
+                    .map(New::Bound)
+                    .map_err(|error| format!("cannot listen on [{endpoint}]: {error}"))
             }
-            _ => error.to_string(),
-        })
+            (ListenReason::PrivilegedPort(_), _) => {
+                Err(format!("{error}, and bind it from the start: rights were given up since"))
+            }
+            _ => Err(error.to_string()),
+        }
     }
 
     fn resume(&mut self, address: &Address) -> Result<(), String> {
@@ -268,37 +304,52 @@ impl Listener {
     }
 
     fn leave(self, address: Address, now: Instant) -> Leaving {
-        let mut sockets = Vec::new();
+        let (mut sockets, mut open_still) = (Vec::new(), Vec::new());
         // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
         if !matches!(address, Address::Fd(_)) {
             for listening in self.group.into_shards() {
                 match Retiring::start(listening) {
                     Ok(retiring) => sockets.push(retiring),
-                    // It is closed after lingering all the same; only what comes in its last moment is lost.
-                    Err(_error) => {}
+                    Err(error) => {
+                        // Let in as few as possible; a failure leaves the queue as long as it was.
+                        let _ = error.listening.relisten(0);
+                        open_still.push(error.listening);
+                    }
                 }
             }
         }
         let (id, shards, options) = (self.id, self.shards, self.options);
-        Leaving { address, id, sockets, shards, options, retirement: Retirement::start(now) }
+        let retirement = Retirement::start(now, open_still.is_empty());
+        Leaving { address, id, sockets, open_still, shards, options, retirement }
     }
 }
 
 impl Leaving {
     fn can_resume(&self, options: &ListenOptions) -> bool {
-        let is_whole = self.sockets.len() == self.shards.len();
+        let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
         matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
     }
 
     fn resume(self) -> Result<Listener, String> {
         let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
-        let sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
+        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
+        for listening in self.open_still {
+            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.address))?;
+            sockets.push(listening);
+        }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
         Ok(Listener { id: self.id, group, shards: self.shards, options: self.options })
     }
 
     fn see(&self) -> Seen {
         let mut seen = Seen::Empty;
+        for socket in &self.open_still {
+            match accept_queue(socket) {
+                Ok(queue) if queue.waiting == 0 => {}
+                Ok(_) => return Seen::Busy,
+                Err(_) => seen = Seen::Unknown,
+            }
+        }
         for socket in &self.sockets {
             match socket.is_empty() {
                 Ok(true) => {}
@@ -307,6 +358,14 @@ impl Leaving {
             }
         }
         seen
+    }
+
+    /// Ends sockets new connections could not be kept from, right after they were seen empty.
+    fn stop_open_still(&self) {
+        for socket in &self.open_still {
+            // Fails on a socket that does not listen any more, which is what is wanted.
+            let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+        }
     }
 
     /// Frees the address even if a connection that came by it still holds on to its descriptors.

@@ -32,8 +32,7 @@ impl Plan {
 
     /// The plan that starts from nothing.
     pub fn from_nothing(new: &Model) -> Plan {
-        let mut old = Model::default();
-        old.global = new.global.clone();
+        let old = Model { global: new.global.clone(), ..Model::default() };
         Plan::between(&old, new)
     }
 

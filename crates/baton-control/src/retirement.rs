@@ -42,14 +42,16 @@ pub enum RetireStep {
 #[derive(Clone, Copy, Debug)]
 pub struct Retirement {
     since: Instant,
+    /// Whether new connections are kept away. Without the right to do so, waiting for a quiet second could last for ever.
+    is_sealed: bool,
     /// Since when it has been empty; `None` while it is not.
     empty_since: Option<Instant>,
 }
 
 impl Retirement {
-    /// An address that takes no new connections from `now` on.
-    pub fn start(now: Instant) -> Retirement {
-        Retirement { since: now, empty_since: None }
+    /// An address that takes no new connections from `now` on; or, not sealed, still does.
+    pub fn start(now: Instant, is_sealed: bool) -> Retirement {
+        Retirement { since: now, is_sealed, empty_since: None }
     }
 
     /// What to do at `now`, having seen this.
@@ -61,7 +63,8 @@ impl Retirement {
         }
         let is_empty_long = self.empty_since.is_some_and(|since| now >= since + LINGER);
         let is_blind_long = seen == Seen::Unknown && now >= self.since + LINGER_BLIND;
-        if is_empty_long || is_blind_long || now >= self.since + LIMIT {
+        let is_empty_now = !self.is_sealed && seen == Seen::Empty && now >= self.since + LINGER;
+        if is_empty_long || is_empty_now || is_blind_long || now >= self.since + LIMIT {
             return RetireStep::Close;
         }
         RetireStep::Look(now + LOOK_EVERY)
@@ -73,9 +76,9 @@ mod tests {
     use super::*;
 
     /// Looks at the given milliseconds and sees `e`mpty, `b`usy or `u`nknown; expects to close at the last look only.
-    fn check(looks: &[(u64, char)], closes: bool) {
+    fn check(is_sealed: bool, looks: &[(u64, char)], closes: bool) {
         let start = Instant::now();
-        let mut retirement = Retirement::start(start);
+        let mut retirement = Retirement::start(start, is_sealed);
         for (at, (ms, seen)) in looks.iter().enumerate() {
             let seen = match seen {
                 'e' => Seen::Empty,
@@ -90,23 +93,28 @@ mod tests {
 
     #[test]
     fn an_empty_address_is_closed_after_lingering() {
-        check(&[(0, 'e'), (999, 'e'), (1000, 'e')], true);
+        check(true, &[(0, 'e'), (999, 'e'), (1000, 'e')], true);
     }
 
     #[test]
     fn lingering_starts_again_after_somebody_came() {
-        check(&[(0, 'e'), (900, 'b'), (1000, 'e'), (1900, 'e'), (2000, 'e')], true);
-        check(&[(0, 'b'), (5000, 'b'), (69_000, 'b')], false);
+        check(true, &[(0, 'e'), (900, 'b'), (1000, 'e'), (1900, 'e'), (2000, 'e')], true);
+        check(true, &[(0, 'b'), (5000, 'b'), (69_000, 'b')], false);
+    }
+
+    #[test]
+    fn without_a_seal_the_first_empty_look_after_a_while_is_taken() {
+        check(false, &[(0, 'e'), (999, 'e'), (1500, 'b'), (1600, 'e')], true);
     }
 
     #[test]
     fn nobody_is_waited_for_for_ever() {
-        check(&[(0, 'b'), (69_999, 'b'), (70_000, 'b')], true);
+        check(true, &[(0, 'b'), (69_999, 'b'), (70_000, 'b')], true);
     }
 
     #[test]
     fn a_blind_kernel_means_a_longer_wait() {
-        check(&[(0, 'u'), (3999, 'u'), (4000, 'u')], true);
-        check(&[(0, 'e'), (500, 'u'), (1000, 'u')], true);
+        check(true, &[(0, 'u'), (3999, 'u'), (4000, 'u')], true);
+        check(true, &[(0, 'e'), (500, 'u'), (1000, 'u')], true);
     }
 }

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let called = if arguments.is_empty() { OsString::from("baton") } else { arguments.remove(0) };
     let program =
         Path::new(&called).file_name().map_or_else(|| "baton".into(), |name| name.to_string_lossy().into_owned());
-    if arguments.first().is_some_and(|first| verbs::is_verb(first)) {
+    if arguments.first().is_some_and(verbs::is_verb) {
         return verbs::run(&called, &arguments);
     }
     match arguments::parse(&arguments) {

@@ -137,7 +137,8 @@ fn what_waits_at_a_removed_address_is_served() {
     let origin = origin();
     let (web, gone) = (free_address(), free_address());
     // One connection at a time: the others wait in the kernel's queues.
-    let proxy = Proxy::start(&config(&[web.to_string(), gone.to_string()], origin.address(), " maxconn 1\n backlog 100\n"));
+    let proxy =
+        Proxy::start(&config(&[web.to_string(), gone.to_string()], origin.address(), " maxconn 1\n backlog 100\n"));
     let first = connect(gone);
     until("the first is accepted", || proxy.status().connections == 1);
     let mut waiting: Vec<_> = (0..20).map(|_| connect(gone)).collect();
@@ -220,7 +221,8 @@ fn a_soft_stop_ends_when_the_last_connection_does() {
 fn a_soft_stop_takes_no_longer_than_it_may() {
     let origin = origin();
     let web = free_address();
-    let text = config(&[web.to_string()], origin.address(), "").replace("nbthread 2", "nbthread 2\n hard-stop-after 300ms");
+    let text =
+        config(&[web.to_string()], origin.address(), "").replace("nbthread 2", "nbthread 2\n hard-stop-after 300ms");
     let proxy = Proxy::start(&text);
     let mut stuck = connect(web);
     write!(stuck, "GET /delay/60000 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();

@@ -11,7 +11,8 @@ use baton_prove::load::LoadHandle;
 use baton_prove::origin::OriginKind;
 use baton_prove::sessions::SessionKind;
 use baton_prove::{
-    Load, LoadOptions, LoadResult, Origin, OriginHandle, OriginOptions, Request, SessionOptions, Sessions, SessionsHandle,
+    Load, LoadOptions, LoadResult, Origin, OriginHandle, OriginOptions, Request, SessionOptions, Sessions,
+    SessionsHandle,
 };
 use support::{Proxy, free_address, frontend_counter, until};
 
