@@ -36,6 +36,7 @@ pub struct RequestHead {
     /// The upgrade asked for is a WebSocket.
     pub websocket: bool,
     method_text: Text,
+    version_text: Text,
     target: Text,
     form: TargetForm,
     blank: usize,
@@ -108,6 +109,22 @@ impl RequestHead {
     /// The whole target (HAProxy's `url`).
     pub fn target<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         self.headers.text(buf, self.target)
+    }
+
+    /// The version as it was received: any 1.x above 1.0 counts as [`Version::Http11`], the log tells them apart.
+    pub fn version_text<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        self.headers.text(buf, self.version_text)
+    }
+
+    /// Whether the bytes that are there after [`Parsed::Partial`] can become no request whatever follows: there is no
+    /// need to wait for the rest.
+    pub fn is_hopeless(&self, buf: &[u8]) -> bool {
+        if self.scan.phase != Phase::Start {
+            return false;
+        }
+        let line = buf.get(self.scan.line..).unwrap_or(&[]);
+        let method = token_len(line);
+        line.get(method).is_some_and(|&byte| method == 0 && byte != b'\r' || !is_blank(byte) && byte != b'\r')
     }
 
     /// The target's form.
@@ -205,7 +222,7 @@ impl RequestHead {
             if line.start == line.end {
                 self.blank = self.scan.line;
             } else {
-                self.request_line(buf, line)?;
+                self.request_line(buf, line, limits.relaxed)?;
                 self.scan.phase = Phase::Fields;
             }
         }
@@ -213,7 +230,7 @@ impl RequestHead {
     }
 
     /// `METHOD target VERSION`, with one or more blanks between as RFC 9112 3 allows.
-    fn request_line(&mut self, buf: &[u8], line: Line) -> Result<(), HeadError> {
+    fn request_line(&mut self, buf: &[u8], line: Line, relaxed: bool) -> Result<(), HeadError> {
         let bytes = &buf[line.start..line.end];
         let blanks = |from: usize| bytes[from..].iter().take_while(|&&byte| is_blank(byte)).count();
         let method_end = token_len(bytes);
@@ -222,7 +239,8 @@ impl RequestHead {
             return HeadError::new(HeadErrorKind::Method, line.start + method_end);
         }
         let target_start = method_end + gap;
-        let target_len = bytes[target_start..].iter().position(|&byte| !TARGET[byte as usize]);
+        let target_len =
+            bytes[target_start..].iter().position(|&byte| !(TARGET[byte as usize] || relaxed && byte > 0x7f));
         let target_end = target_len.map_or(bytes.len(), |len| target_start + len);
         let gap = blanks(target_end);
         if target_end == target_start || (gap == 0 && target_end < bytes.len()) {
@@ -236,6 +254,7 @@ impl RequestHead {
             let kind = if preface { HeadErrorKind::Http2Preface } else { HeadErrorKind::Method };
             return HeadError::new(kind, line.start);
         }
+        self.version_text = Text::Read(Span::new(line.start + target_end + gap, line.end));
         let Some(version) = Version::of(version) else {
             return HeadError::new(HeadErrorKind::Version, line.start + target_end + gap);
         };

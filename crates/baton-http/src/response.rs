@@ -28,6 +28,8 @@ pub struct ResponseHead {
     pub connection: Connection,
     /// The server's connection must not be used again whatever it said: both length fields, or chunks in HTTP/1.0.
     pub must_close: bool,
+    /// Bytes of names and values of length fields that a 1xx or 204 must not have, and that were taken out at parsing.
+    pub dropped: usize,
     reason: Text,
     scan: Scan,
 }
@@ -191,6 +193,11 @@ impl ResponseHead {
             101 => self.tunnel(to, websocket)?,
             200..300 if to.method == Method::Connect => Framing::Tunnel,
             100..200 | 204 => {
+                self.dropped = [Name::ContentLength, Name::TransferEncoding]
+                    .into_iter()
+                    .flat_map(|name| self.headers.all_known(buf, name))
+                    .map(|field| field.name.len() + field.value.len())
+                    .sum();
                 self.headers.remove_known(Name::ContentLength);
                 self.headers.remove_known(Name::TransferEncoding);
                 Framing::None

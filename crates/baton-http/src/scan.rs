@@ -15,11 +15,14 @@ pub struct Limits {
     /// A head with this many fields or more is refused. HAProxy: `tune.http.maxhdr`, which counts the end of the
     /// head, so that 100 fields pass with the default of 101.
     pub headers: usize,
+    /// HAProxy's `option accept-invalid-http-request` and `-response`: bytes beyond ASCII in a target, and field names of
+    /// any visible characters, pass.
+    pub relaxed: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { head_bytes: 16384 - 1024, headers: 101 }
+        Limits { head_bytes: 16384 - 1024, headers: 101, relaxed: false }
     }
 }
 
@@ -126,7 +129,10 @@ impl Scan {
 #[inline]
 fn field(buf: &[u8], line: Line, headers: &mut Headers, limits: &Limits) -> Result<(), HeadError> {
     let bytes = &buf[line.start..line.end];
-    let name_len = token_len(bytes);
+    let mut name_len = token_len(bytes);
+    if limits.relaxed {
+        name_len += bytes[name_len..].iter().position(|&byte| byte == b':' || byte <= b' ').unwrap_or(0);
+    }
     if bytes.get(name_len) != Some(&b':') || name_len == 0 {
         if is_blank(bytes[0]) && headers.unfold(buf, line.end) {
             return Ok(());

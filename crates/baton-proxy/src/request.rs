@@ -129,9 +129,9 @@ async fn finish(
     let keep = match entry.replacement.take() {
         Some(page) => {
             work.down.clear();
-            respond::forward(client, work, entry, &page, keep)
+            respond::forward(core, client, work, entry, &page, keep)
         }
-        None => respond::compose(client, work, entry, ended.status, keep),
+        None => respond::compose(core, client, work, entry, ended.status, keep),
     };
     let sent = respond::send(core, client, work, entry).await;
     if keep && work.composed.is_none() {

@@ -75,7 +75,11 @@ impl FrontendView {
     /// The views of all frontends of `generation`, by name.
     pub fn all(core: &Core, generation: &Arc<Generation>) -> HashMap<Arc<str>, Rc<FrontendView>> {
         let global = &generation.model.global;
-        let limits = Limits { head_bytes: global.bufsize.saturating_sub(global.maxrewrite), headers: global.maxhdr };
+        let limits = Limits {
+            head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
+            headers: global.maxhdr,
+            relaxed: false,
+        };
         let backends: HashMap<_, _> = generation
             .backends
             .iter()
@@ -88,7 +92,7 @@ impl FrontendView {
                 plan: plan.clone(),
                 backends: backends.clone(),
                 default_backend: default.cloned(),
-                limits,
+                limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
                 sinks: core.log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
             })

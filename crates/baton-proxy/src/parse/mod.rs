@@ -69,6 +69,9 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
                     }
                     return Ok(());
                 }
+                Ok(Parsed::Partial) if work.request.is_hopeless(&work.input) => {
+                    return Err(Ended::new(Cause::Proxy, Phase::Request));
+                }
                 Ok(Parsed::Partial) => {}
                 Err(error) => return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status())),
             }
@@ -105,7 +108,7 @@ fn keep_line(work: &mut Work) {
     line.push(b' ');
     line.extend_from_slice(request.target(buf));
     line.push(b' ');
-    line.extend_from_slice(request.version.text().as_bytes());
+    line.extend_from_slice(request.version_text(buf));
 }
 
 /// Whether the first chunks of the body, which came with the head, are none: the request is refused before a server sees it.

@@ -256,6 +256,8 @@ pub struct Ends<'a> {
     pub patience: &'a Patience,
     /// Give up when the client closes before the response (`option abortonclose`).
     pub abort_on_close: bool,
+    /// `option accept-invalid-http-response`.
+    pub relaxed: bool,
 }
 
 /// What was found instead of a response.
@@ -277,7 +279,8 @@ pub enum NoResponse {
 /// is returned; they are consumed by the caller.
 pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<usize, NoResponse> {
     let core = ends.core;
-    let limits = baton_http::Limits { head_bytes: work.received.capacity(), ..baton_http::Limits::default() };
+    let (head_bytes, relaxed) = (work.received.capacity(), ends.relaxed);
+    let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
     let to = work.request.response_to();
     let mut up = Active { from: core.now(), to: core.now() };
     let mut broken = false;

@@ -134,7 +134,7 @@ async fn redirect_to_server(
     let mut page = b"HTTP/1.1 302 Found\r\ncache-control: no-cache\r\ncontent-length: 0\r\nlocation: ".to_vec();
     page.extend_from_slice(prefix.as_bytes());
     page.extend_from_slice(target);
-    page.extend_from_slice(b"\r\n\r\n");
+    page.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
     let ended = Some(Ended::refused(Cause::Local, Phase::Connect, 302));
     answer(core, client, work, entry, route::Answer { page, ended }).await
 }
@@ -269,8 +269,14 @@ async fn respond_from(
             server: &connection.stream,
             patience: &patience,
             abort_on_close: backend.plan.proxy.tcp.abort_on_close,
+            relaxed: backend.plan.proxy.http.accept_invalid_response,
         };
-        let len = exchange::response_head(&mut ends, work, upload).await.map_err(|failure| match failure {
+        let head = exchange::response_head(&mut ends, work, upload).await;
+        if matches!(head, Err(NoResponse::Malformed)) && work.response.status == 101 {
+            // A 101 that nobody asked for is counted all the same.
+            entry.bytes_out += respond::counted_head(&work.response, &work.received);
+        }
+        let len = head.map_err(|failure| match failure {
             NoResponse::Ended(ended) => Failure::Ended(ended),
             other => Failure::NoResponse(other),
         })?;
@@ -283,6 +289,10 @@ async fn respond_from(
             && backend.plan.proxy.retry_on.statuses.contains(&work.response.status)
             && entry.retries < backend.plan.proxy.retries
         {
+            let complete = work.response.framing.is_empty() && work.received.len() == len;
+            if complete && upload.finished && work.response.server_reusable() {
+                client.private = Some(connection);
+            }
             return Err(Failure::Status);
         }
         slot.server().report(if observed_bad(work.response.status) {
@@ -333,7 +343,12 @@ async fn pass_on(
     len: usize,
 ) -> Result<Sent, Ended> {
     entry.bytes_out += respond::counted_head(&work.response, &work.received);
-    route::response(core, client, work, entry, backend, slot)?;
+    if let Err(ended) = route::response(core, client, work, entry, backend, slot) {
+        // A response that a rule holds back is counted, with what came of its body.
+        entry.bytes_out += work.received.len().saturating_sub(len) as u64;
+        entry.response_time = None;
+        return Err(ended);
+    }
     let keep_alive = respond::may_keep(core, client, work, entry);
     let server_reusable = work.response.server_reusable();
     let framing = work.response.framing;
@@ -342,6 +357,7 @@ async fn pass_on(
     down.clear();
     response.write(received, down);
     entry.status = response.status;
+    connection.private |= is_private(response, received);
     if framing == Framing::Tunnel {
         received.consume(len);
         return tunnel(core, client, work, entry, backend, connection).await;
@@ -365,6 +381,7 @@ async fn pass_on(
         server: &connection.stream,
         patience: &patience,
         abort_on_close: false,
+        relaxed: false,
     };
     let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
     entry.bytes_out += download.moved;
@@ -378,9 +395,6 @@ async fn pass_on(
         entry.bytes_in += upload.moved - moved;
         rest
     };
-    if is_private(&work.response, &work.received) {
-        connection.private = true;
-    }
     if server_reusable
         && upload.finished
         && work.received.is_empty()
@@ -470,7 +484,7 @@ pub async fn answer(
     let complete = work.request.framing.is_empty();
     let keep = complete && respond::may_keep(core, client, work, entry);
     work.down.clear();
-    let keep = respond::forward(client, work, entry, &answer.page, keep);
+    let keep = respond::forward(core, client, work, entry, &answer.page, keep);
     respond::send(core, client, work, entry).await?;
     Ok(Sent { keep, unread: !complete, ended: answer.ended })
 }

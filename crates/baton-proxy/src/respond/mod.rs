@@ -25,18 +25,21 @@ pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
     let counts = |field: &Field<'_>| field.id != Name::Connection || !is_ours(field.value);
     let fields = head.headers.iter(buf).filter(counts);
     let fields: usize = fields.map(|field| field.name.len() + field.value.len()).sum();
-    HEAD_OVERHEAD + (head.reason(buf).len() + fields) as u64
+    HEAD_OVERHEAD + (head.reason(buf).len() + fields + head.dropped) as u64
 }
 
 /// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
 /// connection may stay. Returns whether it stays.
-pub fn compose(client: &Client, work: &mut Work, entry: &mut Entry, status: u16, keep: bool) -> bool {
+pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, status: u16, keep: bool) -> bool {
     let proxies = [entry.backend.as_ref().map(|backend| &backend.plan.proxy), Some(&entry.frontend.plan.proxy)];
     let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
     entry.status = status;
     work.down.clear();
     if !entry.has_request {
-        pages::raw(status, &mut work.down);
+        // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
+        if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
+            pages::raw(status, &mut work.down);
+        }
         return false;
     }
     let mut page = Vec::new();
@@ -46,14 +49,14 @@ pub fn compose(client: &Client, work: &mut Work, entry: &mut Entry, status: u16,
         Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
         None => pages::standard(status, &mut page),
     }
-    let keep = forward(client, work, entry, &page, keep);
+    let keep = forward(core, client, work, entry, &page, keep);
     entry.status = status;
     keep
 }
 
 /// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
 /// stays.
-pub fn forward(client: &Client, work: &mut Work, entry: &mut Entry, page: &[u8], keep: bool) -> bool {
+pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, page: &[u8], keep: bool) -> bool {
     work.response.clear();
     let limits = Limits { head_bytes: page.len().max(1), ..Limits::default() };
     let parsed = work.response.parse(page, ResponseTo::default(), &limits);
@@ -62,11 +65,12 @@ pub fn forward(client: &Client, work: &mut Work, entry: &mut Entry, page: &[u8],
         return false;
     };
     let is_head = work.request.method == Method::Head;
+    crate::route::after(core, client, work, entry, Some(page));
     entry.status = work.response.status;
     let says_close = work.response.connection.close;
     // A page that says so itself has the field counted.
     let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
-    entry.bytes_out = counted_head(&work.response, page) + close + if is_head { 0 } else { (page.len() - len) as u64 };
+    entry.bytes_out += counted_head(&work.response, page) + close + if is_head { 0 } else { (page.len() - len) as u64 };
     let keep = keep && !says_close && !client.slot.is_removed();
     let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
     work.response.write(page, &mut work.down);

@@ -5,6 +5,7 @@ mod persistence;
 mod rules;
 
 use std::rc::Rc;
+use std::task::Poll;
 
 use baton_http::Framing;
 use baton_model::Ruleset;
@@ -21,6 +22,7 @@ use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
 
 pub use persistence::note as note_persistence;
+pub use rules::after;
 
 /// An answer of our own.
 #[derive(Clone, Debug)]
@@ -171,6 +173,7 @@ pub fn response(
     if !same {
         rules::response(core, client, work, entry, &frontend.plan.rules, backend, slot)?;
     }
+    rules::after(core, client, work, entry, None);
     Ok(())
 }
 
@@ -182,8 +185,13 @@ async fn tarpit(core: &Core, client: &mut Client, view: &FrontendView) -> Result
         return Ok(());
     }
     let Client { deadline, registered, stream, .. } = client;
-    match until(core, &registered.session, deadline, |cx| stream.poll_closed(cx)).await {
-        Ok(_) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
+    // A client that only ends its direction gets its answer all the same.
+    let broken = until(core, &registered.session, deadline, |cx| match stream.poll_closed(cx) {
+        Poll::Ready(Err(_)) => Poll::Ready(()),
+        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+    });
+    match broken.await {
+        Ok(()) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
         Err(Interrupt::Timeout) => Ok(()),
         Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),
     }

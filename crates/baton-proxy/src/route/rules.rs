@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use baton_http::Method;
 use baton_model::Ruleset;
 use baton_rules::{Context, Denial, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict};
 
@@ -118,38 +117,45 @@ pub async fn request(
         Verdict::Continue | Verdict::Allow => Ok(None),
         Verdict::Deny(denial) => deny(denial, Phase::Request).map(Some),
         Verdict::Tarpit(denial) => {
-            tarpit(core, client, &view).await?;
+            let began = core.now();
+            let held = tarpit(core, client, &view).await;
+            // HAProxy counts the time as one in a queue.
+            entry.request_time = None;
+            entry.queue_time = Some(core.now().saturating_duration_since(began));
+            held?;
             deny(denial, Phase::Tarpit).map(Some)
         }
         Verdict::Redirect(redirect) => {
             let mut page = Vec::new();
-            redirect.write_head(false, &mut page);
+            redirect.write_head(!work.request.framing.is_empty(), &mut page);
             Ok(Some(Answer { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
-        Verdict::Return(reply) => Ok(Some(Answer {
-            page: page(&reply, &work.request.method),
-            ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)),
-        })),
-        Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
+        Verdict::Return(reply) => {
+            Ok(Some(Answer { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
+        }
+        Verdict::Reject => {
+            entry.request_time = None;
+            Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
+        }
     }
 }
 
 fn deny(denial: Denial, phase: Phase) -> Result<Answer, Ended> {
     let ended = Ended::refused(Cause::Proxy, phase, denial.status);
     match denial.reply {
-        Some(reply) => Ok(Answer { page: page(&reply, &Method::Get), ended: Some(ended) }),
+        Some(reply) => Ok(Answer { page: page(&reply), ended: Some(ended) }),
         None => Err(ended),
     }
 }
 
-fn page(reply: &Reply, _method: &Method) -> Vec<u8> {
+fn page(reply: &Reply) -> Vec<u8> {
     let mut page = Vec::new();
     reply.write_head(false, &mut page);
     page.extend_from_slice(&reply.body);
     page
 }
 
-/// `http-response` and `http-after-response` rules of one proxy, on the response in `work`.
+/// `http-response` rules of one proxy, on the response in `work`.
 pub fn response(
     core: &Core,
     client: &mut Client,
@@ -159,8 +165,7 @@ pub fn response(
     backend: &Rc<BackendView>,
     slot: &Slot,
 ) -> Result<(), Ended> {
-    let (has_rules, has_after) = (rules.has(Ruleset::HttpResponse), rules.has(Ruleset::HttpAfterResponse));
-    if !has_rules && !has_after {
+    if !rules.has(Ruleset::HttpResponse) {
         return Ok(());
     }
     let view = entry.frontend.clone();
@@ -168,29 +173,43 @@ pub fn response(
     let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
     let response = Response { head: response, buf: received };
     let about = About { frontend: &view, backend: Some(backend), server: Some(slot.server().name()) };
-    let verdict = with(core, client, about, Some(request), Some(response), |cx| {
-        let verdict = if has_rules { rules.http_response(cx) } else { Verdict::Continue };
-        if has_after && matches!(verdict, Verdict::Continue | Verdict::Allow) {
-            rules.http_after_response(cx);
-        }
-        verdict
-    });
+    let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
     entry.silent |= client.log_level == Some(LogLevel::Silent);
     match verdict {
         Verdict::Continue | Verdict::Allow => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
+            entry.replacement = denial.reply.as_ref().map(page);
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
         }
         Verdict::Redirect(redirect) => {
             let mut page = Vec::new();
             redirect.write_head(false, &mut page);
             entry.replacement = Some(page);
-            Err(Ended::refused(Cause::Local, Phase::Headers, 302))
+            Err(Ended::refused(Cause::Local, Phase::Headers, redirect.status))
         }
         Verdict::Return(reply) => {
-            entry.replacement = Some(page(&reply, &Method::Get));
+            entry.replacement = Some(page(&reply));
             Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
         }
         Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Headers, 502)),
+    }
+}
+
+/// `http-after-response` rules of backend and frontend, on the response in `work`: the server's, or our own that was read
+/// from `page`.
+pub fn after(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, page: Option<&[u8]>) {
+    let frontend = entry.frontend.clone();
+    let backend = entry.backend.clone();
+    let own = &frontend.plan.rules;
+    let other = backend.as_ref().filter(|backend| backend.plan.proxy.name != frontend.plan.proxy.name);
+    let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
+    for rules in lists.into_iter().flatten().filter(|rules| rules.has(Ruleset::HttpAfterResponse)) {
+        let Work { request, response, input, received, .. } = &mut *work;
+        let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
+        let response = Response { head: response, buf: page.unwrap_or(received) };
+        let server = entry.server.as_ref().map(|server| &**server.name());
+        let about = About { frontend: &frontend, backend: backend.as_deref(), server };
+        with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
+        entry.silent |= client.log_level == Some(LogLevel::Silent);
     }
 }
