@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::{Generation, ListenerId};
 use crate::record::LogWriter;
+use crate::runner::Runner;
 use crate::state::Registry;
 use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
@@ -51,6 +52,7 @@ pub struct Core {
     pub scratch: RefCell<Vec<u8>>,
     #[expect(clippy::vec_box, reason = "it moves between here and a connection: a pointer, not hundreds of bytes")]
     spare: RefCell<Vec<Box<Work>>>,
+    runners: RefCell<Vec<Runner>>,
     bufsize: usize,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
@@ -107,6 +109,7 @@ impl Core {
             sessions: RefCell::default(),
             scratch: RefCell::default(),
             spare: RefCell::default(),
+            runners: RefCell::default(),
             bufsize,
             open,
             random: Cell::new(seed | 1),
@@ -173,9 +176,25 @@ impl Core {
         work
     }
 
+    /// A place for the future of a request.
+    pub fn runner(&self) -> Runner {
+        self.runners.borrow_mut().pop().unwrap_or_else(Runner::new)
+    }
+
+    /// Takes the place back.
+    pub fn put_back(&self, runner: Runner) {
+        let mut runners = self.runners.borrow_mut();
+        if runners.len() < WORK_KEPT_MAX {
+            runners.push(runner);
+        }
+    }
+
     /// Takes the memory back; bytes of the next request stay with the client.
     pub fn rest(&self, client: &mut Client, mut work: Box<Work>) {
         work.next();
+        if work.is_lent(self.bufsize) {
+            return;
+        }
         if !work.input.is_empty() {
             let spare = self.buffers.take();
             client.input = Some(std::mem::replace(&mut work.input, spare));

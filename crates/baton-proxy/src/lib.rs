@@ -18,6 +18,7 @@ mod relay;
 mod request;
 mod respond;
 mod route;
+mod runner;
 pub mod state;
 mod stream;
 mod tcp;

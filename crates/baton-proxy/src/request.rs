@@ -17,7 +17,7 @@ use crate::state::enter;
 use crate::work::Work;
 
 /// Serves one accepted connection to its end.
-pub async fn connection(core: Rc<Core>, mut client: Client) {
+pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     let core = &core;
     if client.listener.bind.options.accept_proxy
         && let Err(fault) = client.accept_proxy(core).await
@@ -31,24 +31,28 @@ pub async fn connection(core: Rc<Core>, mut client: Client) {
     }
     record::connected(core, &client, &view);
     match view.plan.proxy.mode {
-        Mode::Http => requests(core, &mut client).await,
-        Mode::Tcp => crate::tcp::serve(core, &mut client, view).await,
+        Mode::Http => {
+            drop(view);
+            requests(core, client).await;
+        }
+        // In memory of its own, so that a connection in `mode http` need not be as large.
+        Mode::Tcp => Box::pin(crate::tcp::serve(core, &mut client, view)).await,
     }
 }
 
 /// Serves requests one after the other until one of the two sides ends the connection.
-async fn requests(core: &Rc<Core>, client: &mut Client) {
+async fn requests(core: &Rc<Core>, mut client: Box<Client>) {
     loop {
         if client.input.is_none()
-            && let Arrival::Over(interrupt) = parse::arrival(core, client).await
+            && let Arrival::Over(interrupt) = parse::arrival(core, &mut client).await
             && (client.requests > 0 || interrupt == Interrupt::Abort)
         {
             return;
         }
-        let mut work = core.work(client);
-        let next = request(core, client, &mut work).await;
-        client.requests += 1;
-        core.rest(client, work);
+        let mut runner = core.runner();
+        let next;
+        (client, next) = runner.serve(core.clone(), client).await;
+        core.put_back(runner);
         match next {
             Next::Request => {}
             Next::Close => return,
@@ -57,8 +61,18 @@ async fn requests(core: &Rc<Core>, client: &mut Client) {
     }
 }
 
+/// Serves one request, with memory that the core lends.
+pub async fn serve(core: Rc<Core>, mut client: Box<Client>) -> (Box<Client>, Next) {
+    let mut work = core.work(&mut client);
+    let next = request(&core, &mut client, &mut work).await;
+    client.requests += 1;
+    core.rest(&mut client, work);
+    (client, next)
+}
+
 /// What follows a request.
-enum Next {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Next {
     /// The next one.
     Request,
     /// Everything was read and said.

@@ -4,6 +4,10 @@
 use baton_http::{ChunkDecoder, Framing, RequestHead, ResponseHead};
 
 use crate::buffer::Buffer;
+use crate::core::Core;
+
+/// Room for a composed head and a short body, in bytes; grows where that is not enough.
+const COMPOSED_USUAL: usize = 4096;
 
 /// The memory of a request in work. All parts keep what they have grown to.
 #[derive(Debug)]
@@ -37,14 +41,29 @@ impl Work {
             input: Buffer::new(bufsize),
             request: RequestHead::new(),
             request_chunks: ChunkDecoder::default(),
-            up: Vec::with_capacity(bufsize),
+            up: Vec::with_capacity(COMPOSED_USUAL),
             received: Buffer::new(bufsize),
             response: ResponseHead::new(),
             response_chunks: ChunkDecoder::default(),
-            down: Vec::with_capacity(bufsize),
+            down: Vec::with_capacity(COMPOSED_USUAL),
             composed: None,
             line: Vec::new(),
         })
+    }
+
+    /// Gives the buffers to the core for the time of a tunnel, which may be days; what was in them is lost.
+    pub fn lend(&mut self, core: &Core) {
+        for buffer in [&mut self.input, &mut self.received] {
+            core.buffers.give(std::mem::replace(buffer, Buffer::new(0)));
+        }
+        for vector in [&mut self.up, &mut self.down] {
+            core.buffers.give_vector(std::mem::take(vector));
+        }
+    }
+
+    /// Whether the buffers were given away: not to be used again.
+    pub fn is_lent(&self, bufsize: usize) -> bool {
+        self.input.capacity() < bufsize || self.received.capacity() < bufsize
     }
 
     /// Ready for the next request; bytes of it that are there already stay.

@@ -132,7 +132,7 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
     state.counters.add(core.number, Counter::Connections, 1);
     match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
         Ok(client) => {
-            tokio::task::spawn_local(crate::request::connection(core.clone(), client));
+            tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
         }
         Err(error) => {
             client::leave(core, state);

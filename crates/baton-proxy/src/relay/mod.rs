@@ -451,6 +451,7 @@ async fn tunnel(
     work.input.unpin();
     let mut up = Pump::new(take_rest(core, &mut work.input));
     let mut down = Pump::new(take_rest(core, &mut work.received));
+    work.lend(core);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
     let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
