@@ -109,19 +109,14 @@ impl Director {
             // The file always says what is in use, also for who keeps the demo running.
             return (Verdict::Failed, reason);
         }
-        match verdict(step, outcome) {
-            Ok(verdict) => match self.look(step).await {
-                Ok(()) => (verdict, text),
-                Err(reason) => (Verdict::Failed, format!("{text}, but {reason}")),
-            },
-            Err(why) => (Verdict::Failed, format!("{why}: {text}")),
-        }
-    }
-
-    async fn look(&self, step: &Step) -> Result<(), String> {
-        match &step.then {
-            Some(effect) => probe::sees((effect.at)(&self.places), effect.path, effect.sees).await,
-            None => Ok(()),
+        let verdict = match verdict(step, outcome) {
+            Ok(verdict) => verdict,
+            Err(why) => return (Verdict::Failed, format!("{why}: {text}")),
+        };
+        let Some(effect) = &step.then else { return (verdict, text) };
+        match probe::sees((effect.at)(&self.places), effect.path, effect.sees).await {
+            Ok(()) => (verdict, format!("{text} (and a request sees it)")),
+            Err(reason) => (Verdict::Failed, format!("{text}, but {reason}")),
         }
     }
 }

@@ -100,7 +100,7 @@ pub async fn watch(
             seconds: keep_alive.elapsed.as_secs_f64(),
             requests: keep_alive.counts.requests + per_request.counts.requests,
             failed: keep_alive.counts.failed() + per_request.counts.failed(),
-            keep_alive_connections: kept(&keep_alive),
+            keep_alive_connections: kept(&keep_alive, after.is_ok()),
             latency_us_during: merged!(keep_alive, per_request, during),
             latency_us_outside: merged!(keep_alive, per_request, outside),
             keep_alive: Report::new(&keep_alive),
@@ -120,10 +120,11 @@ pub async fn watch(
     }
 }
 
-fn kept(load: &LoadResult) -> Kept {
+/// `alive` says whether the proxy is there: the load sees a close only when it uses the connection next.
+fn kept(load: &LoadResult, alive: bool) -> Kept {
     // A failed request has ended its connection, if it had one; more than were opened cannot have been lost.
     let lost = load.closed_idle + load.counts.failed();
-    Kept { opened: load.connections, survived: load.connections.saturating_sub(lost) }
+    Kept { opened: load.connections, survived: if alive { load.connections.saturating_sub(lost) } else { 0 } }
 }
 
 /// The live view: counters, changes, and failures in their place.
@@ -167,6 +168,9 @@ impl<'a> View<'a> {
         self.done.push_back((now, sum.completed));
         if self.done.len() > RATE_LOOKS {
             self.done.pop_front();
+        }
+        if self.done.len() < 2 {
+            return;
         }
         let line = line(now - self.began, self.rate(), sum.failed(), &self.changes, self.alive());
         self.voice.show(now, || line);
