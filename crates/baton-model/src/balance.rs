@@ -98,6 +98,8 @@ pub enum Avalanche {
     /// As written nothing: only where the algorithm does it by itself.
     #[default]
     Default,
+    /// The function is written, without a modifier: not even where its default would be mixed.
+    Off,
     /// `avalanche`.
     Full,
 }

@@ -170,7 +170,7 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
         match old.servers.iter().find(|other| other.name == server.name) {
             None => changes.push(Change::ServerAdded { proxy: new.clone(), server: server.clone() }),
             Some(before) => {
-                let settings = server_settings(before, server);
+                let settings = server_settings(new, before, server);
                 if !settings.is_empty() {
                     changes.push(Change::ServerChanged { proxy: new.clone(), server: server.clone(), settings });
                 }
@@ -188,23 +188,30 @@ macro_rules! differing {
     }};
 }
 
+/// What differs in a proxy itself. Its numeric id is left out: without `id` it follows the order of the file, and a section
+/// that moved up a place is not a change to it.
 fn proxy_settings(old: &Proxy, new: &Proxy) -> Vec<&'static str> {
     differing!(old, new,
-        id => "id", mode => "mode", disabled => "disabled", description => "description", maxconn => "maxconn",
+        mode => "mode", disabled => "disabled", description => "description", maxconn => "maxconn",
         backlog => "backlog", rate_limit => "rate-limit", default_backend => "default_backend", rules => "rules",
         timeouts => "timeout", http => "http options", tcp => "options", logging => "log", balance => "balance",
         cookie => "cookie", dynamic_cookie_key => "dynamic-cookie-key", retries => "retries", retry_on => "retry-on",
         fullconn => "fullconn", check => "check", source_address => "source", grace => "grace")
 }
 
-fn server_settings(old: &Server, new: &Server) -> Vec<&'static str> {
-    differing!(old, new,
-        id => "id", address => "address", weight => "weight", backup => "backup", disabled => "disabled",
+/// What differs in a server. Its numeric id counts only where it places the server on a consistent hash ring.
+fn server_settings(proxy: &Proxy, old: &Server, new: &Server) -> Vec<&'static str> {
+    let mut settings = differing!(old, new,
+        address => "address", weight => "weight", backup => "backup", disabled => "disabled",
         maxconn => "maxconn", minconn => "minconn", maxqueue => "maxqueue", cookie => "cookie",
         send_proxy => "send-proxy", source_address => "source", slowstart => "slowstart", check => "check",
         pool_max_conn => "pool-max-conn", pool_low_conn => "pool-low-conn", pool_purge_delay => "pool-purge-delay",
         max_reuse => "max-reuse", tfo => "tfo", tcp_user_timeout_ms => "tcp-ut", redir => "redir",
-        non_stick => "non-stick", accepted => "other options")
+        non_stick => "non-stick", accepted => "other options");
+    if old.id != new.id && proxy.balance.hash.consistent {
+        settings.push("id");
+    }
+    settings
 }
 
 impl fmt::Display for Change {
@@ -285,6 +292,14 @@ mod tests {
             vec![Proxy::new("a", Role::Listen)],
             &["frontend a removed", "listen a added"],
         );
+    }
+
+    #[test]
+    fn a_number_that_follows_the_order_of_the_file_is_no_change() {
+        let old = Proxy::new("a", Role::Backend);
+        let mut new = old.clone();
+        new.id = old.id + 1;
+        check(vec![old], vec![new], &[]);
     }
 
     #[test]

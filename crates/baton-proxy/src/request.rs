@@ -16,11 +16,12 @@ use crate::route::{self, Routed};
 use crate::state::enter;
 use crate::work::Work;
 
-/// Serves one accepted connection to its end.
+/// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own: this one is
+/// held by every idle connection.
 pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     let core = &core;
     if client.listener.bind.options.accept_proxy
-        && let Err(fault) = client.accept_proxy(core).await
+        && let Err(fault) = Box::pin(client.accept_proxy(core)).await
     {
         return record::refused(core, &client, fault);
     }
@@ -35,7 +36,6 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
             drop(view);
             requests(core, client).await;
         }
-        // In memory of its own, so that a connection in `mode http` need not be as large.
         Mode::Tcp => Box::pin(crate::tcp::serve(core, &mut client, view)).await,
     }
 }
@@ -56,7 +56,7 @@ async fn requests(core: &Rc<Core>, mut client: Box<Client>) {
         match next {
             Next::Request => {}
             Next::Close => return,
-            Next::Linger => return client.linger(core).await,
+            Next::Linger => return Box::pin(client.linger(core)).await,
         }
     }
 }

@@ -51,7 +51,7 @@ pub struct Client {
     /// Requests so far.
     pub requests: u64,
     /// A server connection that only this client may use.
-    pub private: Option<Connection>,
+    pub private: Option<Box<Connection>>,
     /// The server of the previous request.
     pub last_server: Option<Arc<crate::balance::ServerState>>,
     /// Variables of the rules.
@@ -107,13 +107,13 @@ impl Client {
         self.slot.view()
     }
 
-    /// Reads the PROXY header that `accept-proxy` requires, within `timeout client`. A fault ends the connection by a
-    /// reset; the caller logs it.
+    /// Reads the PROXY header that `accept-proxy` requires, within `timeout client`. Bytes that are
+    /// none end the connection by a reset; the caller logs the fault.
     pub async fn accept_proxy(&mut self, core: &Core) -> Result<(), Malformed> {
         let mut buffer = self.input.take().unwrap_or_else(|| core.buffers.take());
         let outcome = self.read_proxy_header(core, &mut buffer).await;
         self.input = Some(buffer);
-        if outcome.is_err() {
+        if outcome.is_err() && self.input.as_ref().is_some_and(|input| !input.is_empty()) {
             self.stream.reset_on_close();
         }
         outcome

@@ -215,7 +215,7 @@ async fn connect(
         && !own.stream.is_stale()
     {
         entry.connect_time = Some(std::time::Duration::ZERO);
-        return Ok(own);
+        return Ok(*own);
     }
     let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
     let idle = match backend.plan.proxy.http.reuse {
@@ -272,7 +272,7 @@ async fn respond_from(
             relaxed: backend.plan.proxy.http.accept_invalid_response,
         };
         let head = exchange::response_head(&mut ends, work, upload).await;
-        if matches!(head, Err(NoResponse::Malformed)) && work.response.status == 101 {
+        if matches!(head, Err(NoResponse::Malformed)) && work.response.status == 101 && !work.request.upgrade {
             // A 101 that nobody asked for is counted all the same.
             entry.bytes_out += respond::counted_head(&work.response, &work.received);
         }
@@ -290,8 +290,8 @@ async fn respond_from(
             && entry.retries < backend.plan.proxy.retries
         {
             let complete = work.response.framing.is_empty() && work.received.len() == len;
-            if complete && upload.finished && work.response.server_reusable() {
-                client.private = Some(connection);
+            if complete && entry.retries > 0 && upload.finished && work.response.server_reusable() {
+                client.private = Some(Box::new(connection));
             }
             return Err(Failure::Status);
         }
@@ -363,7 +363,13 @@ async fn pass_on(
         return tunnel(core, client, work, entry, backend, connection).await;
     }
     received.consume(len);
-    record::write_early(core, client, entry, &work.line);
+    if entry.frontend.plan.proxy.logging.asap {
+        // Of the body, what came with the head is counted in this line.
+        let there = work.received.len() as u64;
+        entry.bytes_out += there;
+        record::write_early(core, client, entry, &work.line);
+        entry.bytes_out -= there;
+    }
     let Work { received, down, response_chunks, .. } = &mut *work;
     let body = Body::of(framing);
     let mut download = Flow::start(body, received, response_chunks, down).map_err(|_| {
@@ -405,7 +411,7 @@ async fn pass_on(
         if exhausted {
             drop(connection);
         } else if backend.plan.proxy.http.reuse == Reuse::Never || connection.private || !connection.is_shareable() {
-            client.private = Some(connection);
+            client.private = Some(Box::new(connection));
         } else {
             core.upstreams.give(core, connection);
         }
