@@ -21,7 +21,7 @@ fn config(binds: &[String], origin: SocketAddr, more: &str) -> String {
     let binds: String = binds.iter().map(|bind| format!(" bind {bind}\n")).collect();
     format!(
         "global\n nbthread 2\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
-         frontend web\n{binds}{more} default_backend app\nbackend app\n server s1 {origin}\n"
+         frontend web\n{binds}{more} default_backend app\nbackend app\n default-server pool-purge-delay 100ms\n server s1 {origin}\n"
     )
 }
 
