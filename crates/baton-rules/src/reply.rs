@@ -36,7 +36,7 @@ impl Reply {
             out.extend_from_slice(value);
             out.extend_from_slice(b"\r\n");
         }
-        if !matches!(self.status, 100..=199 | 204 | 304) {
+        if !matches!(self.status, 100..=199 | 304) {
             let _ = write!(out, "content-length: {}\r\n", self.body.len());
         }
         if let Some(content_type) = &self.content_type {

@@ -11,8 +11,8 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "map-based" => false,
         _ => return call.wrong(0, "'hash-type' only supports 'consistent' and 'map-based'.".into()),
     };
-    // Written without a modifier, the default function is mixed by a consistent hash and not by the map.
-    hash.avalanche = Avalanche::Default;
+    // Left out, the default function is mixed by a consistent hash and not by the map.
+    hash.avalanche = if call.arg(1).is_empty() { Avalanche::Default } else { Avalanche::Off };
     hash.function = match call.arg(1) {
         "" | "sdbm" => HashFunction::Sdbm,
         "djb2" => HashFunction::Djb2,

@@ -14,12 +14,11 @@ pub fn key(kind: &HashType, bytes: &[u8]) -> u32 {
     mix(kind, hash)
 }
 
-/// The second mixing: where `avalanche` is written, and for consistent hashing with `sdbm` always (HAProxy does so with
-/// the function written out too; with `djb2` and `crc32` it does not).
+/// The second mixing: where `avalanche` is written, and for consistent hashing when the function is left out.
 pub fn mix(kind: &HashType, hash: u32) -> u32 {
     match (kind.avalanche, kind.consistent, kind.function) {
         (Avalanche::Full, _, _) | (Avalanche::Default, true, HashFunction::Sdbm) => avalanche(hash),
-        (Avalanche::Default, _, _) => hash,
+        (Avalanche::Default | Avalanche::Off, _, _) => hash,
     }
 }
 
@@ -110,9 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn consistent_sdbm_is_mixed_without_being_asked() {
+    fn consistent_sdbm_is_mixed_when_nothing_is_written() {
         let kind = |consistent, function| HashType { consistent, function, avalanche: Avalanche::Default };
         assert_eq!(key(&kind(true, HashFunction::Sdbm), b"a"), 0x6d1e_ff97);
+        let written = HashType { avalanche: Avalanche::Off, ..kind(true, HashFunction::Sdbm) };
+        assert_eq!(key(&written, b"a"), 0x61);
         assert_eq!(key(&kind(true, HashFunction::Djb2), b"a"), 0x0002_b606);
         assert_eq!(key(&kind(false, HashFunction::Sdbm), b"a"), 0x61);
     }

@@ -7,11 +7,14 @@ use baton_model::{Address, HashType, Server, UriHash};
 use super::hash;
 use super::xxh64::xxh64;
 
-/// `balance source`: the client's address.
+/// `balance source`: the client's address, an IPv6 address folded into 32 bits.
 pub fn source(kind: &HashType, address: IpAddr) -> u32 {
     match address {
         IpAddr::V4(address) => hash::mix(kind, u32::from(address)),
-        IpAddr::V6(address) => hash::key(kind, &address.octets()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            hash::mix(kind, (bits >> 96) as u32 ^ (bits >> 64) as u32 ^ (bits >> 32) as u32 ^ bits as u32)
+        }
     }
 }
 
@@ -27,7 +30,7 @@ pub fn url_param(kind: &HashType, name: &str, query: &[u8]) -> Option<u32> {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         (&pair[..at] == name.as_bytes()).then(|| &pair[at + 1..])
     })?;
-    (!value.is_empty()).then(|| hash::key(kind, value))
+    Some(hash::key(kind, value))
 }
 
 /// `balance hdr(NAME)`: the header's value. `None` when it is empty.
@@ -114,6 +117,12 @@ mod tests {
         check_uri(UriHash { path_only: true, depth: 1, whole: true, ..plain() }, "/abc/", "/abc");
     }
 
+    #[test]
+    fn an_ipv6_address_is_folded() {
+        let fold = |text: &str| source(&HashType::default(), text.parse().expect("a test's address"));
+        assert_eq!([fold("::1"), fold("::ffff:127.0.0.2"), fold("127.0.0.2")], [1, 0x7f00_fffd, 0x7f00_0002]);
+    }
+
     fn check_param(query: &str, expect: Option<&str>) {
         let kind = HashType::default();
         assert_eq!(
@@ -133,7 +142,7 @@ mod tests {
         check_param("kk=1", None);
         check_param("a;k=5", None);
         check_param("x=1?k=9", None);
-        check_param("k=", None);
+        check_param("k=", Some(""));
         check_param("", None);
     }
 

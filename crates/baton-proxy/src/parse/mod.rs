@@ -140,7 +140,7 @@ fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
 }
 
 /// `option http-buffer-request`: waits until the body is complete or the buffer is full.
-pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry) -> Result<(), Ended> {
+pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
     let timeouts = &entry.frontend.plan.proxy.timeouts;
     let limit: Option<Duration> = timeouts.http_request.or(timeouts.client);
     client.deadline.set(limit.map(|limit| entry.began + limit));
@@ -149,7 +149,10 @@ pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &Ent
             Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::new(Cause::ClientAborted, Phase::Data)),
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
-            Err(Interrupt::Timeout) => return Err(Ended::new(Cause::ClientTimeout, Phase::Request)),
+            Err(Interrupt::Timeout) => {
+                entry.request_time = None;
+                return Err(Ended::new(Cause::ClientTimeout, Phase::Request));
+            }
         }
     }
     Ok(())

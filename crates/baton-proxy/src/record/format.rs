@@ -167,7 +167,8 @@ fn path(entry: &Entry, out: &mut Vec<u8>) {
     let frontend = &entry.frontend.plan.proxy.name;
     out.extend_from_slice(frontend.as_bytes());
     out.push(b' ');
-    let backend = entry.backend.as_ref().map_or(frontend, |backend| &backend.plan.proxy.name);
+    let absent = entry.missing.as_ref().unwrap_or(frontend);
+    let backend = entry.backend.as_ref().map_or(absent, |backend| &backend.plan.proxy.name);
     out.extend_from_slice(backend.as_bytes());
     out.push(b'/');
     match &entry.server {

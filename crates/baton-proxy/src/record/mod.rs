@@ -27,6 +27,8 @@ pub struct Entry {
     pub frontend: Rc<FrontendView>,
     /// The backend that was chosen.
     pub backend: Option<Rc<BackendView>>,
+    /// The backend that was asked for and cannot be used: it is disabled. Only the log names it.
+    pub missing: Option<Arc<str>>,
     /// The server that was chosen last.
     pub server: Option<Arc<ServerState>>,
     /// The place at the server, given up only after the log line is written.
@@ -80,6 +82,7 @@ pub fn start(core: &Core, client: &Client) -> Entry {
     Entry {
         frontend: client.view(),
         backend: None,
+        missing: None,
         server: None,
         slot: None,
         server_counters: None,

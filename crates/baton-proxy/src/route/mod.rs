@@ -5,6 +5,7 @@ mod persistence;
 mod rules;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use baton_http::Framing;
@@ -93,15 +94,22 @@ fn backend(
     view: &FrontendView,
 ) -> Result<Rc<BackendView>, Ended> {
     let rules = &view.plan.rules;
-    let named = if rules.has(Ruleset::UseBackend) {
-        rules::with_request(core, client, work, view, None, |cx| {
-            rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
-        })
-    } else {
-        None
-    };
-    let found = named.or_else(|| view.default_backend.clone());
-    found.ok_or_else(|| {
+    let mut missing = None;
+    if rules.has(Ruleset::UseBackend) {
+        let named = rules::with_request(core, client, work, view, None, |cx| {
+            rules.backend(cx).map(|name| match view.backends.get(&*name) {
+                Some(backend) => Ok(backend.clone()),
+                None => Err(Arc::from(&*name)),
+            })
+        });
+        match named {
+            Some(Ok(backend)) => return Ok(backend),
+            Some(Err(name)) => missing = Some(name),
+            None => {}
+        }
+    }
+    view.default_backend.clone().ok_or_else(|| {
+        entry.missing = missing.or_else(|| view.plan.proxy.default_backend.as_deref().map(Arc::from));
         entry.request_time = None;
         Ended::new(Cause::ServerAborted, Phase::Connect)
     })
