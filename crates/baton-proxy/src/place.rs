@@ -30,6 +30,10 @@ pub struct Wish {
     pub ignore_persist: bool,
     /// The persistence cookie was there, though it named nothing.
     pub cookie_seen: bool,
+    /// The dates in the persistence cookie, where `maxidle` or `maxlife` wants them.
+    pub cookie_dates: Option<CookieDates>,
+    /// The log's letter when these dates say that the cookie is not to be followed.
+    pub cookie_expired: Option<u8>,
     /// The server that just failed.
     pub avoid: Option<Arc<ServerState>>,
     /// The server that just failed, to be tried again: a retry without redispatch.
@@ -38,6 +42,15 @@ pub struct Wish {
     pub last: Option<Arc<ServerState>>,
     /// What became of the wish at the first attempt.
     pub found: Option<Found>,
+}
+
+/// The dates in a persistence cookie, in steps of four seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CookieDates {
+    /// When it was last sent to the client.
+    pub last: Option<u32>,
+    /// When it was first sent.
+    pub first: Option<u32>,
 }
 
 /// Picks a server of the entry's backend and waits for a slot on it.

@@ -17,6 +17,7 @@ use crate::accept::{Client, Malformed};
 use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
+use crate::place::CookieDates;
 use crate::state::{Counter, CounterBlock};
 use crate::view::{BackendView, FrontendView};
 
@@ -67,6 +68,8 @@ pub struct Entry {
     pub reused: bool,
     /// `ignore-persist` applied: no cookie is given.
     pub persist_ignored: bool,
+    /// The dates in the client's cookie, when it was followed.
+    pub cookie_dates: Option<CookieDates>,
     /// What a response rule answers instead of the server's response.
     pub replacement: Option<Vec<u8>>,
     /// Whether a request head was understood: its line can be logged.
@@ -102,6 +105,7 @@ pub fn start(core: &Core, client: &Client) -> Entry {
         by_cookie: false,
         reused: false,
         persist_ignored: false,
+        cookie_dates: None,
         replacement: None,
         has_request: false,
         logged: false,

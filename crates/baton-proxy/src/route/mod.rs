@@ -1,5 +1,6 @@
 //! Where a request goes: rules, the backend, the headers we add, and persistence.
 
+mod dates;
 mod forwarded;
 mod persistence;
 mod rules;

@@ -4,8 +4,9 @@ use baton_http::{Headers, Method, Name};
 use baton_model::{Cookie, CookieMode};
 
 use crate::balance::{Found, Slot};
-use crate::place::Wish;
+use crate::place::{CookieDates, Wish};
 use crate::record::Entry;
+use crate::route::dates;
 use crate::work::Work;
 
 /// Stands between the server's value and the application's in `prefix` mode.
@@ -36,8 +37,12 @@ pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
                 break;
             }
             if first {
-                let end_of_id = memchr::memchr(b'|', found).unwrap_or(found.len());
-                value = Some(found[..end_of_id].to_vec());
+                let mut parts = found.split(|byte| *byte == b'|');
+                value = parts.next().map(<[u8]>::to_vec);
+                if cookie.max_idle.is_some() || cookie.max_life.is_some() {
+                    let mut date = || parts.next().and_then(dates::decode);
+                    wish.cookie_dates = Some(CookieDates { last: date(), first: date() });
+                }
             }
             if !(cookie.indirect && cookie.mode == CookieMode::Insert) {
                 break;
@@ -47,10 +52,15 @@ pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
             changed = true;
         }
         if changed {
+            if only_attributes(&line) {
+                line.clear();
+            }
             edits.push((field.index, line));
         }
     }
     wish.cookie_seen = seen;
+    wish.cookie_expired =
+        wish.cookie_dates.and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::today()));
     for (index, kept) in edits {
         if kept.is_empty() {
             headers.remove_at(index);
@@ -58,7 +68,7 @@ pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
             headers.replace_value(index, &kept);
         }
     }
-    if !ignored {
+    if !ignored && wish.cookie_expired.is_none() {
         wish.cookie = value.filter(|value| !value.is_empty());
     }
     wish.ignore_persist = ignored;
@@ -73,9 +83,11 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
     let down = wish.found == Some(Found::Kept) && entry.server.as_ref().is_some_and(|server| !server.is_running());
     entry.by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
     entry.persist_ignored = wish.ignore_persist;
+    entry.cookie_dates = wish.cookie_dates.filter(|_| entry.by_cookie);
     entry.cookie[0] = match wish.found {
         _ if !wish.cookie_seen => b'N',
         _ if wish.ignore_persist => b'U',
+        _ if wish.cookie_expired.is_some() => wish.cookie_expired.unwrap_or(b'E'),
         _ if wish.cookie.is_none() => b'I',
         Some(Found::Kept) if down || wish.avoid.is_some() => b'D',
         Some(Found::Kept) => b'V',
@@ -130,22 +142,41 @@ pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
         }
     }
     let post_only = cookie.postonly && work.request.method != Method::Post;
-    if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !entry.by_cookie && !entry.persist_ignored
-    {
-        insert(cookie, id.as_deref(), headers);
-        entry.cookie[1] = b'I';
+    if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !entry.persist_ignored {
+        let (idle, life) = (cookie.max_idle, cookie.max_life);
+        let today = if idle.is_some() || life.is_some() { dates::today() } else { 0 };
+        let old = entry.cookie_dates.filter(|dates| dates.is_due(idle, life, today));
+        if !entry.by_cookie || old.is_some() {
+            insert(cookie, id.as_deref(), old, today, headers);
+            entry.cookie[1] = if old.is_some() { b'U' } else { b'I' };
+        }
     }
-    if cookie.nocache && matches!(entry.cookie[1], b'I' | b'R') && is_cacheable(headers, buf) {
+    let safe = matches!(work.request.method, Method::Get | Method::Head | Method::Options);
+    if cookie.nocache
+        && safe
+        && matches!(entry.cookie[1], b'I' | b'R' | b'U')
+        && is_cacheable(work.response.status, headers, buf)
+    {
         headers.add(b"cache-control", b"private");
     }
 }
 
-/// Adds the cookie; for a server without a value it takes the client's away.
-fn insert(cookie: &Cookie, id: Option<&str>, headers: &mut Headers) {
+/// Adds the cookie; for a server without a value it takes the client's away. `old`: the dates of the cookie that is
+/// refreshed.
+fn insert(cookie: &Cookie, id: Option<&str>, old: Option<CookieDates>, today: u32, headers: &mut Headers) {
     let mut value = match id {
-        Some(id) => format!("{}={id}; path=/", cookie.name),
-        None => format!("{}=; Expires=Thu, 01-Jan-1970 00:00:01 GMT; path=/", cookie.name),
+        Some(id) => format!("{}={id}", cookie.name),
+        None => format!("{}=; Expires=Thu, 01-Jan-1970 00:00:01 GMT", cookie.name),
     };
+    if id.is_some() && (cookie.max_idle.is_some() || cookie.max_life.is_some()) {
+        value.push('|');
+        dates::encode(today, &mut value);
+        if cookie.max_life.is_some() {
+            value.push('|');
+            dates::encode(old.and_then(|dates| dates.first).unwrap_or(today), &mut value);
+        }
+    }
+    value.push_str("; path=/");
     for domain in &cookie.domains {
         value.push_str("; domain=");
         value.push_str(domain);
@@ -162,39 +193,78 @@ fn insert(cookie: &Cookie, id: Option<&str>, headers: &mut Headers) {
     headers.add(b"set-cookie", value.as_bytes());
 }
 
-/// Whether the response says that it may be kept: `nocache` is for these only, as in HAProxy 2.6.
-fn is_cacheable(headers: &Headers, buf: &[u8]) -> bool {
+/// Whether a cache would keep the response: `nocache` is for these only, as in HAProxy 2.6.
+fn is_cacheable(status: u16, headers: &Headers, buf: &[u8]) -> bool {
+    if !matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 404 | 405 | 410 | 414 | 501)
+        || headers.find(buf, b"pragma").is_some_and(|field| field.value.eq_ignore_ascii_case(b"no-cache"))
+    {
+        return false;
+    }
+    let is_age = |value: &[u8]| {
+        [&b"max-age"[..], b"s-maxage"]
+            .iter()
+            .any(|word| value.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)))
+    };
     let mut says_so = false;
     for value in headers.values(buf, b"cache-control") {
-        let name = value.split(|byte| *byte == b'=').next().unwrap_or_default();
-        if [&b"no-store"[..], b"no-cache", b"private"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
+        if FORBID_CACHING.iter().any(|word| value.eq_ignore_ascii_case(word)) {
             return false;
         }
-        says_so |= [&b"public"[..], b"max-age", b"s-maxage"].iter().any(|word| name.eq_ignore_ascii_case(word));
+        says_so |= is_age(value);
     }
     says_so || [&b"expires"[..], b"etag", b"last-modified"].iter().any(|name| headers.find(buf, name).is_some())
 }
 
+/// Values of `Cache-Control` that forbid it.
+const FORBID_CACHING: [&[u8]; 5] = [b"no-store", b"no-cache", b"private", b"max-age=0", b"s-maxage=0"];
+
 /// Where the value of the cookie `name` stands in a `Cookie` line from `from` on, and the whole pair.
 fn find(line: &[u8], name: &[u8], from: usize) -> Option<(usize, usize, (usize, usize))> {
-    let mut at = 0;
-    for pair in line.split(|byte| *byte == b';') {
-        let begin = at;
-        at += pair.len() + 1;
-        if begin < from {
-            continue;
-        }
-        let blanks = pair.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-        let Some(equals) = memchr::memchr(b'=', pair) else { continue };
-        if pair[blanks..equals].trim_ascii_end() == name {
+    let mut begin = 0;
+    while begin < line.len() {
+        let pair = &line[begin..pair_end(line, begin)];
+        let end_of_pair = begin + pair.len();
+        if let Some(equals) = memchr::memchr(b'=', pair).filter(|_| begin >= from)
+            && pair[..equals].trim_ascii() == name
+        {
             let value = &pair[equals + 1..];
             let lead = value.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             let start = begin + equals + 1 + lead;
             let end = start + value[lead..].trim_ascii_end().len();
-            return Some((start, end, (begin, begin + pair.len())));
+            return Some((start, end, (begin, end_of_pair)));
         }
+        begin = end_of_pair + 1;
     }
     None
+}
+
+/// Where the pair that begins at `from` ends: at a semicolon or comma outside of quotes.
+fn pair_end(line: &[u8], from: usize) -> usize {
+    let mut quoted = false;
+    let mut at = from;
+    while let Some(byte) = line.get(at) {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' if quoted => at += 1,
+            b';' | b',' if !quoted => return at,
+            _ => {}
+        }
+        at += 1;
+    }
+    line.len()
+}
+
+/// Whether no cookie is left, only attributes about them, such as `$Path` (RFC 2109 4.3.4).
+fn only_attributes(line: &[u8]) -> bool {
+    let mut begin = 0;
+    while begin < line.len() {
+        let end = pair_end(line, begin);
+        if !matches!(line[begin..end].trim_ascii().first(), None | Some(b'$')) {
+            return false;
+        }
+        begin = end + 1;
+    }
+    true
 }
 
 /// The line without the pair.
@@ -205,7 +275,7 @@ fn without(line: &[u8], (start, end): (usize, usize)) -> Vec<u8> {
         return rest.trim_ascii_start().to_vec();
     }
     if rest.is_empty() {
-        kept.truncate(kept.strip_suffix(b";").unwrap_or(&kept).len());
+        kept.truncate(kept.strip_suffix(b";").or_else(|| kept.strip_suffix(b",")).unwrap_or(&kept).len());
         return kept;
     }
     kept.push(b' ');
@@ -249,9 +319,19 @@ mod tests {
         check("x=1; SRV=a; y=2", "SRV", Some("a"), "x=1; y=2");
         check("XSRV=a; SRV=b", "SRV", Some("b"), "XSRV=a");
         check("SRV = a ;y=2", "SRV", Some("a"), "y=2");
+        check("SRV=a, x=1", "SRV", Some("a"), "x=1");
+        check("x=\"1;SRV=a;\"; y=2", "SRV", None, "");
+        check("x=\"\\\";SRV=b\"; SRV=a", "SRV", Some("a"), "x=\"\\\";SRV=b\"");
+        check("x=\"open; SRV=a", "SRV", None, "");
         check("srv=a", "SRV", None, "");
         check("SRV", "SRV", None, "");
         check("", "SRV", None, "");
+    }
+
+    #[test]
+    fn attributes_are_no_cookies() {
+        let left = |line: &str| !only_attributes(line.as_bytes());
+        assert_eq!([left("$Version=1; $Path=/"), left(""), left("$Version=1; a=b")], [false, false, true]);
     }
 
     #[test]
