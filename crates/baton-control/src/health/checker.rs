@@ -1,12 +1,12 @@
 //! All checks of a process, and the tasks that run them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{CheckSettings, Model, Observe, Proxy, Server};
+use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
 use tokio::task::AbortHandle;
 use tokio::time;
@@ -56,6 +56,8 @@ struct Shared {
     log: Box<dyn Fn(Event)>,
     /// Who tracks a server.
     trackers: RefCell<Trackers>,
+    /// Backends that are `listen` sections: the log has another word for them.
+    listens: RefCell<HashSet<Arc<str>>>,
 }
 
 /// A check that runs.
@@ -88,7 +90,7 @@ struct Task {
 impl Checker {
     /// No checks yet; `log` gets every line.
     pub fn new(log: impl Fn(Event) + 'static) -> Checker {
-        let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default() });
+        let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default(), listens: RefCell::default() });
         Checker { shared, checks: HashMap::new() }
     }
 
@@ -96,6 +98,8 @@ impl Checker {
     /// are the same go on untouched, changed ones start again with their counters, others end. Has to be called within a
     /// `LocalSet`, after [`BackendState::reconfigure`].
     pub fn apply(&mut self, model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) {
+        let listens = model.proxies.iter().filter(|proxy| proxy.role == Role::Listen);
+        *self.shared.listens.borrow_mut() = listens.map(|proxy| proxy.name.clone()).collect();
         let mut before = std::mem::take(&mut self.checks);
         let mut fresh = Vec::new();
         let spread = model.global.spread_checks;
@@ -288,6 +292,7 @@ impl Shared {
         };
         let last = match task.server.observed_last() {
             Observed::AnswerFailed => "Invalid http response (headers)",
+            Observed::BadStatus => "Wrong http response",
             Observed::Connected | Observed::ConnectFailed | Observed::Answered => "L4 unsuccessful connection",
         };
         let errors = task.observed_limit();
@@ -309,7 +314,7 @@ impl Shared {
         let severity = if state == HealthState::Down { Severity::Alert } else { Severity::Notice };
         self.log(key, severity, text::state_line(&key.0, &key.1, state, why, &left));
         if state != HealthState::Up && left.active + left.backups == 0 {
-            self.log(key, Severity::Emergency, text::no_server_line(&key.0));
+            self.log(key, Severity::Emergency, text::no_server_line(&key.0, self.listens.borrow().contains(&key.0)));
         }
         if depth >= TRACK_DEPTH_MAX {
             return;

@@ -60,9 +60,10 @@ pub fn check_line(backend: &str, server: &str, report: &Report, words: &str) -> 
     format!("Health check for server {backend}/{server} {result}, {}, status: {words}.", report.reason())
 }
 
-/// `backend app has no server available!`
-pub fn no_server_line(backend: &str) -> String {
-    format!("backend {backend} has no server available!")
+/// `backend app has no server available!`; a `listen` section is called a proxy.
+pub fn no_server_line(backend: &str, is_listen: bool) -> String {
+    let word = if is_listen { "proxy" } else { "backend" };
+    format!("{word} {backend} has no server available!")
 }
 
 fn running_on_backup(left: &Transition) -> &'static str {

@@ -138,8 +138,10 @@ pub enum Observed {
     ConnectFailed,
     /// A good response (`layer7`).
     Answered,
-    /// A bad one: a status the manual counts as an error, junk, none at all (`layer7`).
+    /// No answer, or junk (`layer7`).
     AnswerFailed,
+    /// An answer with a status that the manual counts as an error (`layer7`).
+    BadStatus,
 }
 
 /// Counters of reports since the start; the health checker looks at how they grow.
@@ -149,8 +151,8 @@ struct ObservedCounts {
     bad: AtomicU64,
     /// Errors since the last good report.
     bad_in_row: AtomicU32,
-    /// Whether the last error was one of an answer.
-    bad_answer: AtomicBool,
+    /// The last error: 0 a connection's, 1 no answer, 2 a status.
+    last_bad: AtomicU8,
     /// Wakes the checker when `bad_in_row` reaches the limit.
     notify: Notify,
     limit: AtomicU32,
@@ -329,9 +331,10 @@ impl ServerState {
         }
         let layer7 = counts.layer7.load(Ordering::Relaxed);
         let bad = match (observed, layer7) {
-            (Observed::Connected, true) | (Observed::Answered | Observed::AnswerFailed, false) => return,
+            (Observed::Connected, true) => return,
+            (Observed::Answered | Observed::AnswerFailed | Observed::BadStatus, false) => return,
             (Observed::Connected, false) | (Observed::Answered, true) => false,
-            (Observed::ConnectFailed, _) | (Observed::AnswerFailed, true) => true,
+            (Observed::ConnectFailed, _) | (Observed::AnswerFailed | Observed::BadStatus, true) => true,
         };
         if !bad {
             counts.good.fetch_add(1, Ordering::Relaxed);
@@ -339,7 +342,12 @@ impl ServerState {
             return;
         }
         counts.bad.fetch_add(1, Ordering::Relaxed);
-        counts.bad_answer.store(observed == Observed::AnswerFailed, Ordering::Relaxed);
+        let kind = match observed {
+            Observed::AnswerFailed => 1,
+            Observed::BadStatus => 2,
+            Observed::Connected | Observed::ConnectFailed | Observed::Answered => 0,
+        };
+        counts.last_bad.store(kind, Ordering::Relaxed);
         if counts.bad_in_row.fetch_add(1, Ordering::AcqRel) + 1 >= limit {
             counts.bad_in_row.store(0, Ordering::Relaxed);
             counts.notify.notify_one();
@@ -365,9 +373,10 @@ impl ServerState {
 
     /// The last error that was reported.
     pub fn observed_last(&self) -> Observed {
-        match self.observed.bad_answer.load(Ordering::Relaxed) {
-            true => Observed::AnswerFailed,
-            false => Observed::ConnectFailed,
+        match self.observed.last_bad.load(Ordering::Relaxed) {
+            1 => Observed::AnswerFailed,
+            2 => Observed::BadStatus,
+            _ => Observed::ConnectFailed,
         }
     }
 

@@ -70,8 +70,8 @@ async fn attempt(
     let mut attempts = Attempts::new(&backend.plan.proxy);
     loop {
         let slot = place::take(core, client, entry, wish).await?;
-        route::note_persistence(entry, wish);
         chosen(core, entry, backend, &slot);
+        route::note_persistence(entry, wish);
         if let Some(prefix) = &slot.config().redir
             && matches!(work.request.method, Method::Get | Method::Head)
         {
@@ -295,11 +295,7 @@ async fn respond_from(
             }
             return Err(Failure::Status);
         }
-        slot.server().report(if observed_bad(work.response.status) {
-            Observed::AnswerFailed
-        } else {
-            Observed::Answered
-        });
+        slot.server().report(if observed_bad(work.response.status) { Observed::BadStatus } else { Observed::Answered });
         return pass_on(core, client, work, entry, backend, slot, connection, upload, len)
             .await
             .map_err(Failure::Ended);
