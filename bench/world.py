@@ -24,16 +24,33 @@ class Trouble(Exception):
     """The measurement cannot go on; the text says why."""
 
 
-def enter_namespaces(mark):
-    """Runs this program again in namespaces for network and processes; does not return.
+def run_in_namespaces(mark, folder):
+    """Runs this program again in namespaces for network and processes, with `mark` naming its folder; its exit code.
 
-    When the outer process goes, the kernel ends all processes of the inner namespace, whatever happened to them.
+    When either process goes, the kernel ends all processes of the inner namespace, whatever happened to them.
     """
     words = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0:
         words.append("--map-root-user")
-    os.environ[mark] = "1"
-    os.execvp("unshare", words + [sys.executable, *sys.argv])
+    inner = subprocess.Popen(
+        words + [sys.executable, *sys.argv],
+        env={**os.environ, mark: str(folder)},
+        preexec_fn=end_with_parent,
+    )
+    # unshare itself holds SIGTERM back; Ctrl-C reaches everybody, and the inner program tidies up.
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda *_: sys.exit(143))
+    try:
+        return inner.wait()
+    except KeyboardInterrupt:
+        try:
+            inner.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            pass
+        return 130
+    finally:
+        inner.kill()
+        inner.wait()
 
 
 def lay_network():
@@ -147,6 +164,10 @@ class World:
 def settle(cpu):
     """In a new process: its CPU, and its end when this program ends."""
     os.sched_setaffinity(0, {cpu})
+    end_with_parent()
+
+
+def end_with_parent():
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
