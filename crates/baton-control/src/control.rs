@@ -20,6 +20,7 @@ use crate::environment::Outside;
 use crate::messages::Messages;
 use crate::protocol::{Outcome, Reply, Request};
 use crate::reload::{self, ChangeLine, Ready};
+use crate::service_manager::ServiceManager;
 use crate::{retirement, status};
 
 /// Questions that wait for the change line; further askers wait themselves.
@@ -36,6 +37,8 @@ pub struct Settings {
     pub outside: Outside,
     /// Baton's version.
     pub version: String,
+    /// Whom to tell how we are.
+    pub manager: ServiceManager,
     /// Users besides root that may ask: the one of the start and the one of now.
     pub may_ask: Vec<u32>,
 }
@@ -114,6 +117,9 @@ impl Control {
     /// When signals cannot be listened to.
     pub async fn run(mut self, announce: impl FnOnce()) -> io::Result<u8> {
         let mut signals = Signals::listen()?;
+        if std::process::id() == 1 {
+            end_as_first_process()?;
+        }
         let (asked, mut questions) = mpsc::channel(ASKED_MAX);
         match endpoint::listen() {
             Ok(listener) => {
@@ -122,6 +128,7 @@ impl Control {
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
         announce();
+        self.settings.manager.ready();
         self.messages.is_serving();
         loop {
             let event = self.next(&mut signals, &mut questions).await;
@@ -201,6 +208,7 @@ impl Control {
             }
             return;
         }
+        self.settings.manager.reloading();
         let settings = self.settings.clone();
         let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &settings.outside)));
         self.reading = Some(Reading { loaded, waiting: vec![waiting] });
@@ -214,6 +222,7 @@ impl Control {
             Ok(loaded) => Ok(self.line.change(*loaded, &self.settings.outside, &self.workers).await),
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
+        self.settings.manager.ready();
         match &outcome {
             Ok(outcome) => self.tell(outcome),
             Err(reason) => self.messages.alert(&format!("Reload refused: {reason}.")),
@@ -282,6 +291,7 @@ impl Control {
 
     fn soft_stop(&mut self) {
         if self.drain.is_none() {
+            self.settings.manager.stopping();
             let now = Instant::now();
             self.drain = Some((Drain::start(&self.line.model.global, now), now));
         }
@@ -325,6 +335,19 @@ impl Control {
             self.messages.log_for(&proxy, Level(5), &text);
         }
     }
+}
+
+/// SIGTERM and SIGINT end any other process without our doing; to the first one of a container the kernel gives only signals
+/// that it listens to.
+fn end_as_first_process() -> io::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut signal = signal(kind)?;
+        tokio::spawn(async move {
+            signal.recv().await;
+            std::process::exit(128 + kind.as_raw_value());
+        });
+    }
+    Ok(())
 }
 
 /// What `baton plan` asks. Files are read as the process would read them.

@@ -16,9 +16,11 @@ pub mod plan;
 pub mod protocol;
 pub mod reload;
 pub mod retirement;
+pub mod service_manager;
 mod status;
 
 pub use control::{Control, Settings};
 pub use environment::Outside;
 pub use messages::Messages;
 pub use reload::ChangeLine;
+pub use service_manager::ServiceManager;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use baton_config::{Diagnostic, Loaded, Options, Severity};
 use baton_control::health;
 use baton_control::reload::{self, Ready};
-use baton_control::{ChangeLine, Control, Messages, Outside, Settings};
+use baton_control::{ChangeLine, Control, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::daemon::{Daemonized, daemonize};
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::pid_file::PidFile;
@@ -100,7 +100,7 @@ fn notices(run: &Run, model: &Model, messages: &Messages) {
     let by_file = model.global.master_worker.then(|| "'master-worker'".to_owned());
     if let Some(word) = run.master_worker.clone().or(by_file) {
         messages.notice(&format!(
-            "{word}: one process serves in the foreground; it changes its configuration in place (SIGUSR2 or `baton reload`)."
+            "{word}: there is no master; one process serves and changes its configuration in place (SIGUSR2 or `baton reload`)."
         ));
     }
     for flag in &run.without_effect {
@@ -136,7 +136,14 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: Rc<Messages>) 
         Ok(pid_file) => pid_file,
         Err(text) => return Err(Stop { messages, text: Some(text) }),
     };
-    let is_daemon = (run.daemon || model.global.daemon) && !run.foreground && run.master_worker.is_none();
+    let is_under_systemd = run.master_worker.as_deref() == Some("-Ws");
+    let is_daemon = (run.daemon || model.global.daemon && !is_under_systemd) && !run.foreground;
+    // Before the daemon leaves for a root directory of its own.
+    let notify_socket = std::env::var_os("NOTIFY_SOCKET").filter(|_| is_under_systemd);
+    let manager = ServiceManager::connect(notify_socket.as_deref()).unwrap_or_else(|error| {
+        messages.warning(&format!("the service manager is not told how we are: {error}"));
+        ServiceManager::default()
+    });
     let daemon = match is_daemon.then(daemonize).transpose() {
         Ok(None) => None,
         Ok(Some(Daemonized::Parent(waiting))) => {
@@ -159,6 +166,7 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: Rc<Messages>) 
         options: run.options,
         outside,
         version: VERSION.into(),
+        manager,
         may_ask: vec![started_as, nix::unistd::geteuid().as_raw()],
     };
     let announce = move || {
