@@ -20,6 +20,11 @@ pub struct Connection {
 impl Connection {
     /// Adds the options of one field's value.
     pub(crate) fn read(&mut self, value: &[u8]) {
+        if value.eq_ignore_ascii_case(b"keep-alive") {
+            // What nearly all say needs no list to be taken apart.
+            self.keep_alive = true;
+            return;
+        }
         for option in values(value) {
             match option.len() {
                 5 if option.eq_ignore_ascii_case(b"close") => self.close = true,
@@ -42,7 +47,7 @@ pub(crate) fn strip(headers: &mut Headers, buf: &[u8]) {
             continue;
         };
         let line = headers.text(buf, text);
-        if line.is_empty() || values(line).all(is_ours) {
+        if is_only_ours(line) {
             headers.remove_at(index);
         } else if values(line).any(is_ours) {
             let kept = keep_others(headers, buf, text);
@@ -72,6 +77,11 @@ fn keep_others(headers: &mut Headers, buf: &[u8], text: Text) -> Text {
             headers.append(buf, text.slice(from, to));
         }
     }
+}
+
+/// Whether a `Connection` line says nothing but `close` and `keep-alive`, which are about the connection it came by.
+pub fn is_only_ours(line: &[u8]) -> bool {
+    is_ours(line) || line.is_empty() || values(line).all(is_ours)
 }
 
 fn is_ours(option: &[u8]) -> bool {

@@ -42,7 +42,7 @@ pub use chunk::{
     CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkStep, LAST_CHUNK,
     write_chunk_header, write_last_chunk,
 };
-pub use connection::Connection;
+pub use connection::{Connection, is_only_ours};
 pub use error::{HeadError, HeadErrorKind};
 pub use framing::Framing;
 pub use headers::{Field, Headers};

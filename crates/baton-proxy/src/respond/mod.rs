@@ -17,12 +17,8 @@ const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
 
 /// The size of a response's head by HAProxy's way of counting.
 pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
-    let is_ours = |value: &[u8]| {
-        baton_http::values(value)
-            .all(|word| word.eq_ignore_ascii_case(b"close") || word.eq_ignore_ascii_case(b"keep-alive"))
-    };
     // What the connection layer takes out or puts in is not counted.
-    let counts = |field: &Field<'_>| field.id != Name::Connection || !is_ours(field.value);
+    let counts = |field: &Field<'_>| field.id != Name::Connection || !baton_http::is_only_ours(field.value);
     let fields = head.headers.iter(buf).filter(counts);
     let fields: usize = fields.map(|field| field.name.len() + field.value.len()).sum();
     HEAD_OVERHEAD + (head.reason(buf).len() + fields + head.dropped) as u64
