@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What a reload would do (or did).
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// One entry for each change, in the order of [`diff`].
+    /// One entry for each change, in the order of [`diff()`].
     pub changes: Vec<PlannedChange>,
 }
 
