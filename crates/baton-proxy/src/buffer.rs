@@ -98,18 +98,24 @@ impl Deref for Buffer {
     }
 }
 
-/// A core's spare buffers of one size, and spare vectors to compose output in.
+/// How many times larger the buffers for long bodies are.
+const LARGE: usize = 4;
+/// Large buffers a core keeps.
+const LARGE_KEPT_MAX: usize = 64;
+
+/// A core's spare buffers of two sizes, and spare vectors to compose output in.
 #[derive(Debug)]
 pub struct BufferPool {
     size: usize,
     spare: RefCell<Vec<Buffer>>,
+    large: RefCell<Vec<Buffer>>,
     vectors: RefCell<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
     /// A pool of buffers of `size` bytes (`tune.bufsize`).
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, spare: RefCell::default(), vectors: RefCell::default() }
+        BufferPool { size, spare: RefCell::default(), large: RefCell::default(), vectors: RefCell::default() }
     }
 
     /// An empty buffer.
@@ -117,13 +123,33 @@ impl BufferPool {
         self.spare.borrow_mut().pop().unwrap_or_else(|| Buffer::new(self.size))
     }
 
-    /// Gives a buffer back.
+    /// An empty buffer for a long body: fewer system calls carry more bytes.
+    pub fn take_large(&self) -> Buffer {
+        self.large.borrow_mut().pop().unwrap_or_else(|| Buffer::new(LARGE * self.size))
+    }
+
+    /// Gives a buffer of either size back.
     pub fn give(&self, mut buffer: Buffer) {
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < KEPT_MAX && buffer.capacity() == self.size {
+        let (pool, most) = match buffer.capacity() {
+            size if size == self.size => (&self.spare, KEPT_MAX),
+            size if size == LARGE * self.size => (&self.large, LARGE_KEPT_MAX),
+            _ => return,
+        };
+        let mut pool = pool.borrow_mut();
+        if pool.len() < most {
             buffer.clear();
-            spare.push(buffer);
+            pool.push(buffer);
         }
+    }
+
+    /// Whether it is one of the large buffers.
+    pub fn is_large(&self, buffer: &Buffer) -> bool {
+        buffer.capacity() > self.size
+    }
+
+    /// Whether a body with so many bytes to come is worth a large buffer.
+    pub fn is_long(&self, bytes: u64) -> bool {
+        bytes > 2 * self.size as u64
     }
 
     /// An empty vector with room for a composed message.

@@ -2,7 +2,7 @@
 //!
 //! The change line builds a [`Generation`] beside the one in use ([`Generation::prepare`] may fail and leaves no trace),
 //! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
-//! [`Registry`](crate::Registry), which is why nothing is lost between two generations.
+//! [`Registry`], which is why nothing is lost between two generations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -83,6 +83,8 @@ pub struct ListenerPlan {
     pub id: ListenerId,
     /// The `bind` it comes from.
     pub bind: Bind,
+    /// The `bind`'s `id`, or its place among those of its frontend, from 1.
+    pub number: u64,
     /// The frontend it leads to.
     pub frontend: Arc<FrontendPlan>,
     /// Sockets: core `i` accepts on number `i % len`. With one socket for several cores all of them accept on it.
@@ -90,11 +92,12 @@ pub struct ListenerPlan {
 }
 
 impl ListenerPlan {
-    /// The `bind`'s `id`, or its place among those of its frontend, from 1.
-    pub fn number(&self) -> u64 {
-        let binds = &self.frontend.proxy.binds;
-        let place = binds.iter().position(|other| other.address == self.bind.address).map_or(0, |at| at as u64 + 1);
-        self.bind.id.map_or(place, u64::from)
+    /// Open sockets that lead to `frontend`.
+    pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>) -> ListenerPlan {
+        let OpenListener { id, bind, shards, .. } = open;
+        let place = frontend.proxy.binds.iter().position(|other| other.address == bind.address);
+        let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
+        ListenerPlan { id, bind, number, frontend, shards }
     }
 }
 
@@ -164,7 +167,7 @@ impl Generation {
         }
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
-            Some(Arc::new(ListenerPlan { id: open.id, bind: open.bind, frontend, shards: open.shards }))
+            Some(Arc::new(ListenerPlan::new(open, frontend)))
         };
         let listeners = listeners.into_iter().filter_map(lead).collect();
         Ok(Generation { number, model, maxconn, frontends, backends, listeners })

@@ -89,6 +89,8 @@ async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefC
                         break;
                     }
                     Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO) => {}
+                    // The change line shut the socket down: the order to close follows.
+                    Some(libc::EINVAL) => return,
                     _ => {
                         core.log.trouble(&format!("accept on {}: {error}", now.plan.bind.address));
                         tokio::time::sleep(PAUSE_WITHOUT_DESCRIPTORS).await;

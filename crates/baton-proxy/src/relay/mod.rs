@@ -385,7 +385,18 @@ async fn pass_on(
         abort_on_close: false,
         relaxed: false,
     };
+    let long = match download.body {
+        Body::Length(left) => core.buffers.is_long(left),
+        Body::UntilClose => true,
+        Body::Chunked | Body::Done => false,
+    };
+    let usual =
+        (long && work.received.is_empty()).then(|| std::mem::replace(&mut work.received, core.buffers.take_large()));
     let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
+    let left_over = !work.received.is_empty();
+    if let Some(usual) = usual {
+        core.buffers.give(std::mem::replace(&mut work.received, usual));
+    }
     entry.bytes_out += download.moved;
     entry.bytes_in += upload.moved;
     outcome?;
@@ -399,7 +410,7 @@ async fn pass_on(
     };
     if server_reusable
         && upload.finished
-        && work.received.is_empty()
+        && !left_over
         && connection_mode(entry) == ConnectionMode::KeepAlive
     {
         connection.idle_since = core.now();

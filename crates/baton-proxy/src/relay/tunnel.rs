@@ -49,6 +49,8 @@ pub struct Pump {
     pub moved: u64,
     ended: bool,
     shut: bool,
+    /// The last read filled its buffer: the next one gets more room.
+    busy: bool,
 }
 
 /// What happened in a tunnel.
@@ -91,6 +93,9 @@ impl Pump {
                 self.moved += count as u64;
                 *to_active = core.now();
                 *from_active = core.now();
+                if self.busy && buffer.is_empty() && !core.buffers.is_large(buffer) {
+                    self.release(core);
+                }
                 continue;
             }
             if self.ended {
@@ -99,12 +104,17 @@ impl Pump {
                 self.shut = true;
                 return Poll::Ready(Ok(()));
             }
-            let buffer = self.buffer.get_or_insert_with(|| core.buffers.take());
-            match from.poll_read(cx, buffer.room()) {
+            let busy = self.busy;
+            let take = || if busy { core.buffers.take_large() } else { core.buffers.take() };
+            let buffer = self.buffer.get_or_insert_with(take);
+            let room = buffer.room();
+            let size = room.len();
+            match from.poll_read(cx, room) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(count)) => {
                     buffer.filled(count);
                     *from_active = core.now();
+                    self.busy = count == size;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Failed::Reading(error))),
                 Poll::Pending => {

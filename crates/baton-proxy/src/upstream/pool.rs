@@ -30,6 +30,8 @@ struct Pool {
     idle: Vec<Connection>,
     /// The fewest that were idle since the last purge: so many were not needed.
     unneeded: usize,
+    /// The most requests the server had at once since the last purge: more idle connections than that are of no use.
+    peak: usize,
     purged: Instant,
 }
 
@@ -64,12 +66,15 @@ impl Upstreams {
             counters: look_up(),
             idle: Vec::new(),
             unneeded: 0,
+            peak: 0,
             purged: now,
         });
+        pool.peak = pool.peak.max(server.served() as usize);
         pool.counters.clone()
     }
 
-    /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores).
+    /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores) and had
+    /// that many requests at once lately.
     pub fn give(&self, core: &Rc<Core>, mut connection: Connection) {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
@@ -82,7 +87,7 @@ impl Upstreams {
         connection.idle_since = core.now();
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
-        if pool.idle.len() < limit {
+        if pool.idle.len() < limit.min(pool.peak) {
             pool.idle.push(connection);
         }
         drop(pools);
@@ -137,6 +142,7 @@ impl Upstreams {
                 let surplus = pool.unneeded.min(pool.idle.len()).div_ceil(2);
                 pool.idle.drain(..surplus);
                 pool.unneeded = pool.idle.len();
+                pool.peak = pool.server.served() as usize;
                 pool.purged = now;
             }
         }
