@@ -93,6 +93,7 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     }
     client.variables.end_transaction();
     client.log_level = None;
+    client.no_retry = false;
     next
 }
 

@@ -71,6 +71,18 @@ pub struct BackendView {
     pub plan: Arc<BackendPlan>,
 }
 
+impl BackendView {
+    /// Servers that requests may be sent to: the active ones, else the backups that take their place.
+    pub fn usable_servers(&self) -> u32 {
+        let state = &self.plan.state;
+        match (state.active(), state.backups()) {
+            (0, backups) if self.plan.proxy.tcp.all_backups => backups,
+            (0, backups) => backups.min(1),
+            (active, _) => active,
+        }
+    }
+}
+
 impl FrontendView {
     /// The views of all frontends of `generation`, by name.
     pub fn all(core: &Core, generation: &Arc<Generation>) -> HashMap<Arc<str>, Rc<FrontendView>> {

@@ -94,6 +94,31 @@ impl Condition {
         let any = self.alternatives.iter().any(|terms| terms.iter().all(|term| term.holds(self.place, acls, cx)));
         any != self.negated
     }
+
+    /// The same where data may be missing: `None` when more of it could change the answer. As in HAProxy, a test that holds
+    /// already is not waited for.
+    pub(crate) fn decides(&self, acls: &[Acl], cx: &Context<'_>) -> Option<bool> {
+        let mut open = false;
+        for terms in &self.alternatives {
+            let mut all = Some(true);
+            for term in terms {
+                match term.decides(self.place, acls, cx) {
+                    Some(true) => {}
+                    Some(false) => {
+                        all = Some(false);
+                        break;
+                    }
+                    None => all = None,
+                }
+            }
+            match all {
+                Some(true) => return Some(!self.negated),
+                Some(false) => {}
+                None => open = true,
+            }
+        }
+        (!open).then_some(self.negated)
+    }
 }
 
 /// Reads one term at `at`; gives where the next one starts.
@@ -181,5 +206,11 @@ impl Term {
             Criteria::Named(index) => acls.get(*index).is_some_and(|acl| acl.criteria.iter().any(test)),
         };
         matches != self.negated
+    }
+
+    fn decides(&self, place: Place, acls: &[Acl], cx: &Context<'_>) -> Option<bool> {
+        cx.undecided.set(false);
+        let holds = self.holds(place, acls, cx);
+        (holds != self.negated || !cx.undecided.take()).then_some(holds)
     }
 }

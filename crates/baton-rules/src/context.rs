@@ -1,5 +1,6 @@
 //! What rules are evaluated against: one request or response, and the connection it came by.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
@@ -25,6 +26,18 @@ pub struct Context<'a> {
     pub backend: Option<ProxyName<'a>>,
     /// The server; `None` before it is chosen.
     pub server: Option<&'a str>,
+    /// The `bind` it came in by.
+    pub listener: Listener<'a>,
+    /// How many servers of the backend of that name can be used; `None`: there is no such backend.
+    pub usable_servers: &'a dyn Fn(&str) -> Option<u32>,
+    /// What the client sent so far, in `mode tcp`.
+    pub content: Option<Content<'a>>,
+    /// No more data is waited for (`tcp-request inspect-delay`): fetches answer from what is there.
+    pub last_chance: bool,
+    /// Whether a fetch would know more with more data.
+    pub undecided: Cell<bool>,
+    /// `disable-l7-retry` applied; read it after the evaluation.
+    pub no_retry: bool,
     /// Whether this is the connection's first request.
     pub first_request: bool,
     /// The request; `None` in TCP mode and in connection rules.
@@ -57,6 +70,40 @@ pub struct ProxyName<'a> {
     pub name: &'a str,
     /// Its `id`.
     pub id: u32,
+}
+
+/// A `bind` as fetches name it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Listener<'a> {
+    /// Its `name`.
+    pub name: Option<&'a str>,
+    /// Its `id`, or its place among those of the frontend, from 1.
+    pub id: u64,
+}
+
+/// The start of a connection in `mode tcp`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Content<'a> {
+    /// The bytes that are there.
+    pub bytes: &'a [u8],
+    /// Whether more of them could make an HTTP request of it.
+    pub may_become_http: bool,
+}
+
+impl Context<'_> {
+    /// Notes that more data could change an answer. False when no more is waited for.
+    pub(crate) fn wait(&self) -> bool {
+        let more = !self.last_chance
+            && match (&self.content, &self.request) {
+                (Some(_), _) => true,
+                (None, Some(request)) => !request.complete,
+                (None, None) => false,
+            };
+        if more {
+            self.undecided.set(true);
+        }
+        more
+    }
 }
 
 /// A request in its read buffer.

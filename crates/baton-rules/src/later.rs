@@ -15,7 +15,7 @@ pub(crate) const FETCHES: &[&str] = &[
     "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size", "internal.htx.used",
     "internal.htx_blk.data", "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size",
     "internal.htx_blk.start_line", "internal.htx_blk.type", "internal.strm.is_htx", "last_rule_file",
-    "last_rule_line", "lat_ns_avg", "lat_ns_tot", "nbsrv", "payload", "payload_lv", "prio_class", "prio_offset",
+    "last_rule_line", "lat_ns_avg", "lat_ns_tot", "payload", "payload_lv", "prio_class", "prio_offset",
     "proc", "queue", "rdp_cookie", "rdp_cookie_cnt", "rep_ssl_hello_type", "req.body_param", "req.body_size",
     "req.hdrs", "req.hdrs_bin", "req.payload", "req.payload_lv", "req.rdp_cookie", "req.rdp_cookie_cnt",
     "req.ssl_alpn", "req.ssl_ec_ext", "req.ssl_hello_type", "req.ssl_sni", "req.ssl_st_ext", "req.ssl_ver",
@@ -39,7 +39,7 @@ pub(crate) const FETCHES: &[&str] = &[
     "sc_get_gpt0", "sc_gpc0_rate", "sc_gpc1_rate", "sc_gpc_rate", "sc_http_err_cnt", "sc_http_err_rate",
     "sc_http_fail_cnt", "sc_http_fail_rate", "sc_http_req_cnt", "sc_http_req_rate", "sc_inc_gpc", "sc_inc_gpc0",
     "sc_inc_gpc1", "sc_kbytes_in", "sc_kbytes_out", "sc_sess_cnt", "sc_sess_rate", "sc_tracked", "sc_trackers",
-    "so_id", "so_name", "src_bytes_in_rate", "src_bytes_out_rate", "src_clr_gpc", "src_clr_gpc0", "src_clr_gpc1",
+    "src_bytes_in_rate", "src_bytes_out_rate", "src_clr_gpc", "src_clr_gpc0", "src_clr_gpc1",
     "src_conn_cnt", "src_conn_cur", "src_conn_rate", "src_get_gpc", "src_get_gpc0", "src_get_gpc1", "src_get_gpt",
     "src_get_gpt0", "src_gpc0_rate", "src_gpc1_rate", "src_gpc_rate", "src_http_err_cnt", "src_http_err_rate",
     "src_http_fail_cnt", "src_http_fail_rate", "src_http_req_cnt", "src_http_req_rate", "src_inc_gpc", "src_inc_gpc0",
@@ -82,7 +82,7 @@ pub(crate) const CONVERTERS: &[&str] = &[
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
-    "add-acl", "auth", "cache-store", "cache-use", "capture", "del-acl", "del-map", "disable-l7-retry", "do-resolve",
+    "add-acl", "auth", "cache-store", "cache-use", "capture", "del-acl", "del-map", "do-resolve",
     "early-hint", "expect-netscaler-cip", "expect-proxy", "lua", "normalize-uri", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-dst",
     "set-dst-port", "set-map", "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-src",

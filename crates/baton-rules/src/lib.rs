@@ -39,7 +39,7 @@ mod substitute;
 mod variable;
 
 pub use condition::Condition;
-pub use context::{Context, LogLevel, ProxyName, Request, Response};
+pub use context::{Content, Context, Listener, LogLevel, ProxyName, Request, Response};
 pub use expr::Expr;
 pub use format::Format;
 pub use keywords::{Keyword, keywords};

@@ -55,6 +55,9 @@ pub enum Verdict {
     Return(Reply),
     /// Close without an answer.
     Reject,
+    /// A `tcp-request content` rule wants more data: ask again with more, or with
+    /// [`last_chance`](crate::Context::last_chance) when `inspect-delay` is over.
+    Wait,
 }
 
 /// The answer of `deny` and `tarpit`.
@@ -317,9 +320,21 @@ impl ProxyRules {
         self.run(&self.tcp_session, cx)
     }
 
-    /// `tcp-request content` rules: `Continue`, `Allow` or `Reject`.
+    /// `tcp-request content` rules: `Continue`, `Allow`, `Reject` or `Wait`.
     pub fn tcp_content(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.tcp_content, cx)
+        for Rule { action, condition } in &self.tcp_content {
+            let holds = condition.as_ref().map_or(Some(true), |condition| condition.decides(&self.acls, cx));
+            match (holds, action) {
+                (None, _) => return Verdict::Wait,
+                (Some(false), _) => {}
+                (Some(true), Action::Allow) => return Verdict::Allow,
+                (Some(true), action) => match action.run(cx) {
+                    Verdict::Continue => {}
+                    verdict => return verdict,
+                },
+            }
+        }
+        Verdict::Continue
     }
 
     /// `tcp-response content` rules: `Continue`, `Allow` or `Reject`.

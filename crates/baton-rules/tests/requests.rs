@@ -3,7 +3,7 @@
 mod common;
 
 use baton_model::{Role, Ruleset};
-use baton_rules::{LogLevel, NoFiles, Place, Verdict, compile};
+use baton_rules::{Content, LogLevel, NoFiles, Place, Verdict, compile};
 use common::{GET, proxy, request, rules, with_context};
 
 const SHORT: &str =
@@ -238,7 +238,7 @@ fn deny_and_return() {
         ),
         ("http-request return", "HTTP/1.1 200 OK|content-length: 0"),
         ("http-request return status 405", "HTTP/1.1 405 Method Not Allowed|content-length: 0"),
-        ("http-request return status 204 hdr a b", "HTTP/1.1 204 No Content|a: b"),
+        ("http-request return status 204 hdr a b", "HTTP/1.1 204 No Content|a: b|content-length: 0"),
         (
             "http-request return status 299 content-type a string xx",
             "HTTP/1.1 299 Success|content-length: 2|content-type: a||xx",
@@ -478,4 +478,42 @@ fn a_proxy_without_rules_says_so() {
     assert!(none.is_empty() && none.has(Ruleset::Acl) && !none.has(Ruleset::HttpRequest));
     let one = rules("http-request deny if FALSE");
     assert!(!one.is_empty() && one.has(Ruleset::HttpRequest));
+}
+
+/// What content rules say in `mode tcp` to `bytes`, now and when no more is waited for.
+fn check_content(lines: &str, bytes: &'static str, expect: (Verdict, Verdict)) {
+    let rules = rules(lines);
+    with_context(SHORT, None, |cx| {
+        cx.request = None;
+        cx.content = Some(Content { bytes: bytes.as_bytes(), may_become_http: bytes.len() < 4 });
+        let now = rules.tcp_content(cx);
+        cx.last_chance = true;
+        assert_eq!((now, rules.tcp_content(cx)), expect, "{lines} / {bytes:?}");
+    });
+}
+
+#[test]
+fn content_rules_wait_until_they_can_decide() {
+    use Verdict::{Allow, Continue, Reject, Wait};
+    check_content("tcp-request content accept if WAIT_END ; tcp-request content reject", "", (Wait, Allow));
+    check_content("tcp-request content reject if { req.len lt 5 }", "GET", (Reject, Reject));
+    check_content("tcp-request content reject if { req.len gt 5 }", "GET", (Wait, Continue));
+    check_content("tcp-request content reject unless { req.len gt 2 }", "GET", (Continue, Continue));
+    check_content("tcp-request content reject unless { req.len gt 5 }", "GET", (Wait, Reject));
+    check_content("tcp-request content reject if !{ req.len gt 5 }", "GET", (Wait, Reject));
+    check_content("tcp-request content reject if { req.len gt 5 } or TRUE", "GET", (Reject, Reject));
+    check_content("tcp-request content reject if { req.len gt 5 } FALSE", "GET", (Continue, Continue));
+    check_content("tcp-request content accept if HTTP ; tcp-request content reject", "abcdef", (Reject, Reject));
+    check_content("tcp-request content accept if HTTP ; tcp-request content reject", "GE", (Wait, Reject));
+}
+
+#[test]
+fn a_rule_can_forbid_to_send_a_request_again() {
+    with_context(SHORT, None, |cx| {
+        rules("http-request disable-l7-retry if { method POST }").http_request(cx);
+        assert!(!cx.no_retry);
+        rules("http-request disable-l7-retry if { so_name public } { so_id 2 } { nbsrv(be) 3 } { nbsrv 3 }")
+            .http_request(cx);
+        assert!(cx.no_retry);
+    });
 }

@@ -58,6 +58,8 @@ pub struct Client {
     pub variables: Variables,
     /// What `set-log-level` asked for.
     pub log_level: Option<LogLevel>,
+    /// `disable-l7-retry` applied to the request in work.
+    pub no_retry: bool,
     left: bool,
     state: Arc<FrontendState>,
     core: Rc<Core>,
@@ -96,6 +98,7 @@ impl Client {
             last_server: None,
             variables: Variables::default(),
             log_level: None,
+            no_retry: false,
             left: false,
             state: view.plan.state.clone(),
             core: core.clone(),

@@ -193,7 +193,8 @@ pub fn skip_body(work: &mut Work) {
     }
 }
 
-async fn read(core: &Core, client: &mut Client, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
+/// Reads what the client sends into the input; 0 is the end of it, or a full buffer. The deadline is the caller's.
+pub async fn read(core: &Core, client: &mut Client, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
     let Client { stream, deadline, registered, .. } = client;
     let input = &mut work.input;
     let count = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, input.room())).await?;

@@ -48,7 +48,7 @@ pub fn refusal_line(core: &Core, client: &Client, text: &str, out: &mut Vec<u8>)
     out.push(b'/');
     match &client.listener.bind.name {
         Some(name) => out.extend_from_slice(name.as_bytes()),
-        None => number(client.listener.number(), out),
+        None => number(client.listener.number, out),
     }
     out.extend_from_slice(b": ");
     out.extend_from_slice(text.as_bytes());
@@ -159,7 +159,7 @@ fn client_address(client: &Client, out: &mut Vec<u8>) {
         return address(client.addresses.source, out);
     }
     out.extend_from_slice(b"unix:");
-    number(client.listener.number(), out);
+    number(client.listener.number, out);
 }
 
 /// `frontend backend/server`. Without a backend the frontend's own name stands there.

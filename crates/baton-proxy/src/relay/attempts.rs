@@ -73,12 +73,15 @@ impl Attempts {
     }
 
     /// Whether a request without a response may be sent again. `stale`: it met a kept connection that the server had closed.
-    pub fn may_repeat(&mut self, failure: &NoResponse, stale: bool) -> bool {
+    ///
+    /// `no_retry`: a rule forbids it, but for such a connection.
+    pub fn may_repeat(&mut self, failure: &NoResponse, stale: bool, no_retry: bool) -> bool {
         if stale && self.stale < STALE_MAX {
             self.stale += 1;
             return true;
         }
         self.left > 0
+            && !no_retry
             && match failure {
                 NoResponse::Empty => self.retry_on.empty_response,
                 NoResponse::Truncated | NoResponse::Malformed => self.retry_on.junk_response,

@@ -101,7 +101,7 @@ async fn attempt(
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
-                if !upload.replayable || !attempts.may_repeat(&failure, stale) {
+                if !upload.replayable || !attempts.may_repeat(&failure, stale, client.no_retry) {
                     entry.slot = Some(slot);
                     return Err(ended_of(&failure));
                 }
@@ -286,6 +286,7 @@ async fn respond_from(
         }
         entry.response_time = Some(core.now().saturating_duration_since(began));
         if upload.replayable
+            && !client.no_retry
             && backend.plan.proxy.retry_on.statuses.contains(&work.response.status)
             && entry.retries < backend.plan.proxy.retries
         {
@@ -408,11 +409,7 @@ async fn pass_on(
         entry.bytes_in += upload.moved - moved;
         rest
     };
-    if server_reusable
-        && upload.finished
-        && !left_over
-        && connection_mode(entry) == ConnectionMode::KeepAlive
-    {
+    if server_reusable && upload.finished && !left_over && connection_mode(entry) == ConnectionMode::KeepAlive {
         connection.idle_since = core.now();
         let exhausted = connection.config.max_reuse.is_some_and(|max| connection.requests > max);
         if exhausted {

@@ -67,16 +67,20 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
         let page = respond::page(if fails { 503 } else { 200 });
         return Ok(Routed::Answered(Answer { page, ended: None }));
     }
+    rules::content(core, client, work, entry, &view.plan.rules, None).await?;
     if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
         return Ok(Routed::Answered(answer));
     }
     let backend = backend(core, client, work, entry, &view)?;
-    if backend.plan.proxy.name != proxy.name
-        && let Some(answer) = rules::request(core, client, work, entry, &backend.plan.rules, Some(&backend)).await?
-    {
-        entry.backend = Some(backend.clone());
-        crate::state::enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
-        return Ok(Routed::Answered(answer));
+    if backend.plan.proxy.name != proxy.name {
+        if let Err(ended) = rules::content(core, client, work, entry, &backend.plan.rules, Some(&backend)).await {
+            enter_backend(entry, &backend);
+            return Err(ended);
+        }
+        if let Some(answer) = rules::request(core, client, work, entry, &backend.plan.rules, Some(&backend)).await? {
+            enter_backend(entry, &backend);
+            return Ok(Routed::Answered(answer));
+        }
     }
     forwarded::add(client, work, &proxy.http, &backend.plan.proxy.http);
     if (proxy.http.buffer_request || backend.plan.proxy.http.buffer_request) && work.request.framing != Framing::None {
@@ -84,6 +88,12 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
     }
     let wish = wish(core, client, work, &view, &backend);
     Ok(Routed::Backend(backend, wish))
+}
+
+/// Notes the backend of a request that ends here.
+fn enter_backend(entry: &mut Entry, backend: &Rc<BackendView>) {
+    entry.backend = Some(backend.clone());
+    crate::state::enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
 }
 
 /// `use_backend`, else `default_backend`.
@@ -147,21 +157,29 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
 pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<Rc<BackendView>, Ended> {
     let view = entry.frontend.clone();
     let rules = &view.plan.rules;
-    if rules.has(Ruleset::TcpContent) {
-        let accepted = rules::with_connection(core, client, &view, None, |cx| rules.tcp_content(cx) != Verdict::Reject);
-        if !accepted {
-            return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
-        }
-    }
-    let named = if rules.has(Ruleset::UseBackend) {
-        rules::with_connection(core, client, &view, None, |cx| {
+    let began = core.now();
+    rules::stream_content(core, client, &view, rules, None).await?;
+    let mut named = None;
+    if rules.has(Ruleset::UseBackend) {
+        named = rules::with_stream(core, client, &view, None, true, |cx| {
             rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
-        })
-    } else {
-        None
+        });
+    }
+    let Some(backend) = named.or_else(|| view.default_backend.clone()) else {
+        return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
-    let found = named.or_else(|| view.default_backend.clone());
-    found.ok_or(Ended::new(Cause::ServerAborted, Phase::Connect))
+    if backend.plan.proxy.name != view.plan.proxy.name
+        && let Err(ended) = rules::stream_content(core, client, &view, &backend.plan.rules, Some(&backend)).await
+    {
+        enter_backend(entry, &backend);
+        return Err(ended);
+    }
+    let waited = core.now().saturating_duration_since(began);
+    if !waited.is_zero() {
+        // HAProxy counts it as time in a queue.
+        entry.queue_time = Some(waited);
+    }
+    Ok(backend)
 }
 
 /// Response rules and cookies, before the response's head is written.

@@ -1,14 +1,18 @@
 //! Running compiled rules: what they may look at, and what their verdicts mean here.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use baton_http::{Parsed, RequestHead};
 use baton_model::Ruleset;
-use baton_rules::{Context, Denial, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict};
+use baton_rules::{
+    Content, Context, Denial, Listener, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict,
+};
 
 use crate::accept::Client;
 use crate::balance::Slot;
-use crate::core::Core;
+use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::Entry;
 use crate::route::{Answer, tarpit};
@@ -24,6 +28,16 @@ pub struct About<'a> {
     pub backend: Option<&'a BackendView>,
     /// The server, once chosen.
     pub server: Option<&'a str>,
+    /// What the client sent, in `mode tcp`.
+    pub content: Option<Content<'a>>,
+    /// No more data is waited for.
+    pub last_chance: bool,
+}
+
+impl<'a> About<'a> {
+    fn new(frontend: &'a FrontendView, backend: Option<&'a BackendView>) -> About<'a> {
+        About { frontend, backend, server: None, content: None, last_chance: false }
+    }
 }
 
 /// Evaluates with nothing but the connection.
@@ -34,7 +48,7 @@ pub fn with_connection<T>(
     backend: Option<&BackendView>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    with(core, client, About { frontend: view, backend, server: None }, None, None, evaluate)
+    with(core, client, About::new(view, backend), None, None, evaluate)
 }
 
 /// Evaluates with the request.
@@ -48,7 +62,7 @@ pub fn with_request<T>(
 ) -> T {
     let complete = crate::parse::body_complete(work);
     let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
-    with(core, client, About { frontend: view, backend, server: None }, Some(request), None, evaluate)
+    with(core, client, About::new(view, backend), Some(request), None, evaluate)
 }
 
 fn with<T>(
@@ -63,6 +77,7 @@ fn with<T>(
         ProxyName { name: &proxy.name, id: proxy.id }
     }
     let random = || core.random() as u32;
+    let usable_servers = |name: &str| about.frontend.backends.get(name).map(|backend| backend.usable_servers());
     let mut scratch = core.scratch.take();
     let mut cx = Context {
         now: SystemTime::now(),
@@ -72,6 +87,12 @@ fn with<T>(
         frontend: name(&about.frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)),
         server: about.server,
+        listener: Listener { name: client.listener.bind.name.as_deref(), id: client.listener.number },
+        usable_servers: &usable_servers,
+        content: about.content,
+        last_chance: about.last_chance,
+        undecided: Cell::new(false),
+        no_retry: false,
         first_request: client.requests == 0,
         request,
         response,
@@ -81,11 +102,114 @@ fn with<T>(
         scratch: &mut scratch,
     };
     let value = evaluate(&mut cx);
-    let level = cx.log_level;
+    let (level, no_retry) = (cx.log_level, cx.no_retry);
     *core.scratch.borrow_mut() = scratch;
     if level.is_some() {
         client.log_level = level;
     }
+    client.no_retry |= no_retry;
+    value
+}
+
+/// `tcp-request content` rules of one proxy in `mode http`, where the request's head is there: they may wait for its body.
+pub async fn content(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    rules: &ProxyRules,
+    backend: Option<&BackendView>,
+) -> Result<(), Ended> {
+    if !rules.has(Ruleset::TcpContent) {
+        return Ok(());
+    }
+    let view = entry.frontend.clone();
+    let due = rules.inspect_delay.map(|delay| core.now() + delay);
+    let mut last_chance = due.is_none();
+    loop {
+        let complete = crate::parse::body_complete(work);
+        let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
+        let about = About { last_chance, ..About::new(&view, backend) };
+        let verdict = with(core, client, about, Some(request), None, |cx| rules.tcp_content(cx));
+        entry.silent |= client.log_level == Some(LogLevel::Silent);
+        match verdict {
+            Verdict::Reject => {
+                entry.request_time = None;
+                entry.has_request = false;
+                return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
+            }
+            Verdict::Wait if !last_chance => {}
+            _ => return Ok(()),
+        }
+        client.deadline.set(due);
+        last_chance = match crate::parse::read(core, client, work).await {
+            Ok(Ok(count)) => count == 0,
+            Ok(Err(_)) | Err(Interrupt::Timeout) => true,
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
+        };
+        entry.request_time = Some(core.now().saturating_duration_since(entry.began));
+    }
+}
+
+/// `tcp-request content` rules of one proxy in `mode tcp`: waits for bytes until they decide, at most `inspect-delay`.
+pub async fn stream_content(
+    core: &Core,
+    client: &mut Client,
+    view: &FrontendView,
+    rules: &ProxyRules,
+    backend: Option<&BackendView>,
+) -> Result<(), Ended> {
+    if !rules.has(Ruleset::TcpContent) {
+        return Ok(());
+    }
+    let due = rules.inspect_delay.map(|delay| core.now() + delay);
+    let mut last_chance = due.is_none();
+    loop {
+        match with_stream(core, client, view, backend, last_chance, |cx| rules.tcp_content(cx)) {
+            Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
+            Verdict::Wait if !last_chance => {}
+            _ => return Ok(()),
+        }
+        client.deadline.set(due);
+        let mut buffer = client.input.take().unwrap_or_else(|| core.buffers.take());
+        let Client { stream, deadline, registered, .. } = &mut *client;
+        let read = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, buffer.room())).await;
+        last_chance = match read {
+            Ok(Ok(count)) => {
+                buffer.filled(count);
+                count == 0
+            }
+            Ok(Err(_)) | Err(Interrupt::Timeout) => true,
+            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
+        };
+        client.input = Some(buffer);
+    }
+}
+
+/// Evaluates with what a client in `mode tcp` sent so far, and with the request if that is one.
+pub fn with_stream<T>(
+    core: &Core,
+    client: &mut Client,
+    view: &FrontendView,
+    backend: Option<&BackendView>,
+    last_chance: bool,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let input = client.input.take();
+    let bytes: &[u8] = input.as_deref().unwrap_or_default();
+    let mut head = RequestHead::new();
+    let parsed = if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &view.limits) };
+    let may_become_http = matches!(parsed, Ok(Parsed::Partial)) && !head.is_hopeless(bytes);
+    let request = match parsed {
+        Ok(Parsed::Complete(len)) => {
+            Some(Request { head: &mut head, buf: &bytes[..len], body: &bytes[len..], complete: last_chance })
+        }
+        Ok(Parsed::Partial) | Err(_) => None,
+    };
+    let content = Some(Content { bytes, may_become_http });
+    let about = About { content, last_chance, ..About::new(view, backend) };
+    let value = with(core, client, about, request, None, evaluate);
+    client.input = input;
     value
 }
 
@@ -114,7 +238,8 @@ pub async fn request(
     });
     entry.silent |= client.log_level == Some(LogLevel::Silent);
     match verdict {
-        Verdict::Continue | Verdict::Allow => Ok(None),
+        // Only content rules wait.
+        Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
         Verdict::Deny(denial) => deny(denial, Phase::Request).map(Some),
         Verdict::Tarpit(denial) => {
             let began = core.now();
@@ -172,11 +297,11 @@ pub fn response(
     let Work { request, response, input, received, .. } = work;
     let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
     let response = Response { head: response, buf: received };
-    let about = About { frontend: &view, backend: Some(backend), server: Some(slot.server().name()) };
+    let about = About { server: Some(slot.server().name()), ..About::new(&view, Some(backend)) };
     let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
     entry.silent |= client.log_level == Some(LogLevel::Silent);
     match verdict {
-        Verdict::Continue | Verdict::Allow => Ok(()),
+        Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
             entry.replacement = denial.reply.as_ref().map(page);
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
@@ -208,7 +333,7 @@ pub fn after(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entr
         let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
         let server = entry.server.as_ref().map(|server| &**server.name());
-        let about = About { frontend: &frontend, backend: backend.as_deref(), server };
+        let about = About { server, ..About::new(&frontend, backend.as_deref()) };
         with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
         entry.silent |= client.log_level == Some(LogLevel::Silent);
     }

@@ -28,6 +28,12 @@ pub(super) const ROWS: &[Row] = &[
         doc: "Changes the level of the log line, or drops it.",
     },
     Row {
+        name: "disable-l7-retry",
+        sets: sets::REQUEST,
+        parse: |words| no_argument(words).map(|()| Action::State(Edit::NoRetry)),
+        doc: "Does not send the request again when its response fails.",
+    },
+    Row {
         name: "strict-mode",
         sets: sets::HTTP,
         parse: strict_mode,
@@ -43,6 +49,7 @@ pub(crate) enum Edit {
     Unset(VariableName),
     Status { status: u16, reason: Vec<u8> },
     LogLevel(LogLevel),
+    NoRetry,
 }
 
 fn variable(words: &Words<'_, '_>) -> Result<VariableName, Located> {
@@ -143,6 +150,7 @@ impl Edit {
                 }
             }
             Edit::LogLevel(level) => cx.log_level = Some(*level),
+            Edit::NoRetry => cx.no_retry = true,
         }
     }
 }

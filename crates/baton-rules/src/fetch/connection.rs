@@ -15,6 +15,8 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["dst_port"], Type::Int, Needs::NOTHING, |cx, _| port(cx.destination), "The port connected to."),
     Fetch::new(&["fe_name"], Type::Str, Needs::NOTHING, fe_name, "The frontend's name."),
     Fetch::new(&["fe_id"], Type::Int, Needs::NOTHING, fe_id, "The frontend's id."),
+    Fetch::new(&["so_id"], Type::Int, Needs::NOTHING, so_id, "The id of the bind it came in by."),
+    Fetch::new(&["so_name"], Type::Str, Needs::NOTHING, so_name, "The name of the bind it came in by."),
     Fetch::new(&["ssl_fc"], Type::Bool, Needs::NOTHING, ssl_fc, "Whether the client side is encrypted."),
 ];
 
@@ -32,6 +34,14 @@ fn fe_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 
 fn fe_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     Some(Sample::Int(cx.frontend.id.into()))
+}
+
+fn so_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Int(i64::try_from(cx.listener.id).unwrap_or(i64::MAX)))
+}
+
+fn so_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.listener.name.map(|name| Sample::str(name.as_bytes()))
 }
 
 fn ssl_fc<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {

@@ -126,13 +126,7 @@ pub(super) const ROWS: &[Fetch] = &[
     )
     .args(NAME),
     Fetch::new(&["req.ver", "req_ver"], Type::Str, Needs::REQUEST, version, "The version, such as 1.1."),
-    Fetch::new(
-        &["req.proto_http", "req_proto_http"],
-        Type::Bool,
-        HEAD,
-        |cx, _| Some(Sample::Bool(cx.request.is_some())),
-        "Whether the request is valid HTTP.",
-    ),
+    Fetch::new(&["req.proto_http", "req_proto_http"], Type::Bool, HEAD, is_http, "Whether the request is valid HTTP."),
     Fetch::new(
         &["req.body"],
         Type::Bin,
@@ -147,13 +141,7 @@ pub(super) const ROWS: &[Fetch] = &[
         |cx, _| Some(Sample::Int(request(cx)?.body.len() as i64)),
         "How many bytes of the body are there.",
     ),
-    Fetch::new(
-        &["req.len", "req_len"],
-        Type::Int,
-        HEAD,
-        |cx, _| Some(Sample::Int(request(cx)?.buf.len() as i64)),
-        "How many bytes of the request are there.",
-    ),
+    Fetch::new(&["req.len", "req_len"], Type::Int, HEAD, length, "How many bytes of the request are there."),
     Fetch::new(
         &["capture.req.method"],
         Type::Str,
@@ -189,6 +177,22 @@ pub(super) const ROWS: &[Fetch] = &[
 pub(super) struct Fields<'c> {
     pub headers: &'c Headers,
     pub buf: &'c [u8],
+}
+
+fn is_http<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    if cx.request.is_none() && cx.content.is_some_and(|content| content.may_become_http) {
+        cx.wait();
+    }
+    Some(Sample::Bool(cx.request.is_some()))
+}
+
+fn length<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.wait();
+    let bytes = match &cx.content {
+        Some(content) => content.bytes.len(),
+        None => request(cx)?.buf.len(),
+    };
+    Some(Sample::Int(bytes as i64))
 }
 
 fn request<'c, 'b>(cx: &'c Context<'b>) -> Option<&'c Request<'b>> {

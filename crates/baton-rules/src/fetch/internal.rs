@@ -33,6 +33,8 @@ pub(super) const ROWS: &[Fetch] = &[
         .args(&[Arg::req(Kind::Str)]),
     Fetch::new(&["hostname"], Type::Str, Needs::NOTHING, constant, "The host's name, read at start."),
     Fetch::new(&["be_name"], Type::Str, Needs::BACKEND, be_name, "The backend's name."),
+    Fetch::new(&["nbsrv"], Type::Int, Needs::NOTHING, nbsrv, "How many servers of a backend can be used.")
+        .args(&[Arg::opt(Kind::Str)]),
     Fetch::new(&["be_id"], Type::Int, Needs::BACKEND, be_id, "The backend's id."),
     Fetch::new(&["wait_end"], Type::Bool, Needs::NOTHING, wait_end, "True once nothing more is waited for."),
 ];
@@ -100,6 +102,14 @@ fn be_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     cx.backend.map(|backend| Sample::Int(backend.id.into()))
 }
 
+fn nbsrv<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    let count = match args[0].is_absent() {
+        true => (cx.usable_servers)(cx.backend.unwrap_or(cx.frontend).name),
+        false => (cx.usable_servers)(std::str::from_utf8(args[0].bytes()).ok()?),
+    };
+    count.map(|count| Sample::Int(count.into()))
+}
+
 fn wait_end<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    Some(Sample::Bool(cx.request.as_ref().is_none_or(|request| request.complete)))
+    Some(Sample::Bool(!cx.wait()))
 }

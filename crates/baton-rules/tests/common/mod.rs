@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use baton_http::{Limits, Method, Parsed, RequestHead, ResponseHead, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
-    Context, Denial, Expr, Files, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request, Response, Variables,
-    Verdict, compile,
+    Context, Denial, Expr, Files, Listener, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
+    Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -127,6 +127,12 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         frontend: ProxyName { name: "fe", id: 3 },
         backend: Some(ProxyName { name: "be", id: 4 }),
         server: Some("s1"),
+        listener: Listener { name: Some("public"), id: 2 },
+        usable_servers: &|name| (name == "be").then_some(3),
+        content: None,
+        last_chance: false,
+        undecided: Cell::new(false),
+        no_retry: false,
         first_request: true,
         request: Some(Request { head: &mut head, buf, body: &buf[length..], complete: true }),
         response: response.map(|_| Response { head: &mut response_head, buf: response_buf }),
@@ -200,6 +206,7 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::Continue => "continue".to_owned(),
         Verdict::Allow => "allow".to_owned(),
         Verdict::Reject => "reject".to_owned(),
+        Verdict::Wait => "wait".to_owned(),
         Verdict::Deny(it) => denial("deny", it),
         Verdict::Tarpit(it) => denial("tarpit", it),
         Verdict::Return(it) => reply(it),
