@@ -125,7 +125,7 @@ impl Headers {
         self.all(buf, name).map(|field| field.value)
     }
 
-    /// The comma-separated values of the fields called `name`, in order (HAProxy's `hdr`); see [`values`](crate::values).
+    /// The comma-separated values of the fields called `name`, in order (HAProxy's `hdr`); see [`values()`](crate::values()).
     pub fn values<'a>(&'a self, buf: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
         self.all(buf, name).flat_map(|field| crate::values::values(field.value))
     }

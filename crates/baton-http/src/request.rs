@@ -124,7 +124,7 @@ impl RequestHead {
         }
         let line = buf.get(self.scan.line..).unwrap_or(&[]);
         let method = token_len(line);
-        line.get(method).is_some_and(|&byte| method == 0 && byte != b'\r' || !is_blank(byte) && byte != b'\r')
+        line.get(method).is_some_and(|&byte| byte != b'\r' && (method == 0 || !is_blank(byte)))
     }
 
     /// The target's form.

@@ -91,9 +91,12 @@ impl Scan {
         let next = if buf[end] == b'\n' {
             end + 1
         } else {
+            if end + 1 >= limit {
+                // Whatever the next byte is, and also while it is not there: a head cut in pieces ends the same way.
+                return HeadError::new(HeadErrorKind::TooLong, limit);
+            }
             match buf.get(end + 1) {
-                Some(b'\n') if end + 1 < limit => end + 2,
-                Some(b'\n') => return HeadError::new(HeadErrorKind::TooLong, limit),
+                Some(b'\n') => end + 2,
                 Some(_) => return HeadError::new(HeadErrorKind::BareCr, end),
                 None => return self.wait(buf, end, limit),
             }
