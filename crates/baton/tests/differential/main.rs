@@ -42,7 +42,7 @@ use case::Case;
 const REFERENCE: &str = "/usr/sbin/haproxy";
 
 /// Cases run side by side; they mostly wait, so more than there are cores.
-const THREADS: usize = 8;
+const THREADS: usize = 12;
 
 /// What the command line asks for.
 struct Options {

@@ -111,7 +111,17 @@ impl Record {
             }
             None => line,
         });
-        self.sections.push(("notes".to_string(), without_durations.collect()));
+        // The session that found the fault may be counted or gone already.
+        let without_sessions = without_durations.map(|line| match line.split_once(" sessions active") {
+            Some((start, rest)) => {
+                format!(
+                    "{} N sessions active{rest}",
+                    start.trim_end_matches(|digit: char| digit.is_ascii_digit()).trim_end()
+                )
+            }
+            None => line,
+        });
+        self.sections.push(("notes".to_string(), without_sessions.collect()));
     }
 
     fn add(&mut self, title: String, mut lines: Vec<String>, past: &Past) {
