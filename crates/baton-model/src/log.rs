@@ -43,7 +43,8 @@ pub struct LogTarget {
     pub address: LogAddress,
     /// `len`: the longest line in bytes.
     pub len: usize,
-    /// `format`: `rfc3164` (default), `rfc5424`, `short`, `raw`, `priority`, `timed`, `iso`.
+    /// `format`: `local`, `rfc3164`, `rfc5424`, `short`, `raw`, `priority`, `timed`, `iso`; empty when not written:
+    /// `rfc3164` if lines name the host (`log-send-hostname`), else `local`.
     pub format: String,
     /// Facility.
     pub facility: Facility,

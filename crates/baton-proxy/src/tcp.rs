@@ -55,7 +55,8 @@ async fn connect(
     backend: &Rc<BackendView>,
 ) -> Result<(Connection, crate::balance::Slot), Ended> {
     let proxy = &backend.plan.proxy;
-    let mut wish = Wish { key: place::tcp_key(proxy, client), ..Wish::default() };
+    let key = place::tcp_key(proxy, client).or_else(|| route::tcp_key(core, client, &entry.frontend, backend));
+    let mut wish = Wish { key, ..Wish::default() };
     let mut attempts = Attempts::new(proxy);
     loop {
         let slot = place::take(core, client, entry, &mut wish).await?;

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use baton_model::{Proxy, Rule as Line, Ruleset, Source};
+use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Source};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{Action, RedirectRule, Rule, Words, sets};
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
+use crate::expr::Expr;
 use crate::format::Format;
 use crate::outside::Files;
 use crate::place::Place;
@@ -36,6 +37,7 @@ pub struct ProxyRules {
     monitor_fail: Vec<Condition>,
     force_persist: Vec<Condition>,
     ignore_persist: Vec<Condition>,
+    balance_key: Option<Expr>,
 }
 
 /// What a rule set decides.
@@ -113,6 +115,10 @@ impl Compiler<'_> {
             it.rules.use_server.push(named);
             Ok(())
         });
+        if let Algorithm::Hash(text) = &self.proxy.balance.algorithm {
+            // A fault in it is the reader's to report: the line is none of a rule set.
+            self.rules.balance_key = Expr::compile(text, Place::BackendRequest, self.files).ok();
+        }
         for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist] {
             self.each(set, |it, line| it.bare_condition(set, line, request));
         }
@@ -375,6 +381,16 @@ impl ProxyRules {
     /// Whether the request's persistence cookie is ignored.
     pub fn ignore_persist(&self, cx: &Context<'_>) -> bool {
         self.ignore_persist.iter().any(|condition| self.matches(condition, cx))
+    }
+
+    /// Whether `balance hash` has an expression.
+    pub fn has_balance_key(&self) -> bool {
+        self.balance_key.is_some()
+    }
+
+    /// Gives `with` what `balance hash` hashes; `None` when there is no such sample.
+    pub fn balance_key<T>(&self, cx: &Context<'_>, with: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        Some(with(&self.balance_key.as_ref()?.eval(cx)?.into_bytes()))
     }
 
     /// Whether a condition of this proxy holds.

@@ -36,7 +36,7 @@ pub(crate) fn log_target(call: &mut Call<'_, '_>) -> Option<LogTarget> {
     let mut target = LogTarget {
         address,
         len: 1024,
-        format: "rfc3164".into(),
+        format: String::new(),
         facility: Facility(0),
         max: Level(7),
         min: Level(0),

@@ -51,6 +51,8 @@ pub enum Found {
     Unknown,
     /// It is down, and the request was balanced instead (`D`).
     Down,
+    /// Its queue is full, and the request was balanced instead (`D`).
+    Full,
     /// The wanted server was taken (`V`).
     Kept,
 }

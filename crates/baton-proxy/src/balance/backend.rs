@@ -129,7 +129,7 @@ impl BackendState {
             match inner.wanted(wanted, ask.force, avoid) {
                 Ok(server) => match self.take(&mut inner, server, Found::Kept) {
                     // A queue that is full breaks persistence, as the manual says of `maxqueue`.
-                    Picked::Full => found = Found::Down,
+                    Picked::Full => found = Found::Full,
                     picked => return picked,
                 },
                 Err(why) => found = why,

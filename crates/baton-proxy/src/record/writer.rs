@@ -157,10 +157,15 @@ impl LogWriter {
                 self.dates.syslog(now, out);
                 out.extend_from_slice(format!(" {tag}[{}]: ", identity.pid).as_bytes());
             }
-            _ => {
+            written => {
+                let host = match (identity.hostname.as_str(), written) {
+                    // As in HAProxy, which has to name some host.
+                    ("", "rfc3164") => "localhost ",
+                    (host, _) => host,
+                };
                 out.extend_from_slice(format!("<{priority}>").as_bytes());
                 self.dates.syslog(now, out);
-                out.extend_from_slice(format!(" {}{tag}[{}]: ", identity.hostname, identity.pid).as_bytes());
+                out.extend_from_slice(format!(" {host}{tag}[{}]: ", identity.pid).as_bytes());
             }
         }
     }

@@ -14,7 +14,7 @@ use baton_model::Ruleset;
 use baton_rules::Verdict;
 
 use crate::accept::Client;
-use crate::balance::Slot;
+use crate::balance::{Slot, keys};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
@@ -131,6 +131,11 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
     let mut wish = Wish { key: place::http_key(proxy, client, work), ..Wish::default() };
+    if compiled.has_balance_key() {
+        wish.key = rules::with_request(core, client, work, view, Some(backend), |cx| {
+            compiled.balance_key(cx, |bytes| keys::bytes(&proxy.balance.hash, bytes))
+        });
+    }
     if proxy.tcp.prefer_last_server && client.private.is_some() {
         wish.last = client.last_server.clone();
     }
@@ -180,6 +185,18 @@ pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry
         entry.queue_time = Some(waited);
     }
     Ok(backend)
+}
+
+/// What `balance hash` hashes of a connection in `mode tcp`.
+pub fn tcp_key(core: &Core, client: &mut Client, view: &FrontendView, backend: &BackendView) -> Option<u32> {
+    let rules = &backend.plan.rules;
+    if !rules.has_balance_key() {
+        return None;
+    }
+    let kind = &backend.plan.proxy.balance.hash;
+    rules::with_stream(core, client, view, Some(backend), true, |cx| {
+        rules.balance_key(cx, |bytes| keys::bytes(kind, bytes))
+    })
 }
 
 /// Response rules and cookies, before the response's head is written.

@@ -1,7 +1,7 @@
 //! Persistence by cookie (configuration manual, 4.2 `cookie`): reading it from the request, writing it to the response.
 
 use baton_http::{Headers, Method, Name};
-use baton_model::{Cookie, CookieMode};
+use baton_model::{Cookie, CookieMode, Redispatch};
 
 use crate::balance::{Found, Slot};
 use crate::place::{CookieDates, Wish};
@@ -83,6 +83,8 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
     let down = wish.found == Some(Found::Kept) && entry.server.as_ref().is_some_and(|server| !server.is_running());
     entry.by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
     entry.persist_ignored = wish.ignore_persist;
+    let redispatch = entry.backend.as_ref().is_some_and(|backend| backend.plan.proxy.tcp.redispatch != Redispatch::Off);
+    entry.redispatched |= redispatch && wish.found == Some(Found::Full);
     entry.cookie_dates = wish.cookie_dates.filter(|_| entry.by_cookie);
     entry.cookie[0] = match wish.found {
         _ if !wish.cookie_seen => b'N',
@@ -91,7 +93,7 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
         _ if wish.cookie.is_none() => b'I',
         Some(Found::Kept) if down || wish.avoid.is_some() => b'D',
         Some(Found::Kept) => b'V',
-        Some(Found::Down) => b'D',
+        Some(Found::Down | Found::Full) => b'D',
         Some(Found::Unknown) => b'I',
         Some(Found::Nothing) | None => b'N',
     };
