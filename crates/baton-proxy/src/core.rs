@@ -304,6 +304,9 @@ pub async fn until<T>(
             return Poll::Ready(Err(Interrupt::Abort));
         }
         session.listen(cx);
+        if deadline.has_fired() {
+            core.clock.refresh();
+        }
         deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
     })
     .await

@@ -30,6 +30,11 @@ impl Deadline {
         self.due
     }
 
+    /// Whether the timer has fired: `now` may be read anew before it is compared with what is due.
+    pub fn has_fired(&self) -> bool {
+        self.timer.as_ref().is_some_and(|(timer, _)| timer.is_elapsed())
+    }
+
     /// Ready once `now` has reached the instant set. Must always be polled by the same task.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         let Some(due) = self.due else { return Poll::Pending };
@@ -37,7 +42,7 @@ impl Deadline {
             return Poll::Ready(());
         }
         match &mut self.timer {
-            Some((timer, armed)) if *armed > due || (self.registered && now >= *armed) => {
+            Some((timer, armed)) if *armed > due || timer.is_elapsed() => {
                 timer.as_mut().reset(due.into());
                 *armed = due;
                 self.registered = false;
@@ -97,6 +102,22 @@ mod tests {
         deadline.set(after(200));
         assert_eq!(deadline.timer.as_ref().map(|(_, armed)| Some(*armed)), Some(after(50)));
         assert_eq!(wait(&mut deadline).await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_fires_by_a_clock_ahead_of_ours_is_armed_again() {
+        let mut deadline = Deadline::default();
+        deadline.set(after(50));
+        let behind = tokio::time::Instant::now().into_std();
+        assert!(futures_poll_once(&mut deadline).await.is_pending());
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert!(deadline.has_fired());
+        // Our clock has not seen these 60 ms yet.
+        let seen = poll_fn(|cx| Poll::Ready(deadline.poll_expired(cx, behind))).await;
+        let woken = seen.is_ready() || wait(&mut deadline).await == 0;
+        assert!(woken, "the deadline was lost");
+        deadline.set(after(100));
+        assert_eq!(wait(&mut deadline).await, 100);
     }
 
     async fn futures_poll_once(deadline: &mut Deadline) -> Poll<()> {
