@@ -5,6 +5,7 @@
 //! go to the kernel without the C library in between, whose `recv` and `send` are cancellation points that cost each of
 //! them two atomic operations in a process with threads.
 
+use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -87,8 +88,15 @@ impl Stream {
     /// happened.
     pub fn is_stale(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
+        let look = std::future::poll_fn(|cx| Poll::Ready(self.look_stale(cx)));
+        // Out of the task's budget the reactor would say "nothing happened" of every connection.
+        let look = std::pin::pin!(tokio::task::unconstrained(look));
+        look.poll(&mut cx) != Poll::Ready(false)
+    }
+
+    fn look_stale(&self, cx: &mut Context<'_>) -> bool {
         loop {
-            let mut ready = match self.fd.poll_read_ready(&mut cx) {
+            let mut ready = match self.fd.poll_read_ready(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(_)) => return true,
                 Poll::Ready(Ok(ready)) => ready,

@@ -207,3 +207,99 @@ fn a_refused_connection_is_answered_with_503() {
     assert!(read_head(&mut client).expect("an answer").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
     served.end();
 }
+
+#[test]
+fn a_server_that_does_not_read_a_body_does_not_hold_up_the_core() {
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut proxy = listen(Mode::Http, listening.local_addr().expect("bound"));
+    proxy.timeouts.client = Some(Duration::from_millis(50));
+    let served = Served::new(proxy);
+    let mut stuck = served.connect();
+    stuck.set_write_timeout(Some(Duration::from_millis(400))).expect("a timeout");
+    stuck.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").expect("sent");
+    let chunk = [b"1000\r\n".as_slice(), &[b'x'; 4096], b"\r\n"].concat();
+    while stuck.write_all(&chunk).is_ok() {}
+    let mut other = served.connect();
+    other.write_all(b"nonsense\r\n\r\n").expect("sent");
+    assert!(read_head(&mut other).expect("an answer").starts_with("HTTP/1.1 400 Bad request\r\n"));
+    served.end();
+}
+
+/// A client that stops reading for longer than `timeout server` gets all the same what the server had to say.
+fn check_slow_reader(mode: Mode) {
+    const BODY: usize = 64 << 20;
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listening.local_addr().expect("bound");
+    let (stalled, is_stalled) = std::sync::mpsc::channel();
+    let origin = std::thread::spawn(move || {
+        let (mut stream, _) = listening.accept().expect("the proxy connects");
+        read_head(&mut stream).expect("a request");
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n").expect("sent");
+        let body = vec![b'x'; BODY];
+        stream.set_write_timeout(Some(Duration::from_millis(400))).expect("a timeout");
+        let mut sent = 0;
+        while let Ok(count) = stream.write(&body[sent..]) {
+            sent += count;
+        }
+        stalled.send(()).expect("the test waits");
+        stream.set_write_timeout(None).expect("no timeout");
+        stream.write_all(&body[sent..])
+    });
+    let mut proxy = listen(mode, address);
+    proxy.timeouts.server = Some(Duration::from_millis(100));
+    let served = Served::new(proxy);
+    let mut client = served.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    is_stalled.recv().expect("the origin comes to a stop");
+    let mut body = vec![0; BODY];
+    read_head(&mut client).expect("an answer");
+    client.read_exact(&mut body).expect("the whole body");
+    origin.join().expect("the origin ends").expect("all is taken");
+    served.end();
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_not_the_servers_silence() {
+    check_slow_reader(Mode::Http);
+    check_slow_reader(Mode::Tcp);
+}
+
+#[test]
+fn a_request_meets_a_closed_connection_once_however_many_there_are() {
+    const KEPT: usize = 8;
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut proxy = listen(Mode::Http, listening.local_addr().expect("bound"));
+    proxy.http.reuse = baton_model::Reuse::Always;
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let origin = std::thread::spawn(move || {
+        let mut kept: Vec<_> = (0..KEPT).map(|_| listening.accept().expect("the proxy connects").0).collect();
+        for stream in &mut kept {
+            read_head(stream).expect("a request");
+        }
+        for stream in &mut kept {
+            stream.write_all(answer).expect("the proxy reads");
+        }
+        // Each of them closes when it is used again; a new one is served.
+        let closing = kept.into_iter().map(|mut stream| std::thread::spawn(move || read_head(&mut stream)));
+        let closing: Vec<_> = closing.collect();
+        let (mut stream, _) = listening.accept().expect("the proxy connects anew");
+        read_head(&mut stream).expect("the request again");
+        stream.write_all(answer).expect("the proxy reads");
+        (closing, stream)
+    });
+    let served = Served::new(proxy);
+    let mut clients: Vec<_> = (0..KEPT).map(|_| served.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    }
+    let expect = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+    for client in &mut clients {
+        read_exactly(client, expect);
+    }
+    clients[0].write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    read_exactly(&mut clients[0], expect);
+    served.end();
+    let (closing, _stream) = origin.join().expect("the origin ends");
+    let met = closing.into_iter().filter_map(|thread| thread.join().expect("it ends")).count();
+    assert_eq!(met, 1);
+}

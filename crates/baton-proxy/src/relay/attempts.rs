@@ -14,15 +14,13 @@ use crate::relay::exchange::NoResponse;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
 const TURN_AROUND: Duration = Duration::from_secs(1);
-/// Times a kept connection may turn out to be closed before the request counts as failed.
-const STALE_MAX: u32 = 3;
 
 /// The attempts of one request.
 #[derive(Debug)]
 pub struct Attempts {
     left: u32,
     used: u32,
-    stale: u32,
+    stale: bool,
     redispatch: Redispatch,
     retry_on: RetryOn,
     pause: Duration,
@@ -34,7 +32,7 @@ impl Attempts {
         Attempts {
             left: proxy.retries,
             used: 0,
-            stale: 0,
+            stale: false,
             redispatch: proxy.tcp.redispatch,
             retry_on: proxy.retry_on.clone(),
             pause: proxy.timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND),
@@ -72,14 +70,18 @@ impl Attempts {
         self.next(entry, wish, &slot);
     }
 
-    /// Whether a request without a response may be sent again. `stale`: it met a kept connection that the server had closed.
-    ///
-    /// `no_retry`: a rule forbids it, but for such a connection.
-    pub fn may_repeat(&mut self, failure: &NoResponse, stale: bool, no_retry: bool) -> bool {
-        if stale && self.stale < STALE_MAX {
-            self.stale += 1;
-            return true;
-        }
+    /// A kept connection turned out to be closed under the request: it is sent once more, over a new connection.
+    pub fn met_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether the next attempt is to open a connection: others that were kept may be closed as well.
+    pub fn wants_new(&self) -> bool {
+        self.stale
+    }
+
+    /// Whether a request without a response may be sent again. `no_retry`: a rule forbids it.
+    pub fn may_repeat(&self, failure: &NoResponse, no_retry: bool) -> bool {
         self.left > 0
             && !no_retry
             && match failure {

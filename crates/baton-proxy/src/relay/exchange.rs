@@ -7,7 +7,7 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_http::{ChunkDecoder, ChunkStep, Framing, Parsed, write_chunk_header, write_last_chunk};
 
@@ -93,6 +93,11 @@ impl Flow {
         debug_assert!(self.replayable);
         self.sent = 0;
         self.finished = false;
+    }
+
+    /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
+    fn is_blocked(&self, input: &Buffer, out: &[u8]) -> bool {
+        !self.finished && (self.sent < out.len() || matches!(self.body, Body::Length(_)) && !input.is_empty())
     }
 
     /// Moves body bytes from the input to the composed ones, framed for the receiver.
@@ -207,6 +212,7 @@ impl Flow {
 
 impl Flow {
     /// Reads the rest of the message and drops it.
+    #[allow(clippy::too_many_arguments, reason = "the end and the memory behind it")]
     fn discard(
         &mut self,
         cx: &mut Context<'_>,
@@ -214,6 +220,8 @@ impl Flow {
         input: &mut Buffer,
         decoder: &mut ChunkDecoder,
         out: &mut Vec<u8>,
+        active: &mut Active,
+        now: Instant,
     ) -> Poll<Result<(), Stopped>> {
         loop {
             out.clear();
@@ -224,7 +232,10 @@ impl Flow {
                 return Poll::Ready(Ok(()));
             }
             match ready!(from.poll_read(cx, input.room())) {
-                Ok(count) if count > 0 => input.filled(count),
+                Ok(count) if count > 0 => {
+                    input.filled(count);
+                    active.from = now;
+                }
                 _ => return Poll::Ready(Err(Stopped::Source)),
             }
         }
@@ -294,17 +305,8 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
             }
         }
-        let due = if upload.finished || broken {
-            ends.patience.server.map(|limit| up.to + limit)
-        } else {
-            let client = ends.patience.client.map(|limit| up.from.max(up.to) + limit);
-            let server = ends.patience.server.map(|limit| up.from.max(up.to) + limit);
-            match (client, server) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            }
-        };
-        ends.deadline.set(due);
+        let waiting = head_waits(&up, work, upload, broken);
+        ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let sending = !upload.finished;
         let Work { input, request_chunks, up: out, received, .. } = &mut *work;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
@@ -347,22 +349,53 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 return Err(NoResponse::Ended(Ended::refused(Cause::ClientAborted, Phase::Headers, 400)));
             }
             Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
-            Err(Interrupt::Timeout) if upload.finished || broken => return Err(NoResponse::Late),
-            Err(Interrupt::Timeout) => {
-                let now = core.now();
-                let quiet =
-                    |since: Instant, limit: Option<std::time::Duration>| limit.is_some_and(|l| since + l <= now);
-                let last = up.from.max(up.to);
-                if upload.sent < out.len() {
-                    if quiet(last, ends.patience.server) {
-                        return Err(NoResponse::Late);
-                    }
-                } else if quiet(last, ends.patience.client) {
-                    return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers)));
-                } else if quiet(last, ends.patience.server) {
-                    return Err(NoResponse::Late);
-                }
-            }
+            Err(Interrupt::Timeout) => match head_waits(&up, work, upload, broken).over(ends.patience, core.now()) {
+                Some(Side::Client) => return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers))),
+                Some(Side::Server) => return Err(NoResponse::Late),
+                None => {}
+            },
+        }
+    }
+}
+
+/// Whom a response's head waits for: the server, and the client that still sends. A client whose bytes the server does not
+/// take is not waited for.
+fn head_waits(up: &Active, work: &Work, upload: &Flow, broken: bool) -> Waiting {
+    if upload.finished || broken {
+        return Waiting { since: up.to, client: false, server: true };
+    }
+    Waiting { since: up.from.max(up.to), client: !upload.is_blocked(&work.input, &work.up), server: true }
+}
+
+/// Whose silence counts at the moment, and since when. A side that has nothing to do, because the other one does not take
+/// what it sent, is not waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub since: Instant,
+    pub client: bool,
+    pub server: bool,
+}
+
+impl Waiting {
+    /// When to look whether the wait is over. What a side is to do may change without notice, so that even one that is not
+    /// waited for is looked at after its limit.
+    pub fn look_at(self, patience: &Patience, now: Instant) -> Option<Instant> {
+        let at = |limit: Option<Duration>, counts| limit.map(|limit| if counts { self.since } else { now } + limit);
+        match (at(patience.client, self.client), at(patience.server, self.server)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The side whose limit has passed.
+    pub fn over(self, patience: &Patience, now: Instant) -> Option<Side> {
+        let over = |limit: Option<Duration>, counts| counts && limit.is_some_and(|limit| self.since + limit <= now);
+        match (over(patience.client, self.client), over(patience.server, self.server)) {
+            (true, false) => Some(Side::Client),
+            (false, false) => None,
+            // Both: the shorter limit passed first.
+            (true, true) if patience.client < patience.server => Some(Side::Client),
+            (_, true) => Some(Side::Server),
         }
     }
 }
@@ -388,15 +421,9 @@ pub async fn response_body(
     let mut down = up;
     let mut given_up = false;
     loop {
-        let client_active = down.to.max(up.from);
-        let server_active = down.from.max(up.to);
-        let due = |limit: Option<std::time::Duration>, since: Instant| limit.map(|limit| since + limit);
-        let client_due = due(ends.patience.client, client_active.max(server_active));
-        let server_due = due(ends.patience.server, client_active.max(server_active));
-        ends.deadline.set(match (client_due, server_due) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        });
+        let since = down.to.max(up.from).max(down.from).max(up.to);
+        let waiting = response_waits(since, work, upload, given_up, download);
+        ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Work { input, request_chunks, up: up_out, received, response_chunks, down: down_out, .. } = &mut *work;
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.session, ends.deadline, |cx| {
@@ -416,22 +443,22 @@ pub async fn response_body(
             Ok(Err(Stopped::Malformed)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
-                let now = core.now();
-                let last = down.to.max(up.from).max(down.from).max(up.to);
-                let blocked = download.sent < down_out.len() || !received.is_empty();
-                let passed = |limit: Option<std::time::Duration>| limit.is_some_and(|limit| last + limit <= now);
-                if blocked && passed(ends.patience.client) {
-                    return Err(Ended::timeout(Side::Client, Phase::Data));
-                }
-                if passed(ends.patience.server) {
-                    return Err(Ended::timeout(Side::Server, Phase::Data));
-                }
-                if passed(ends.patience.client) {
-                    return Err(Ended::timeout(Side::Client, Phase::Data));
+                let since = down.to.max(up.from).max(down.from).max(up.to);
+                let waiting = response_waits(since, work, upload, given_up, download);
+                if let Some(side) = waiting.over(ends.patience, core.now()) {
+                    return Err(Ended::timeout(side, Phase::Data));
                 }
             }
         }
     }
+}
+
+/// Whom a response's body waits for: the client when it does not take it, else the server; and the client that still sends.
+fn response_waits(since: Instant, work: &Work, upload: &Flow, given_up: bool, download: &Flow) -> Waiting {
+    let held = download.is_blocked(&work.received, &work.down);
+    let sending = !upload.finished && !given_up;
+    let stuck = sending && upload.is_blocked(&work.input, &work.up);
+    Waiting { since, client: held || (sending && !stuck), server: !held || stuck }
 }
 
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
@@ -451,7 +478,7 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut 
                     other => return Poll::Ready(other),
                 }
             }
-            upload.discard(cx, client, input, request_chunks, out)
+            upload.discard(cx, client, input, request_chunks, out, &mut up, core.now())
         })
         .await;
         match outcome {

@@ -77,7 +77,7 @@ async fn attempt(
         {
             return redirect_to_server(core, client, work, entry, &prefix.clone()).await;
         }
-        let connection = match connect(core, client, entry, backend, &slot).await {
+        let connection = match connect(core, client, entry, backend, &slot, attempts.wants_new()).await {
             Ok(connection) => connection,
             Err(ConnectFailed::Final(ended)) => return Err(ended),
             Err(ConnectFailed::Retry(ended)) => {
@@ -101,14 +101,16 @@ async fn attempt(
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
-                if !upload.replayable || !attempts.may_repeat(&failure, stale, client.no_retry) {
+                if !upload.replayable || !(stale || attempts.may_repeat(&failure, client.no_retry)) {
                     entry.slot = Some(slot);
                     return Err(ended_of(&failure));
                 }
                 upload.restart();
                 work.received.clear();
                 work.response.clear();
-                if !stale {
+                if stale {
+                    attempts.met_stale();
+                } else {
                     attempts.again_at_once(entry, wish, slot);
                 }
             }
@@ -201,15 +203,18 @@ pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot
     }
 }
 
-/// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one.
+/// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be
+/// with `new`.
 async fn connect(
     core: &Rc<Core>,
     client: &mut Client,
     entry: &mut Entry,
     backend: &BackendView,
     slot: &Slot,
+    new: bool,
 ) -> Result<Connection, ConnectFailed> {
     if let Some(own) = client.private.take()
+        && !new
         && Arc::ptr_eq(&own.server, slot.server())
         && own.fits(slot.config())
         && !own.stream.is_stale()
@@ -219,7 +224,7 @@ async fn connect(
     }
     let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
     let idle = match backend.plan.proxy.http.reuse {
-        _ if !shareable => None,
+        _ if new || !shareable => None,
         Reuse::Never => None,
         Reuse::Safe if client.requests == 0 => None,
         Reuse::Aggressive if client.requests == 0 => core.upstreams.take(slot, true),

@@ -127,6 +127,11 @@ impl Pump {
         Poll::Pending
     }
 
+    /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
+    fn is_blocked(&self) -> bool {
+        self.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty())
+    }
+
     fn release(&mut self, core: &Core) {
         if let Some(buffer) = self.buffer.take() {
             core.buffers.give(buffer);
@@ -148,7 +153,7 @@ pub async fn run(
     let mut server_active = core.now();
     loop {
         let limits = limits(patience, up.shut || down.shut, client_active, server_active);
-        deadline.set(earliest(limits));
+        deadline.set(look_at(limits, stuck(up, down), core.now()));
         let half_closed = up.shut || down.shut;
         let outcome = until(core, session, deadline, |cx| {
             let mut done = true;
@@ -188,13 +193,13 @@ pub async fn run(
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 // Activity only moves the instant that is due, not the timer: look again before giving up.
-                let (client_due, server_due) =
-                    self::limits(patience, up.shut || down.shut, client_active, server_active);
-                let passed = |due: Option<Instant>| due.is_some_and(|due| due <= core.now());
-                if passed(client_due) {
+                let (client, server) = self::limits(patience, up.shut || down.shut, client_active, server_active);
+                let stuck = stuck(up, down);
+                let passed = |limit: Limit| limit.is_some_and(|(since, limit)| since + limit <= core.now());
+                if passed(client) && stuck != Some(Side::Server) {
                     return Err(Ended::timeout(Side::Client, Phase::Data));
                 }
-                if passed(server_due) {
+                if passed(server) && stuck != Some(Side::Client) {
                     return Err(Ended::timeout(Side::Server, Phase::Data));
                 }
             }
@@ -202,20 +207,32 @@ pub async fn run(
     }
 }
 
-fn limits(
-    patience: &Patience,
-    half_closed: bool,
-    client_active: Instant,
-    server_active: Instant,
-) -> (Option<Instant>, Option<Instant>) {
+/// Since when a side is silent, and how long it may be.
+type Limit = Option<(Instant, Duration)>;
+
+fn limits(patience: &Patience, half_closed: bool, client_active: Instant, server_active: Instant) -> (Limit, Limit) {
     let pick = |fin: Option<Duration>, usual| if half_closed { fin.or(usual) } else { usual };
-    let client = pick(patience.client_fin, patience.client).map(|limit| client_active + limit);
-    let server = pick(patience.server_fin, patience.server).map(|limit| server_active + limit);
+    let client = pick(patience.client_fin, patience.client).map(|limit| (client_active, limit));
+    let server = pick(patience.server_fin, patience.server).map(|limit| (server_active, limit));
     (client, server)
 }
 
-fn earliest((a, b): (Option<Instant>, Option<Instant>)) -> Option<Instant> {
-    match (a, b) {
+/// The one side that does not take what the other sent. The other one can do nothing meanwhile, so that its silence does not
+/// count.
+fn stuck(up: &Pump, down: &Pump) -> Option<Side> {
+    match (down.is_blocked(), up.is_blocked()) {
+        (true, false) => Some(Side::Client),
+        (false, true) => Some(Side::Server),
+        (true, true) | (false, false) => None,
+    }
+}
+
+/// When to look whether the patience is over. Who is stuck may change without notice, so that a side whose silence does not
+/// count is looked at after its limit all the same.
+fn look_at((client, server): (Limit, Limit), stuck: Option<Side>, now: Instant) -> Option<Instant> {
+    let client = client.map(|(since, limit)| if stuck == Some(Side::Server) { now } else { since } + limit);
+    let server = server.map(|(since, limit)| if stuck == Some(Side::Client) { now } else { since } + limit);
+    match (client, server) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
