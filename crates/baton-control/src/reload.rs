@@ -126,7 +126,7 @@ impl ChangeLine {
         let frontends = &generation.frontends;
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
-            Some(Arc::new(ListenerPlan::new(open, frontend)))
+            Some(Arc::new(ListenerPlan::new(open, frontend, &self.registry)))
         };
         let listeners = open.into_iter().filter_map(lead).collect();
         generation.listeners = listeners;

@@ -29,9 +29,7 @@ pub use cookie::{Cookie, CookieMode};
 pub use diff::{Change, ChangeSet, diff};
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
-pub use options::{
-    ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, SpliceOptions, TcpOptions,
-};
+pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions};
 pub use proxy::{Mode, Model, Proxy, Role};
 pub use rule::{Rule, Ruleset};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress};

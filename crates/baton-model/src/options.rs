@@ -15,10 +15,6 @@ pub struct HttpOptions {
     pub buffer_request: bool,
     /// `option http-pretend-keepalive`.
     pub pretend_keepalive: bool,
-    /// `option http-no-delay`.
-    pub no_delay: bool,
-    /// `option http-use-proxy-header`.
-    pub use_proxy_header: bool,
     /// `option http-ignore-probes`.
     pub ignore_probes: bool,
     /// `option accept-invalid-http-request`.
@@ -97,8 +93,6 @@ pub struct TcpOptions {
     pub abort_on_close: bool,
     /// `option nolinger`.
     pub no_linger: bool,
-    /// `option splice-*`.
-    pub splice: SpliceOptions,
     /// `option allbackups`.
     pub all_backups: bool,
     /// `option prefer-last-server`.
@@ -109,27 +103,6 @@ pub struct TcpOptions {
     pub redispatch: Redispatch,
     /// `option transparent`.
     pub transparent: bool,
-    /// `option tcp-smart-accept`.
-    pub smart_accept: bool,
-    /// `option tcp-smart-connect`.
-    pub smart_connect: bool,
-    /// `option contstats`.
-    pub continuous_stats: bool,
-    /// `option independent-streams`.
-    pub independent_streams: bool,
-    /// `option socket-stats`.
-    pub socket_stats: bool,
-}
-
-/// `option splice-auto`, `splice-request`, `splice-response`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct SpliceOptions {
-    /// Both directions when it seems worthwhile.
-    pub auto: bool,
-    /// From client to server.
-    pub request: bool,
-    /// From server to client.
-    pub response: bool,
 }
 
 /// `option redispatch [INTERVAL]`.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Instant;
 
 use baton_model::{Bind, Model, Proxy, Server};
@@ -87,17 +88,19 @@ pub struct ListenerPlan {
     pub number: u64,
     /// The frontend it leads to.
     pub frontend: Arc<FrontendPlan>,
+    /// Connections accepted on it and still open (`maxconn` of the `bind`).
+    pub open: Arc<AtomicI64>,
     /// Sockets: core `i` accepts on number `i % len`. With one socket for several cores all of them accept on it.
     pub shards: Arc<[OwnedFd]>,
 }
 
 impl ListenerPlan {
     /// Open sockets that lead to `frontend`.
-    pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>) -> ListenerPlan {
+    pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>, registry: &Registry) -> ListenerPlan {
         let OpenListener { id, bind, shards, .. } = open;
         let place = frontend.proxy.binds.iter().position(|other| other.address == bind.address);
         let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
-        ListenerPlan { id, bind, number, frontend, shards }
+        ListenerPlan { id, bind, number, frontend, shards, open: registry.listener(id) }
     }
 }
 
@@ -167,7 +170,7 @@ impl Generation {
         }
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
-            Some(Arc::new(ListenerPlan::new(open, frontend)))
+            Some(Arc::new(ListenerPlan::new(open, frontend, registry)))
         };
         let listeners = listeners.into_iter().filter_map(lead).collect();
         Ok(Generation { number, model, maxconn, frontends, backends, listeners })

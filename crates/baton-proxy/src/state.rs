@@ -11,6 +11,7 @@ use std::time::Instant;
 use baton_model::Proxy;
 
 use crate::balance::BackendState;
+use crate::generation::ListenerId;
 
 /// The figures that are counted, in the order of HAProxy's statistics (management manual, 9.1 "CSV format").
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -110,8 +111,29 @@ pub struct FrontendState {
     pub open: AtomicI64,
     /// The most that were open at once.
     pub open_max: AtomicI64,
+    /// Connections accepted in the current second (`rate-limit sessions`).
+    pub rate: Rate,
     /// Told when a connection closes: accepting may go on if the frontend was full.
     pub freed: tokio::sync::Notify,
+}
+
+/// Counts events by the second, from all cores.
+#[derive(Debug, Default)]
+pub struct Rate(AtomicU64);
+
+impl Rate {
+    /// How many there were in this second of the process's life.
+    pub fn count(&self, second: u64) -> u64 {
+        let value = self.0.load(Ordering::Relaxed);
+        if value >> 32 == second & 0xffff_ffff { value & 0xffff_ffff } else { 0 }
+    }
+
+    /// One more.
+    pub fn add(&self, second: u64) {
+        let next = |_| Some((second << 32) | (self.count(second) + 1).min(0xffff_ffff));
+        // The closure never refuses.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
 }
 
 /// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].
@@ -152,6 +174,7 @@ pub struct Registry {
 struct Names {
     frontends: HashMap<Arc<str>, Arc<FrontendState>>,
     backends: HashMap<Arc<str>, (Arc<BackendState>, Arc<BackendFigures>)>,
+    listeners: HashMap<ListenerId, Arc<AtomicI64>>,
 }
 
 impl Registry {
@@ -173,9 +196,20 @@ impl Registry {
                 counters: CounterBlock::new(self.cores),
                 open: AtomicI64::new(0),
                 open_max: AtomicI64::new(0),
+                rate: Rate::default(),
                 freed: tokio::sync::Notify::new(),
             })
         })
+    }
+
+    /// The gauge of the connections accepted on a listener, kept as long as it is open.
+    pub fn listener(&self, id: ListenerId) -> Arc<AtomicI64> {
+        self.names().listeners.entry(id).or_default().clone()
+    }
+
+    /// The second of the process's life.
+    pub fn second(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_secs()
     }
 
     /// The backend's state and figures if there are, else new ones that are not registered yet.
@@ -202,6 +236,7 @@ impl Registry {
     /// Registers what a generation uses and forgets what none uses any more. Part of the commit: cannot fail.
     pub fn keep(&self, generation: &crate::Generation) {
         let mut names = self.names();
+        names.listeners.retain(|id, _| generation.listeners.iter().any(|plan| plan.id == *id));
         names.frontends =
             generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
         names.backends = generation
@@ -223,4 +258,19 @@ pub(crate) fn enter(open: &AtomicI64, open_max: &AtomicI64) -> i64 {
         open_max.fetch_max(now, Ordering::Relaxed);
     }
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rate;
+
+    #[test]
+    fn a_rate_begins_anew_each_second() {
+        let rate = Rate::default();
+        rate.add(7);
+        rate.add(7);
+        assert_eq!((rate.count(7), rate.count(8)), (2, 0));
+        rate.add(8);
+        assert_eq!((rate.count(7), rate.count(8)), (0, 1));
+    }
 }

@@ -517,3 +517,22 @@ fn a_rule_can_forbid_to_send_a_request_again() {
         assert!(cx.no_retry);
     });
 }
+
+/// What `balance hash EXPR` hashes of the request.
+fn check_balance(expr: &str, expect: Option<&[u8]>) {
+    let mut proxy = proxy(Role::Listen, "");
+    proxy.balance.algorithm = Algorithm::Hash(expr.into());
+    let rules = compile(&proxy, &NoFiles).expect("a test's expression is valid");
+    assert!(rules.has_balance_key());
+    with_context(SHORT, None, |cx| {
+        assert_eq!(rules.balance_key(cx, <[u8]>::to_vec).as_deref(), expect, "{expr}");
+    });
+}
+
+#[test]
+fn balance_hashes_the_bytes_of_a_sample() {
+    check_balance("src", Some(&[192, 0, 2, 7]));
+    check_balance("int(5)", Some(&[0, 0, 0, 0, 0, 0, 0, 5]));
+    check_balance("str(ab),upper", Some(b"AB"));
+    check_balance("hdr(nope)", None);
+}

@@ -50,6 +50,9 @@ const fn gone(name: &'static str, text: &'static str) -> Keyword {
     Keyword { name, sections: ALL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
 }
 
+const SPLICE: &str = "data passes through large buffers; the same bytes arrive";
+const SMART: &str = "it saves a packet, which the kernel decides by itself";
+
 pub(crate) static KEYWORDS: &[Keyword] = &[
     flag("option abortonclose", BE, |d| &mut d.proxy.tcp.abort_on_close, "Drop queued requests whose client has left."),
     http(
@@ -66,7 +69,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     flag("option allbackups", BE, |d| &mut d.proxy.tcp.all_backups, "Use all backup servers at once."),
     flag("option clitcpka", FE, |d| &mut d.proxy.tcp.client_keepalive, "TCP keep-alive on the client's side."),
-    flag("option contstats", FE, |d| &mut d.proxy.tcp.continuous_stats, "Count bytes while they pass."),
+    none("option contstats", FE, "it is about when statistics are updated"),
     flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only what went wrong."),
     flag("option dontlognull", FE, |d| &mut d.proxy.logging.dont_log_null, "Do not log connections without data."),
     row("option forwardfor", ALL, "[except NET] [header NAME] [if-none]", forwardfor, "Add X-Forwarded-For."),
@@ -78,7 +81,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     http("option http-ignore-probes", FE, |d| &mut d.proxy.http.ignore_probes, "Close silently where no request came."),
     row("option http-keep-alive", ALL, "", keep_alive, "Keep both sides alive, the default."),
-    http("option http-no-delay", ALL, |d| &mut d.proxy.http.no_delay, "Send every part of a message at once."),
+    none("option http-no-delay", ALL, "every part of a message is sent at once anyway"),
     http(
         "option http-pretend-keepalive",
         BE,
@@ -93,21 +96,11 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Header names with unusual characters pass; deleting or refusing them is not done yet.",
     ),
     row("option http-server-close", ALL, "", server_close, "Close the server's side after each response."),
-    http(
-        "option http-use-proxy-header",
-        FE,
-        |d| &mut d.proxy.http.use_proxy_header,
-        "Mind Proxy-Connection instead of Connection.",
-    ),
+    none("option http-use-proxy-header", FE, "HAProxy 2.6 does not mind Proxy-Connection any more either"),
     row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "Health checks speak HTTP."),
     row("option httpclose", ALL, "", close, "Close both sides after each response."),
     row("option httplog", ALL, "[clf]", httplog, "Log lines of HTTP requests."),
-    flag(
-        "option independent-streams",
-        ALL,
-        |d| &mut d.proxy.tcp.independent_streams,
-        "Each direction has its own inactivity timer.",
-    ),
+    none("option independent-streams", ALL, "a connection lives as long as data passes in either direction"),
     flag("option log-health-checks", BE, |d| &mut d.proxy.check.log, "Log changes of health checks."),
     flag(
         "option log-separate-errors",
@@ -126,18 +119,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Stay with the server of the last request.",
     ),
     row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
-    flag("option socket-stats", FE, |d| &mut d.proxy.tcp.socket_stats, "Statistics for each listening address."),
-    flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice.auto, "Splice where it seems worthwhile."),
-    flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice.request, "Splice from client to server."),
-    flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice.response, "Splice from server to client."),
+    none("option socket-stats", FE, "it is about statistics, which come later"),
+    none("option splice-auto", ALL, SPLICE),
+    none("option splice-request", ALL, SPLICE),
+    none("option splice-response", ALL, SPLICE),
     flag("option srvtcpka", BE, |d| &mut d.proxy.tcp.server_keepalive, "TCP keep-alive on the server's side."),
-    flag("option tcp-smart-accept", FE, |d| &mut d.proxy.tcp.smart_accept, "Save an acknowledgement when accepting."),
-    flag(
-        "option tcp-smart-connect",
-        BE,
-        |d| &mut d.proxy.tcp.smart_connect,
-        "Save an acknowledgement when connecting.",
-    ),
+    none("option tcp-smart-accept", FE, SMART),
+    none("option tcp-smart-connect", BE, SMART),
     row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
     row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
     flag("option transparent", BE, |d| &mut d.proxy.tcp.transparent, "Connect to where the client wanted to go."),

@@ -80,6 +80,9 @@ impl Client {
         if addresses.source.is_some() {
             addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket());
         }
+        if view.plan.proxy.tcp.no_linger {
+            socket.set_linger(Some(Duration::ZERO))?;
+        }
         if view.plan.proxy.tcp.client_keepalive {
             socket.set_keepalive(true)?;
         }
@@ -187,7 +190,7 @@ impl Client {
     /// Not counted among the open connections any more: the last response is sent, what follows is politeness.
     pub fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
-            leave(&self.core, &self.state);
+            leave(&self.core, &self.state, &self.listener);
         }
     }
 }
@@ -202,7 +205,8 @@ impl Drop for Client {
 }
 
 /// A connection of the frontend is gone.
-pub(super) fn leave(core: &Core, state: &FrontendState) {
+pub(super) fn leave(core: &Core, state: &FrontendState, listener: &ListenerPlan) {
+    listener.open.fetch_sub(1, Ordering::Relaxed);
     core.registry.open.fetch_sub(1, Ordering::Relaxed);
     state.open.fetch_sub(1, Ordering::Relaxed);
     state.freed.notify_waiters();

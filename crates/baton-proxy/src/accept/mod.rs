@@ -77,7 +77,7 @@ async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefC
         let Ok(mut ready) = listening.readable().await else { return };
         for _ in 0..ACCEPTS_PER_TURN {
             let now = target.borrow().clone();
-            if !has_room(&core, &now.slot) {
+            if !has_room(&core, &now) {
                 break;
             }
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -106,23 +106,29 @@ async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefC
 /// What waits in the kernel's queue is neither lost nor refused: it is accepted when there is room.
 async fn wait_for_room(core: &Rc<Core>, target: &Rc<RefCell<Target>>) {
     loop {
-        let slot = target.borrow().slot.clone();
-        if has_room(core, &slot) {
+        let now = target.borrow().clone();
+        if has_room(core, &now) {
             return;
         }
-        let state = slot.view().plan.state.clone();
+        let state = now.slot.view().plan.state.clone();
         let freed = state.freed.notified();
-        if has_room(core, &slot) {
+        if has_room(core, &now) {
             return;
         }
         let _ = tokio::time::timeout(PAUSE_WHEN_FULL, freed).await;
     }
 }
 
-fn has_room(core: &Core, slot: &FrontendSlot) -> bool {
-    let view = slot.view();
-    let limit = view.plan.proxy.maxconn.unwrap_or(view.maxconn_global);
-    view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
+/// Whether one more connection may be accepted: by the `bind`, the frontend, its rate, and the process.
+fn has_room(core: &Core, target: &Target) -> bool {
+    let view = target.slot.view();
+    let proxy = &view.plan.proxy;
+    let limit = proxy.maxconn.unwrap_or(view.maxconn_global);
+    let second = || core.registry.second(core.now());
+    let own = target.plan.bind.options.maxconn;
+    own.is_none_or(|most| target.plan.open.load(Ordering::Relaxed) < i64::from(most))
+        && proxy.rate_limit.is_none_or(|most| view.plan.state.rate.count(second()) < u64::from(most))
+        && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
         && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
 }
 
@@ -131,13 +137,17 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
     let state = &view.plan.state;
     core.registry.open.fetch_add(1, Ordering::Relaxed);
     enter(&state.open, &state.open_max);
+    target.plan.open.fetch_add(1, Ordering::Relaxed);
+    if view.plan.proxy.rate_limit.is_some() {
+        state.rate.add(core.registry.second(core.now()));
+    }
     state.counters.add(core.number, Counter::Connections, 1);
     match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
         Ok(client) => {
             tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
         }
         Err(error) => {
-            client::leave(core, state);
+            client::leave(core, state, &target.plan);
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
     }

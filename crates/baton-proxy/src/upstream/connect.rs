@@ -49,6 +49,9 @@ pub async fn open(
     })?;
     let established = matches!(started, Started::Connected(_));
     let stream = watch(started.into_fd()).map_err(|_| ours())?;
+    if backend.tcp.no_linger {
+        stream.reset_on_close();
+    }
     deadline.set(backend.timeouts.connect.map(|limit| core.now() + limit));
     if !established {
         let connected = until(core, session, deadline, |cx| stream.poll_connected(cx)).await;
