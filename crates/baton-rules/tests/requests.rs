@@ -2,7 +2,7 @@
 
 mod common;
 
-use baton_model::{Role, Ruleset};
+use baton_model::{Algorithm, Role, Ruleset};
 use baton_rules::{Content, LogLevel, NoFiles, Place, Verdict, compile};
 use common::{GET, proxy, request, rules, with_context};
 
