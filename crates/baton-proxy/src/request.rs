@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use baton_http::Framing;
 use baton_model::{ConnectionMode, Mode};
 
 use crate::accept::Client;
@@ -121,7 +122,7 @@ async fn finish(
     let ended = match outcome {
         Ok(Sent { keep: true, ended, .. }) => return (Next::Request, ended.map_or(Ok(()), Err)),
         Ok(Sent { keep: false, unread, ended }) => {
-            return (if unread { Next::Linger } else { Next::Close }, ended.map_or(Ok(()), Err));
+            return (last(work, unread), ended.map_or(Ok(()), Err));
         }
         Err(ended) => ended,
     };
@@ -155,9 +156,15 @@ async fn finish(
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
         (Ok(()), true) => (Next::Request, Err(ended)),
-        (Ok(()), false) if whole && entry.has_request => (Next::Close, Err(ended)),
-        (Ok(()), false) => (Next::Linger, Err(ended)),
+        (Ok(()), false) => (last(work, !whole || !entry.has_request), Err(ended)),
     }
+}
+
+/// How to close after a response. A client that did not ask for it may have sent its next request already: closing with bytes
+/// unread would reset the connection, and what it has not read of the response would be lost.
+fn last(work: &Work, unread: bool) -> Next {
+    let may_send_more = work.request.keep_alive() && work.response.framing != Framing::Tunnel;
+    if unread || may_send_more { Next::Linger } else { Next::Close }
 }
 
 fn leave(entry: &Entry) {
