@@ -173,13 +173,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         |d, c| rule(d, c, Ruleset::TcpSession),
         "Rules for new sessions.",
     ),
-    row(
-        "tcp-response content",
-        NAMED | BACK | STRICT,
-        "ACTION …",
-        |d, c| rule(d, c, Ruleset::TcpResponse),
-        "Rules for the first data of a server.",
-    ),
     row("timeout check", BE, "TIME", |d, c| timeout(d, c, |t| &mut t.check), "Reading part of a health check."),
     row("timeout client", FE, "TIME", |d, c| timeout(d, c, |t| &mut t.client), "Inactivity of the client."),
     row(
@@ -247,6 +240,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("stick", BACK),
     later("stick-table", FRONT | BACK),
     later("tcp-check", BE),
+    later("tcp-response content", NAMED | BACK | STRICT),
     later("tcp-response inspect-delay", NAMED | BACK | STRICT),
     later("unique-id-format", FE),
     later("unique-id-header", FE),
