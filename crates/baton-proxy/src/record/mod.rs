@@ -115,15 +115,11 @@ pub fn start(core: &Core, client: &Client) -> Entry {
 
 /// Counts the request and writes its log line. `line` is the request line as received, empty in `mode tcp`.
 pub fn write(core: &Core, client: &Client, entry: &Entry, outcome: Result<(), Ended>, line: &[u8]) {
-    if entry.silent {
-        return;
-    }
     let ended = outcome.err().unwrap_or_default();
-    if entry.logged {
-        return count(core, entry, ended);
+    if !entry.silent || entry.has_request {
+        count(core, entry, ended);
     }
-    count(core, entry, ended);
-    if entry.frontend.sinks.is_empty() || !entry.frontend.sinks.wants(entry, ended) {
+    if entry.silent || entry.logged || entry.frontend.sinks.is_empty() || !entry.frontend.sinks.wants(entry, ended) {
         return;
     }
     log_line(core, client, entry, ended, line);
