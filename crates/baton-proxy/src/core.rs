@@ -163,7 +163,7 @@ impl Core {
                 }
             }
         }
-        self.upstreams.retire();
+        self.upstreams.retire(generation);
     }
 
     /// Memory for a request of this client, with the bytes that were read already.

@@ -157,6 +157,11 @@ impl BackendFigures {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.entry(name.clone()).or_insert_with(|| Arc::new(CounterBlock::new(self.cores))).clone()
     }
+
+    /// Forgets the counters of servers that are gone, so that names that change with each reload do not pile up.
+    pub(crate) fn keep(&self, stays: impl Fn(&Arc<str>) -> bool) {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| stays(name));
+    }
 }
 
 /// Everything that is keyed by name and survives reloads.

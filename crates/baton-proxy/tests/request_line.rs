@@ -327,3 +327,27 @@ fn a_last_response_arrives_whole_though_another_request_is_on_its_way() {
     origin.join().expect("the origin ends");
     served.end();
 }
+
+#[test]
+fn idle_connections_and_counters_end_with_their_backend() {
+    let (address, thread) = origin("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 1);
+    let mut proxy = listen(Mode::Http, address);
+    proxy.http.reuse = baton_model::Reuse::Always;
+    let mut served = Served::new(proxy);
+    let mut client = served.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    read_exactly(&mut client, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi");
+    let state = served.registry.backend_state("web").and_then(|backend| backend.server("s1"));
+    let state = Arc::downgrade(&state.expect("in use"));
+    let mut other = listen(Mode::Http, address);
+    other.name = "other".into();
+    served.apply(other);
+    drop(client);
+    thread.join().expect("the origin reads the end of its only connection");
+    let patience = Instant::now() + Duration::from_secs(10);
+    while state.upgrade().is_some() {
+        assert!(Instant::now() < patience, "the server's state is kept");
+        std::thread::yield_now();
+    }
+    served.end();
+}

@@ -196,6 +196,11 @@ impl ServerState {
         &self.name
     }
 
+    /// Its backend, as long as anybody uses that.
+    pub fn backend(&self) -> Option<Arc<BackendState>> {
+        self.backend.upgrade()
+    }
+
     /// What the configuration says of it now.
     pub fn config(&self) -> Arc<Server> {
         Arc::clone(&self.notes().config)

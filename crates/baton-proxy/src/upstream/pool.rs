@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::balance::{ServerState, Slot};
 use crate::core::Core;
+use crate::generation::Generation;
 use crate::state::CounterBlock;
 use crate::upstream::Connection;
 
@@ -94,10 +95,15 @@ impl Upstreams {
         self.sweep_later(core);
     }
 
-    /// Closes idle connections of servers that are gone or moved. Nothing is in flight on them.
-    pub fn retire(&self) {
+    /// Closes idle connections of servers that `generation` does not have, or has elsewhere. Nothing is in flight on them.
+    pub fn retire(&self, generation: &Generation) {
+        let stays = |server: &ServerState| {
+            let Some(backend) = server.backend() else { return false };
+            let plan = generation.backends.get(backend.name());
+            !server.is_removed() && plan.is_some_and(|plan| Arc::ptr_eq(&plan.state, &backend))
+        };
         let mut pools = self.pools.borrow_mut();
-        pools.retain(|_, pool| !pool.server.is_removed());
+        pools.retain(|_, pool| stays(&pool.server));
         for pool in pools.values_mut() {
             let config = pool.server.config();
             pool.idle.retain(|connection| connection.fits(&config));
