@@ -193,20 +193,18 @@ impl Headers {
             if slot.removed {
                 continue;
             }
-            if let (Text::Read(name), Text::Read(value)) = (slot.name, slot.value)
-                && let Some(line) = plain_line(buf, name, value)
-            {
-                let start = out.len();
-                out.extend_from_slice(line);
-                out[start..start + name.len()].make_ascii_lowercase();
-                continue;
-            }
             if slot.id == Name::Other {
                 let start = out.len();
                 out.extend_from_slice(slot.name.of(buf, &self.added));
                 out[start..].make_ascii_lowercase();
             } else {
                 out.extend_from_slice(slot.id.text().as_bytes());
+            }
+            if let (Text::Read(name), Text::Read(value)) = (slot.name, slot.value)
+                && let Some(rest) = plain_rest(buf, name, value)
+            {
+                out.extend_from_slice(rest);
+                continue;
             }
             out.extend_from_slice(b": ");
             out.extend_from_slice(slot.value.of(buf, &self.added));
@@ -302,10 +300,9 @@ impl Headers {
     }
 }
 
-/// The whole line of a field that came as we would write it, but for the case of its name: one copy instead of four.
+/// What follows a field's name, line end included, if it came as we would write it: one copy instead of three.
 #[inline]
-fn plain_line(buf: &[u8], name: Span, value: Span) -> Option<&[u8]> {
-    let line = buf.get(name.start as usize..value.end as usize + 2)?;
-    let is_plain = value.start == name.end + 2 && line.get(name.len() + 1) == Some(&b' ') && line.ends_with(b"\r\n");
-    is_plain.then_some(line)
+fn plain_rest(buf: &[u8], name: Span, value: Span) -> Option<&[u8]> {
+    let rest = buf.get(name.end as usize..value.end as usize + 2)?;
+    (value.start == name.end + 2 && rest.starts_with(b": ") && rest.ends_with(b"\r\n")).then_some(rest)
 }

@@ -173,7 +173,11 @@ fn count(core: &Core, entry: &Entry, ended: Ended) {
     };
     let is_http = entry.frontend.plan.proxy.mode == baton_model::Mode::Http;
     for (at, block) in blocks.into_iter().flatten().enumerate() {
-        let add = |counter, amount| block.add(core.number, counter, amount);
+        let add = |counter, amount| {
+            if amount > 0 {
+                block.add(core.number, counter, amount);
+            }
+        };
         add(Counter::Sessions, 1);
         add(Counter::BytesIn, entry.bytes_in);
         add(Counter::BytesOut, entry.bytes_out);
