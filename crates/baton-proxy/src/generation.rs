@@ -182,7 +182,6 @@ impl Generation {
         for plan in self.backends.values() {
             plan.state.reconfigure(&plan.proxy, now);
             plan.state.set_fullconn(plan.fullconn);
-            plan.figures.keep(&plan.proxy);
             plan.figures.keep(|name| plan.servers.contains_key(name));
         }
         Arc::new(self)

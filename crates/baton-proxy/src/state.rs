@@ -152,12 +152,6 @@ pub struct BackendFigures {
 }
 
 impl BackendFigures {
-    /// Forgets the counters of servers that are not in `proxy`. Requests in flight count on theirs to the end.
-    pub fn keep(&self, proxy: &Proxy) {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|name, _| proxy.servers.iter().any(|server| server.name == *name));
-    }
-
     /// The counters of the server of that name, made when first asked for.
     pub fn server(&self, name: &Arc<str>) -> Arc<CounterBlock> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -141,7 +141,6 @@ impl Upstreams {
     /// Drops closed connections, and half of the unneeded ones where `pool-purge-delay` is over. False: nothing is left.
     fn sweep(&self, now: Instant) -> bool {
         let mut pools = self.pools.borrow_mut();
-        pools.retain(|_, pool| pool.is_wanted());
         for pool in pools.values_mut() {
             pool.idle.retain(|connection| !connection.stream.is_stale());
             let delay = pool.server.config().pool_purge_delay;
@@ -154,14 +153,6 @@ impl Upstreams {
             }
         }
         pools.values().any(|pool| !pool.idle.is_empty())
-    }
-}
-
-impl Pool {
-    /// Whether the server is still in a configuration: a removed one says so, one of a removed backend is known to nobody
-    /// but this pool and its connections.
-    fn is_wanted(&self) -> bool {
-        !self.server.is_removed() && Arc::strong_count(&self.server) > 1 + self.idle.len()
     }
 }
 
