@@ -26,8 +26,9 @@ pub const SESSIONS: usize = 4;
 const CONNECTIONS_A_SECOND_MAX: f64 = 300.0;
 /// Ports that are tried for the proxy; three more follow each. All are below the ports that the system gives to clients.
 const PORTS: [u16; 4] = [8080, 18080, 28080, 9080];
-/// Hosts of the loopback network that are tried for each port: 127.0.0.2 and so on. Clients come from 127.0.0.1, so that
-/// none of their ports can be in the way of an address that is added later.
+/// Hosts that are tried for each port, in a piece of the loopback network that is this process's own: two proxies that start
+/// at the same moment would share an address (SO_REUSEPORT), and one demo's end would be the other's failure. Clients come
+/// from 127.0.0.1, so that none of their ports can be in the way of an address that is added later.
 const HOSTS: std::ops::RangeInclusive<u8> = 2..=9;
 
 /// The origins, and a port that is taken.
@@ -81,7 +82,7 @@ fn quick(name: &str) -> OriginOptions {
 /// # Errors
 /// A sentence: no address was free, or why the proxy did not start.
 pub async fn start_proxy(origins: &Origins, directory: &TempDir) -> Result<(Proxy, Places), String> {
-    for web in candidates() {
+    for web in candidates(std::process::id()) {
         let places = origins.places(web, directory).map_err(|error| error.to_string())?;
         if !are_free(&[places.web, places.tunnel, places.second_bind, places.extra]) {
             continue;
@@ -92,11 +93,13 @@ pub async fn start_proxy(origins: &Origins, directory: &TempDir) -> Result<(Prox
             Err(NotStarted::Failed(text)) => return Err(text),
         }
     }
-    Err(format!("no free addresses were found; ports tried: {PORTS:?} on 127.0.0.2 to 127.0.0.9"))
+    Err(format!("no free addresses were found; ports tried: {PORTS:?}"))
 }
 
-fn candidates() -> impl Iterator<Item = SocketAddr> {
-    let host = |last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+fn candidates(pid: u32) -> impl Iterator<Item = SocketAddr> {
+    let [.., high, low] = pid.to_be_bytes();
+    // 127.0.0.0/16 is left alone: other programs listen there.
+    let host = move |last| IpAddr::V4(Ipv4Addr::new(127, 1 + high % 254, low, last));
     PORTS.into_iter().flat_map(move |port| HOSTS.map(move |last| SocketAddr::new(host(last), port)))
 }
 
@@ -180,7 +183,8 @@ mod tests {
 
     #[test]
     fn every_candidate_has_room_for_its_other_ports() {
-        assert!(candidates().all(|web| web.port() < 32_768 - 4 && web.ip().is_loopback()));
-        assert_eq!(candidates().next().map(|web| web.to_string()).as_deref(), Some("127.0.0.2:8080"));
+        assert!(candidates(77_777).all(|web| web.port() < 32_768 - 4 && web.ip().is_loopback()));
+        assert_eq!(candidates(0x1_02_03).next().map(|web| web.to_string()).as_deref(), Some("127.3.3.2:8080"));
+        assert_eq!(candidates(0xff_ff).next().map(|web| web.to_string()).as_deref(), Some("127.2.255.2:8080"));
     }
 }
