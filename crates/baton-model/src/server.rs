@@ -59,6 +59,38 @@ pub struct Server {
     pub line: Source,
 }
 
+impl Server {
+    /// A server at a literal address (or none yet), with HAProxy's defaults for everything else.
+    pub fn new(name: impl Into<Arc<str>>, id: u32, address: impl Into<Option<Address>>) -> Server {
+        Server {
+            name: name.into(),
+            id,
+            address: ServerAddress { host: NetAddress::Literal, address: address.into(), port_offset: None },
+            weight: 1,
+            backup: false,
+            disabled: false,
+            maxconn: 0,
+            minconn: 0,
+            maxqueue: 0,
+            cookie: None,
+            send_proxy: ProxyProtocol::Off,
+            source_address: None,
+            slowstart: None,
+            check: CheckSettings::default(),
+            pool_max_conn: -1,
+            pool_low_conn: 0,
+            pool_purge_delay: Duration::from_secs(5),
+            max_reuse: None,
+            tfo: false,
+            tcp_user_timeout_ms: None,
+            redir: None,
+            non_stick: false,
+            accepted: Vec::new(),
+            line: Source::default(),
+        }
+    }
+}
+
 /// Where a server is: the address in use, and the name it came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerAddress {

@@ -103,19 +103,18 @@ const LARGE: usize = 4;
 /// Large buffers a core keeps.
 const LARGE_KEPT_MAX: usize = 64;
 
-/// A core's spare buffers of two sizes, and spare vectors to compose output in.
+/// A core's spare buffers of two sizes.
 #[derive(Debug)]
 pub struct BufferPool {
     size: usize,
     spare: RefCell<Vec<Buffer>>,
     large: RefCell<Vec<Buffer>>,
-    vectors: RefCell<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
     /// A pool of buffers of `size` bytes (`tune.bufsize`).
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, spare: RefCell::default(), large: RefCell::default(), vectors: RefCell::default() }
+        BufferPool { size, spare: RefCell::default(), large: RefCell::default() }
     }
 
     /// An empty buffer.
@@ -150,20 +149,6 @@ impl BufferPool {
     /// Whether a body with so many bytes to come is worth a large buffer.
     pub fn is_long(&self, bytes: u64) -> bool {
         bytes > 2 * self.size as u64
-    }
-
-    /// An empty vector with room for a composed message.
-    pub fn vector(&self) -> Vec<u8> {
-        self.vectors.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(self.size))
-    }
-
-    /// Gives a vector back; one that grew out of proportion is dropped.
-    pub fn give_vector(&self, mut vector: Vec<u8>) {
-        let mut vectors = self.vectors.borrow_mut();
-        if vectors.len() < KEPT_MAX && vector.capacity() <= 4 * self.size {
-            vector.clear();
-            vectors.push(vector);
-        }
     }
 }
 

@@ -57,7 +57,7 @@ impl Work {
             core.buffers.give(std::mem::replace(buffer, Buffer::new(0)));
         }
         for vector in [&mut self.up, &mut self.down] {
-            core.buffers.give_vector(std::mem::take(vector));
+            *vector = Vec::new();
         }
     }
 

@@ -6,9 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{
-    Address, Bind, BindOptions, CheckSettings, Mode, Model, NetAddress, Proxy, Role, Server, ServerAddress, Source,
-};
+use baton_model::{Address, Bind, BindOptions, Mode, Model, Proxy, Role, Server, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
@@ -69,32 +67,7 @@ impl Served {
 }
 
 fn server(name: &str, address: SocketAddr) -> Arc<Server> {
-    Arc::new(Server {
-        name: name.into(),
-        id: 1,
-        address: ServerAddress { host: NetAddress::Literal, address: Some(Address::Inet(address)), port_offset: None },
-        weight: 1,
-        backup: false,
-        disabled: false,
-        maxconn: 0,
-        minconn: 0,
-        maxqueue: 0,
-        cookie: None,
-        send_proxy: baton_model::ProxyProtocol::Off,
-        source_address: None,
-        slowstart: None,
-        check: CheckSettings::default(),
-        pool_max_conn: -1,
-        pool_low_conn: 0,
-        pool_purge_delay: Duration::from_secs(5),
-        max_reuse: None,
-        tfo: false,
-        tcp_user_timeout_ms: None,
-        redir: None,
-        non_stick: false,
-        accepted: Vec::new(),
-        line: Source::default(),
-    })
+    Arc::new(Server::new(name, 1, Address::Inet(address)))
 }
 
 fn listen(mode: Mode, origin: SocketAddr) -> Proxy {

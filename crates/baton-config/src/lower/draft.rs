@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, CheckStep, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
-    ServerAddress, SocketMode, Source,
+    Address, CheckStep, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server, SocketMode,
 };
 
 use super::{Context, name_of};
@@ -93,32 +92,7 @@ pub(crate) enum InitAddr {
 impl ServerDraft {
     pub fn new() -> ServerDraft {
         ServerDraft {
-            server: Server {
-                name: Arc::from(""),
-                id: 0,
-                address: ServerAddress { host: NetAddress::Literal, address: None, port_offset: None },
-                weight: 1,
-                backup: false,
-                disabled: false,
-                maxconn: 0,
-                minconn: 0,
-                maxqueue: 0,
-                cookie: None,
-                send_proxy: Default::default(),
-                source_address: None,
-                slowstart: None,
-                check: Default::default(),
-                pool_max_conn: -1,
-                pool_low_conn: 0,
-                pool_purge_delay: std::time::Duration::from_secs(5),
-                max_reuse: None,
-                tfo: false,
-                tcp_user_timeout_ms: None,
-                redir: None,
-                non_stick: false,
-                accepted: Vec::new(),
-                line: Source::default(),
-            },
+            server: Server::new("", 0, None),
             line: None,
             init_addr: vec![InitAddr::Last, InitAddr::Libc],
             id: None,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_model::{
-    Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, Model, NetAddress, Observe, OnError,
-    Proxy, ProxyProtocol, Role, Server, ServerAddress, Source,
+    Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, Model, Observe, OnError, Proxy,
+    Role, Server,
 };
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,32 +119,7 @@ impl Bench {
 }
 
 fn server(name: &str, address: SocketAddr, check: CheckSettings) -> Arc<Server> {
-    Arc::new(Server {
-        name: name.into(),
-        id: 1,
-        address: ServerAddress { host: NetAddress::Literal, address: Some(Address::Inet(address)), port_offset: None },
-        weight: 1,
-        backup: false,
-        disabled: false,
-        maxconn: 0,
-        minconn: 0,
-        maxqueue: 0,
-        cookie: None,
-        send_proxy: ProxyProtocol::Off,
-        source_address: None,
-        slowstart: None,
-        check,
-        pool_max_conn: -1,
-        pool_low_conn: 0,
-        pool_purge_delay: Duration::from_secs(5),
-        max_reuse: None,
-        tfo: false,
-        tcp_user_timeout_ms: None,
-        redir: None,
-        non_stick: false,
-        accepted: Vec::new(),
-        line: Source::default(),
-    })
+    Arc::new(Server { check, ..Server::new(name, 1, Address::Inet(address)) })
 }
 
 /// `check inter 20ms`.

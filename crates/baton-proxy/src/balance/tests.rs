@@ -7,10 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use baton_model::{
-    Address, Algorithm, CheckSettings, Cookie, CookieMode, MarkedDown, MarkedUp, NetAddress, Proxy, ProxyProtocol,
-    Role, Server, ServerAddress, Source, UriHash,
-};
+use baton_model::{Address, Algorithm, Cookie, CookieMode, MarkedDown, MarkedUp, Proxy, Role, Server, UriHash};
 
 use super::*;
 
@@ -26,36 +23,8 @@ impl Wake for Woken {
 /// A server from words: `name weight=2 maxconn=1 backup cookie=x …`.
 fn server(words: &str, id: u32) -> Arc<Server> {
     let mut words = words.split_whitespace();
-    let mut server = Server {
-        name: words.next().expect("a test names its servers").into(),
-        id,
-        address: ServerAddress {
-            host: NetAddress::Literal,
-            address: Some(Address::Inet(([127, 0, 0, 1], 24600).into())),
-            port_offset: None,
-        },
-        weight: 1,
-        backup: false,
-        disabled: false,
-        maxconn: 0,
-        minconn: 0,
-        maxqueue: 0,
-        cookie: None,
-        send_proxy: ProxyProtocol::Off,
-        source_address: None,
-        slowstart: None,
-        check: CheckSettings::default(),
-        pool_max_conn: -1,
-        pool_low_conn: 0,
-        pool_purge_delay: Duration::from_secs(5),
-        max_reuse: None,
-        tfo: false,
-        tcp_user_timeout_ms: None,
-        redir: None,
-        non_stick: false,
-        accepted: Vec::new(),
-        line: Source::default(),
-    };
+    let name = words.next().expect("a test names its servers");
+    let mut server = Server::new(name, id, Address::Inet(([127, 0, 0, 1], 24600).into()));
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, "0"));
         let number = || value.parse::<u32>().expect("a number");

@@ -110,16 +110,6 @@ impl Upstreams {
         }
     }
 
-    /// Idle connections of a server on this core.
-    pub fn idle(&self, server: &Arc<ServerState>) -> usize {
-        self.pools.borrow().get(&key(server)).map_or(0, |pool| pool.idle.len())
-    }
-
-    /// Closes all.
-    pub fn clear(&self) {
-        self.pools.borrow_mut().clear();
-    }
-
     /// Starts the sweeper, which runs as long as there is something to sweep.
     fn sweep_later(&self, core: &Rc<Core>) {
         if self.sweeping.replace(true) {
