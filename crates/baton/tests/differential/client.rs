@@ -68,8 +68,10 @@ fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Opti
     };
     let port = socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port());
     let link = world.adopt(socket, port, |state, index| state.clients.entry(name.to_string()).or_default().push(index));
-    if made.is_err() {
-        world.change(|state| state.links[link.index].end = Some(End::Refused));
+    if let Err(error) = made {
+        // A connection that was made and reset before `connect` returned is told as a reset by the system, not as refused.
+        let end = if error.kind() == std::io::ErrorKind::ConnectionReset { End::Rst } else { End::Refused };
+        world.change(|state| state.links[link.index].end = Some(end));
         link.close();
     }
     link
