@@ -1,0 +1,47 @@
+//! The process from here on: the change line runs until it is told to stop.
+
+use std::rc::Rc;
+
+use baton_control::reload::Ready;
+use baton_control::{ChangeLine, Control, Messages, Settings, health};
+use baton_model::Level;
+
+use super::Stop;
+
+/// Starts the cores and serves; gives the exit code. `announce` is called once we do serve.
+pub(super) fn live(
+    settings: Settings,
+    line: ChangeLine,
+    ready: Ready,
+    messages: &Rc<Messages>,
+    announce: impl FnOnce(),
+) -> Result<u8, Stop> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_name("baton/files").build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let control = Control::start(settings, line, ready, messages.clone()).await?;
+        Ok(control.run(announce).await.map_err(|error| error.to_string())?)
+    })
+}
+
+/// Health checks speak to standard error and to the log of their backend.
+pub(super) fn say_health(messages: Rc<Messages>) -> impl Fn(health::Event) {
+    move |event| {
+        let level = match event.severity {
+            health::Severity::Emergency => {
+                messages.alert(&event.text);
+                Level(0)
+            }
+            health::Severity::Alert => {
+                messages.warning(&event.text);
+                Level(1)
+            }
+            health::Severity::Notice => {
+                messages.warning(&event.text);
+                Level(5)
+            }
+        };
+        messages.log_for(&event.backend, level, &event.text);
+    }
+}

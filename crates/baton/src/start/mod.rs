@@ -1,0 +1,185 @@
+//! From a command line to a serving process: read, bind, leave the terminal, give up rights, serve.
+//!
+//! The order matters. What needs rights (addresses, the pid file, `chroot`) comes before they are given up; forking comes
+//! before the first thread; and the process that was started ends only when the daemon serves, or says why it does not.
+
+mod daemon;
+mod limits;
+mod live;
+mod rights;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_config::{Diagnostic, Loaded, Options, Severity};
+use baton_control::reload::{self, Ready};
+use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
+use baton_kernel::process::ignore_sigpipe;
+use baton_model::Model;
+
+use crate::arguments::Run;
+use crate::texts::VERSION;
+
+/// Exit code of a check that finds no fault and nothing to serve.
+const NO_LISTENER: u8 = 2;
+
+/// Checks, or serves until told to stop.
+pub fn run(program: &str, run: Run) -> ExitCode {
+    let messages = Rc::new(Messages::new(program, VERSION, run.quiet));
+    match start(run, &messages) {
+        Ok(code) => ExitCode::from(code),
+        Err(Stop { text }) => {
+            if let Some(text) = text {
+                messages.alert(&text);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The end of a start that failed.
+#[derive(Debug)]
+struct Stop {
+    /// What is left to say; `None` when everything was said.
+    text: Option<String>,
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop { text: Some(text) }
+    }
+}
+
+fn start(run: Run, messages: &Rc<Messages>) -> Result<u8, Stop> {
+    if let Some(directory) = &run.directory {
+        std::env::set_current_dir(directory)
+            .map_err(|error| format!("Could not change to directory {} : {}", directory.display(), plain(&error)))?;
+    }
+    let outside = look_outside(&run.options).map_err(|error| format!("cannot look around: {error}"))?;
+    let loaded = reload::read(&run.options, &outside);
+    messages.diagnostics(&loaded.diagnostics);
+    let Some(model) = &loaded.model else {
+        let text = (!is_about_a_missing_file(&loaded.diagnostics))
+            .then(|| "config : Fatal errors found in configuration.".into());
+        return Err(Stop { text });
+    };
+    if model.global.quiet && !run.check {
+        messages.be_quiet();
+    }
+    if run.check {
+        return Ok(say_checked(&run, &loaded));
+    }
+    let model = Arc::new(loaded.model.expect("looked at above"));
+    notices(&run, &model, messages);
+    serve(run, model, outside, messages)
+}
+
+/// What `-c` says of a file without faults.
+fn say_checked(run: &Run, loaded: &Loaded) -> u8 {
+    let say = |text: &str| {
+        if !run.quiet {
+            println!("{text}");
+        }
+    };
+    if loaded.of(Severity::Warning).next().is_some() {
+        say("Warnings were found.");
+    }
+    if !loaded.model.as_ref().is_some_and(reload::has_listener) {
+        say("Configuration file has no error but will not start (no listener) => exit(2).");
+        return NO_LISTENER;
+    }
+    say("Configuration file is valid");
+    0
+}
+
+/// What was asked for and is done in another way than by HAProxy.
+fn notices(run: &Run, model: &Model, messages: &Messages) {
+    let by_file = model.global.master_worker.then(|| "'master-worker'".to_owned());
+    if let Some(word) = run.master_worker.clone().or(by_file) {
+        messages.notice(&format!(
+            "{word}: there is no master; one process serves and changes its configuration in place (SIGUSR2 or `baton reload`)."
+        ));
+    }
+    for flag in &run.without_effect {
+        messages.notice(&format!("option '{flag}' has no effect."));
+    }
+}
+
+/// Binds, daemonizes, gives up rights, and runs the change line.
+fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>) -> Result<u8, Stop> {
+    if !reload::has_listener(&model) {
+        let text = "[haproxy.main()] No enabled listener found (check for 'bind' directives) ! Exiting.";
+        return Err(Stop { text: Some(text.into()) });
+    }
+    ignore_sigpipe().map_err(|error| format!("cannot ignore SIGPIPE: {error}"))?;
+    limits::raise_descriptors(&model.global, messages);
+    let started_as = nix::unistd::geteuid().as_raw();
+    let (line, ready) = bind(&model, &outside, messages)?;
+    let pid_file = daemon::open_pid_file(&run, &model.global)?;
+    let manager = service_manager(&run, messages);
+    let terminal = daemon::leave(&run, &model.global)?;
+    daemon::write_pid(pid_file, messages);
+    rights::give_up(&model.global)?;
+    let settings = Settings {
+        options: run.options,
+        outside,
+        version: VERSION.into(),
+        manager,
+        may_ask: vec![started_as, nix::unistd::geteuid().as_raw()],
+    };
+    live::live(settings, line, ready, messages, || terminal.serving())
+}
+
+/// Opens everything that the configuration names.
+fn bind(model: &Arc<Model>, outside: &Outside, messages: &Rc<Messages>) -> Result<(ChangeLine, Ready), Stop> {
+    let cores = limits::cores(&model.global);
+    let mut line = ChangeLine::new(cores, Instant::now(), live::say_health(messages.clone()));
+    match line.prepare(model.clone(), outside, Instant::now()) {
+        Ok(ready) => Ok((line, ready)),
+        Err(reasons) => {
+            for reason in reasons {
+                messages.alert(&reason.to_string());
+            }
+            Err("[haproxy.main()] Some protocols failed to start their listeners! Exiting.".to_owned().into())
+        }
+    }
+}
+
+/// Whom to tell how we are. To be connected before the process leaves for a root directory of its own.
+fn service_manager(run: &Run, messages: &Messages) -> ServiceManager {
+    let socket = std::env::var_os("NOTIFY_SOCKET").filter(|_| is_under_systemd(run));
+    ServiceManager::connect(socket.as_deref()).unwrap_or_else(|error| {
+        messages.warning(&format!("the service manager is not told how we are: {error}"));
+        ServiceManager::default()
+    })
+}
+
+/// `-Ws`.
+fn is_under_systemd(run: &Run) -> bool {
+    run.master_worker.as_deref() == Some("-Ws")
+}
+
+/// Where files are found from now on: the working directory and the root of this moment, and standard input if it is read.
+fn look_outside(options: &Options) -> std::io::Result<Outside> {
+    let reads_input = options.files.iter().any(|file| file == Path::new("-"));
+    let input = reads_input.then(|| {
+        use std::io::Read;
+        let mut content = Vec::new();
+        std::io::stdin().lock().take(baton_config::MAX_FILE_BYTES + 1).read_to_end(&mut content).map(|_| content)
+    });
+    Outside::new(std::env::current_dir()?, input.transpose()?)
+}
+
+/// HAProxy says nothing more after a file that cannot be opened.
+fn is_about_a_missing_file(diagnostics: &[Diagnostic]) -> bool {
+    let mut alerts = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Alert);
+    alerts.all(|diagnostic| diagnostic.line == 0)
+}
+
+/// A system's error without its number.
+fn plain(error: &std::io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |number| nix::errno::Errno::from_raw(number).desc().into())
+}
