@@ -5,28 +5,27 @@
 //! [`Listeners::retire`] keeps new clients from what is gone, which [`Listeners::look`] closes once it is empty.
 
 mod bound;
+mod leaving;
 mod options;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
-use baton_kernel::retire::{Retiring, accept_queue};
-use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup};
 use baton_model::{Address, Bind, Model, Proxy};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
-use socket2::SockRef;
 
 use self::bound::BoundGroup;
-use crate::retirement::{RetireStep, Retirement, Seen};
+use self::leaving::Leaving;
+use crate::retirement::RetireStep;
 
 /// All listening addresses of the process.
 #[derive(Debug)]
@@ -46,20 +45,6 @@ struct Listener {
     /// The same sockets, for the cores.
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
-}
-
-/// An address that takes no new connections.
-#[derive(Debug)]
-struct Leaving {
-    address: Address,
-    id: ListenerId,
-    sockets: Vec<Retiring>,
-    /// Sockets from which we have no right to keep new connections (see [`bound`]): their queues hold one at a time, and
-    /// they are closed in a moment in which they are empty.
-    open_still: Vec<Listening>,
-    shards: Arc<[OwnedFd]>,
-    options: ListenOptions,
-    retirement: Retirement,
 }
 
 /// Sockets that nobody can connect to yet.
@@ -191,7 +176,7 @@ impl Listeners {
             .collect();
         for address in gone {
             if let Some(listener) = self.open.remove(&address) {
-                self.retiring.push(listener.leave(address, now));
+                self.retiring.push(Leaving::start(listener, address, now));
             }
         }
     }
@@ -301,81 +286,6 @@ impl Listener {
             return Err(error.to_string());
         }
         Ok(Some(std::mem::replace(&mut self.options, options.clone())))
-    }
-
-    fn leave(self, address: Address, now: Instant) -> Leaving {
-        let (mut sockets, mut open_still) = (Vec::new(), Vec::new());
-        // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
-        if !matches!(address, Address::Fd(_)) {
-            for listening in self.group.into_shards() {
-                match Retiring::start(listening) {
-                    Ok(retiring) => sockets.push(retiring),
-                    Err(error) => {
-                        // Let in as few as possible; a failure leaves the queue as long as it was.
-                        let _ = error.listening.relisten(0);
-                        open_still.push(error.listening);
-                    }
-                }
-            }
-        }
-        let (id, shards, options) = (self.id, self.shards, self.options);
-        let retirement = Retirement::start(now, open_still.is_empty());
-        Leaving { address, id, sockets, open_still, shards, options, retirement }
-    }
-}
-
-impl Leaving {
-    fn can_resume(&self, options: &ListenOptions) -> bool {
-        let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
-        matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
-    }
-
-    fn resume(self) -> Result<Listener, String> {
-        let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
-        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
-        for listening in self.open_still {
-            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.address))?;
-            sockets.push(listening);
-        }
-        let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
-        Ok(Listener { id: self.id, group, shards: self.shards, options: self.options })
-    }
-
-    fn see(&self) -> Seen {
-        let mut seen = Seen::Empty;
-        for socket in &self.open_still {
-            match accept_queue(socket) {
-                Ok(queue) if queue.waiting == 0 => {}
-                Ok(_) => return Seen::Busy,
-                Err(_) => seen = Seen::Unknown,
-            }
-        }
-        for socket in &self.sockets {
-            match socket.is_empty() {
-                Ok(true) => {}
-                Ok(false) => return Seen::Busy,
-                Err(_) => seen = Seen::Unknown,
-            }
-        }
-        seen
-    }
-
-    /// Ends sockets new connections could not be kept from, right after they were seen empty.
-    fn stop_open_still(&self) {
-        for socket in &self.open_still {
-            // Fails on a socket that does not listen any more, which is what is wanted.
-            let _ = SockRef::from(socket).shutdown(Shutdown::Both);
-        }
-    }
-
-    /// Frees the address even if a connection that came by it still holds on to its descriptors.
-    fn close(self) {
-        if !matches!(self.address, Address::Fd(_)) {
-            for shard in self.shards.iter() {
-                // Fails on a socket that does not listen any more, which is what is wanted.
-                let _ = SockRef::from(shard).shutdown(Shutdown::Both);
-            }
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use baton_model::{BindOptions, Role, Source};
+use socket2::SockRef;
 
 use super::*;
 

@@ -1,0 +1,108 @@
+//! An address on its way out: no new connections, and who reached it before is still accepted.
+
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_kernel::retire::{Retiring, accept_queue};
+use baton_kernel::{ListenOptions, ListenerGroup, Listening};
+use baton_model::Address;
+use baton_proxy::ListenerId;
+use socket2::SockRef;
+
+use super::Listener;
+use crate::retirement::{Retirement, Seen};
+
+/// An address that takes no new connections.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) address: Address,
+    pub(super) id: ListenerId,
+    sockets: Vec<Retiring>,
+    /// Sockets from which we have no right to keep new connections (see [`bound`](super::bound)): their queues hold one at a time, and
+    /// they are closed in a moment in which they are empty.
+    open_still: Vec<Listening>,
+    shards: Arc<[OwnedFd]>,
+    options: ListenOptions,
+    pub(super) retirement: Retirement,
+}
+
+impl Leaving {
+    /// Keeps new clients from the sockets of an address that was in service.
+    pub(super) fn start(listener: Listener, address: Address, now: Instant) -> Leaving {
+        let (mut sockets, mut open_still) = (Vec::new(), Vec::new());
+        // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
+        if !matches!(address, Address::Fd(_)) {
+            for listening in listener.group.into_shards() {
+                match Retiring::start(listening) {
+                    Ok(retiring) => sockets.push(retiring),
+                    Err(error) => {
+                        // Let in as few as possible; a failure leaves the queue as long as it was.
+                        let _ = error.listening.relisten(0);
+                        open_still.push(error.listening);
+                    }
+                }
+            }
+        }
+        let Listener { id, shards, options, .. } = listener;
+        let retirement = Retirement::start(now, open_still.is_empty());
+        Leaving { address, id, sockets, open_still, shards, options, retirement }
+    }
+
+    /// Whether the address can come back into service with these options.
+    pub(super) fn can_resume(&self, options: &ListenOptions) -> bool {
+        let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
+        matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
+    }
+
+    /// Puts the address back into service, with who waits in its queues.
+    pub(super) fn resume(self) -> Result<Listener, String> {
+        let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
+        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
+        for listening in self.open_still {
+            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.address))?;
+            sockets.push(listening);
+        }
+        let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
+        Ok(Listener { id: self.id, group, shards: self.shards, options: self.options })
+    }
+
+    /// What is left of those who came before.
+    pub(super) fn see(&self) -> Seen {
+        let mut seen = Seen::Empty;
+        for socket in &self.open_still {
+            match accept_queue(socket) {
+                Ok(queue) if queue.waiting == 0 => {}
+                Ok(_) => return Seen::Busy,
+                Err(_) => seen = Seen::Unknown,
+            }
+        }
+        for socket in &self.sockets {
+            match socket.is_empty() {
+                Ok(true) => {}
+                Ok(false) => return Seen::Busy,
+                Err(_) => seen = Seen::Unknown,
+            }
+        }
+        seen
+    }
+
+    /// Ends sockets new connections could not be kept from, right after they were seen empty.
+    pub(super) fn stop_open_still(&self) {
+        for socket in &self.open_still {
+            // Fails on a socket that does not listen any more, which is what is wanted.
+            let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Frees the address even if a connection that came by it still holds on to its descriptors.
+    pub(super) fn close(self) {
+        if !matches!(self.address, Address::Fd(_)) {
+            for shard in self.shards.iter() {
+                // Fails on a socket that does not listen any more, which is what is wanted.
+                let _ = SockRef::from(shard).shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
