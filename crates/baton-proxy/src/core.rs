@@ -157,9 +157,7 @@ impl Core {
             match acceptors.get(&plan.id) {
                 Some(acceptor) => acceptor.lead(plan.clone(), slot.clone()),
                 None => {
-                    if let Some(acceptor) = Acceptor::start(self, plan.clone(), slot.clone()) {
-                        acceptors.insert(plan.id, acceptor);
-                    }
+                    acceptors.insert(plan.id, Acceptor::start(self, plan.clone(), slot.clone()));
                 }
             }
         }

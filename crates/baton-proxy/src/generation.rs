@@ -90,7 +90,8 @@ pub struct ListenerPlan {
     pub frontend: Arc<FrontendPlan>,
     /// Connections accepted on it and still open (`maxconn` of the `bind`).
     pub open: Arc<AtomicI64>,
-    /// Sockets: core `i` accepts on number `i % len`. With one socket for several cores all of them accept on it.
+    /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
+    /// several cores accept on the same.
     pub shards: Arc<[OwnedFd]>,
 }
 

@@ -28,11 +28,12 @@ const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
 /// How often a full frontend looks for room, besides being told.
 const PAUSE_WHEN_FULL: Duration = Duration::from_millis(100);
 
-/// The task that accepts on one listener for one core.
+/// What accepts on one listener for one core.
 #[derive(Debug)]
 pub struct Acceptor {
     target: Rc<RefCell<Target>>,
-    task: tokio::task::JoinHandle<()>,
+    /// One for each socket that is this core's to serve.
+    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// Where accepted connections go now.
@@ -43,21 +44,23 @@ struct Target {
 }
 
 impl Acceptor {
-    /// Starts accepting on this core's socket of the listener. `None` when the socket cannot be watched, which the log
-    /// of the process says.
-    pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Option<Acceptor> {
-        let fd = plan.shards.get(core.number % plan.shards.len().max(1))?;
-        let watched = fd.try_clone().and_then(baton_kernel::watch::listening);
-        let listening = match watched {
-            Ok(listening) => listening,
-            Err(error) => {
-                eprintln!("[ALERT] listener {} cannot be served by core {}: {error}", plan.bind.address, core.number);
-                return None;
+    /// Starts accepting on this core's sockets of the listener. A socket that cannot be watched is left to the cores
+    /// that share it, which standard error says.
+    pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Acceptor {
+        let target = Rc::new(RefCell::new(Target { plan: plan.clone(), slot }));
+        let mut tasks = Vec::new();
+        for at in sockets_of(core.number, core.registry.cores(), plan.shards.len()) {
+            match plan.shards[at].try_clone().and_then(baton_kernel::watch::listening) {
+                Ok(listening) => {
+                    tasks.push(tokio::task::spawn_local(accept_all(core.clone(), listening, target.clone())));
+                }
+                Err(error) => eprintln!(
+                    "[ALERT] listener {} cannot be served by core {}: {error}",
+                    plan.bind.address, core.number
+                ),
             }
-        };
-        let target = Rc::new(RefCell::new(Target { plan, slot }));
-        let task = tokio::task::spawn_local(accept_all(core.clone(), listening, target.clone()));
-        Some(Acceptor { target, task })
+        }
+        Acceptor { target, tasks }
     }
 
     /// Connections accepted from now on go to this frontend, with the options of this `bind`.
@@ -65,10 +68,20 @@ impl Acceptor {
         *self.target.borrow_mut() = Target { plan, slot };
     }
 
-    /// Stops accepting and closes this core's descriptor.
+    /// Stops accepting and closes this core's descriptors.
     pub fn stop(&self) {
-        self.task.abort();
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
+}
+
+/// Which of `sockets` sockets are served by core `core` of `cores`: every socket has a core and every core a socket,
+/// whichever there are more of. Adopted sockets may be as many as the cores of the process they come from.
+fn sockets_of(core: usize, cores: usize, sockets: usize) -> impl Iterator<Item = usize> {
+    let (first, step) = match sockets > cores {
+        true => (core, cores.max(1)),
+        false => (core % sockets.max(1), sockets.max(1)),
+    };
+    (first..sockets).step_by(step)
 }
 
 async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefCell<Target>>) {
@@ -150,5 +163,24 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
             client::leave(core, state, &target.plan);
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_socket_has_a_core_and_every_core_a_socket() {
+        let check = |cores: usize, sockets: usize, expect: &[&[usize]]| {
+            let found: Vec<Vec<usize>> = (0..cores).map(|core| sockets_of(core, cores, sockets).collect()).collect();
+            assert_eq!(found, expect, "{cores} cores, {sockets} sockets");
+        };
+        check(2, 2, &[&[0], &[1]]);
+        check(3, 1, &[&[0], &[0], &[0]]);
+        check(3, 2, &[&[0], &[1], &[0]]);
+        check(2, 5, &[&[0, 2, 4], &[1, 3]]);
+        check(1, 3, &[&[0, 1, 2]]);
+        check(1, 0, &[&[]]);
     }
 }
