@@ -3,8 +3,11 @@
 //! A change goes through here in three moves, as everywhere on the change line: [`Listeners::prepare`] opens what is new
 //! so that nobody can reach it yet and refuses what cannot be; [`Listeners::publish`] lets clients in;
 //! [`Listeners::retire`] keeps new clients from what is gone, which [`Listeners::look`] closes once it is empty.
+//!
+//! Sockets that somebody gave us ([`Listeners::inherit`]) are taken instead of opened: clients reach them all the time.
 
 mod bound;
+mod inherited;
 mod leaving;
 mod options;
 #[cfg(test)]
@@ -18,20 +21,25 @@ use std::time::Instant;
 
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
-use baton_kernel::{Endpoint, ListenOptions, ListenerGroup};
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind, Model, Proxy};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
 use self::bound::BoundGroup;
+use self::inherited::Given;
 use self::leaving::Leaving;
 use crate::retirement::RetireStep;
+
+pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 
 /// All listening addresses of the process.
 #[derive(Debug)]
 pub struct Listeners {
     open: HashMap<Address, Listener>,
     retiring: Vec<Leaving>,
+    /// Given to us, and asked for by no configuration yet.
+    inherited: Inherited,
     id_last: u64,
     /// Sockets of a TCP address without `shards`: one for each core.
     cores: usize,
@@ -45,24 +53,32 @@ struct Listener {
     /// The same sockets, for the cores.
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
+    /// What is known of the sockets if they were given to us; empty if we opened them.
+    given: Vec<Known>,
+    /// Whether another process has the sockets too by now.
+    is_handed_over: bool,
 }
 
-/// Sockets that nobody can connect to yet.
+/// An address in service and its sockets, to be given to another process.
+#[derive(Debug)]
+pub struct Offer<'a> {
+    /// As the configuration names it.
+    pub address: &'a Address,
+    /// `interface` of its `bind`.
+    pub interface: Option<&'a str>,
+    /// Its sockets, in the order in which they were opened.
+    pub sockets: &'a [Listening],
+}
+
+/// Sockets that are not in service yet.
 #[derive(Debug)]
 enum New {
+    /// Given to us, and reached by clients all the time.
+    Adopted(Vec<Given>),
     /// As the kernel's room prepares them.
     Prepared(Box<PreparedGroup>),
     /// Without the right to attach a filter.
     Bound(BoundGroup),
-}
-
-impl New {
-    fn publish(self) -> Result<ListenerGroup, String> {
-        match self {
-            New::Prepared(group) => group.publish().map_err(|error| error.to_string()),
-            New::Bound(group) => group.publish(),
-        }
-    }
 }
 
 /// What a configuration needs, ready to be used. Given back to [`Listeners::give_up`], it leaves no trace.
@@ -78,7 +94,30 @@ pub struct Prepared {
 impl Listeners {
     /// No address yet, for a process of `cores` cores.
     pub fn new(cores: usize) -> Listeners {
-        Listeners { open: HashMap::new(), retiring: Vec::new(), id_last: 0, cores: cores.max(1) }
+        Listeners {
+            open: HashMap::new(),
+            retiring: Vec::new(),
+            inherited: Inherited::default(),
+            id_last: 0,
+            cores: cores.max(1),
+        }
+    }
+
+    /// Takes listening sockets that somebody gave us. The next [`Listeners::prepare`] takes those its model asks for,
+    /// with all who wait in their queues.
+    pub fn inherit(&mut self, inherited: Inherited) {
+        self.inherited.extend(inherited);
+    }
+
+    /// Given sockets that no configuration has asked for until now. They are not accepted from, so whoever gave them
+    /// goes on to, or is told that they are not wanted; then [`Listeners::drop_left`].
+    pub fn left(&self) -> &Inherited {
+        &self.inherited
+    }
+
+    /// Closes what [`Listeners::left`] shows. Nothing is lost as long as the giver still has them.
+    pub fn drop_left(&mut self) {
+        self.inherited = Inherited::default();
     }
 
     /// Opens what the model needs and is not open, unreachable still; gives new options to what stays.
@@ -132,28 +171,40 @@ impl Listeners {
                 let _ = listener.change(&before);
             }
         }
+        for (_, new, _) in prepared.new {
+            if let New::Adopted(given) = new {
+                self.inherited.put_back(given);
+            }
+        }
     }
 
     /// Lets clients in to what is new and gives all addresses of the configuration.
     ///
     /// # Errors
-    /// Practically never (a directory removed in this very moment): the kernel's words.
+    /// Practically never (a directory removed in this very moment): the kernel's words. Everything is as before then.
     pub fn publish(&mut self, prepared: Prepared) -> Result<Vec<OpenListener>, Refused> {
-        for (address, group, options) in prepared.new {
-            let opened = group.publish().and_then(|group| {
-                let shards = duplicate(&group).map_err(|error| error.to_string())?;
-                Ok((group, shards))
-            });
-            let (group, shards) = opened.map_err(|reason| Refused {
-                object: format!("bind {address}"),
-                reason,
-                source: baton_model::Source::default(),
-            })?;
-            self.id_last += 1;
-            self.open.insert(address, Listener { id: ListenerId(self.id_last), group, shards, options });
+        let Prepared { wanted, new, before } = prepared;
+        let mut opened = Vec::new();
+        let mut new = new.into_iter();
+        let mut outcome = Ok(());
+        for (address, group, options) in new.by_ref() {
+            match self.serve(&address, group, options) {
+                Ok(()) => opened.push(address),
+                Err(reason) => {
+                    let (object, source) = (format!("bind {address}"), baton_model::Source::default());
+                    outcome = Err(Refused { object, reason, source });
+                    break;
+                }
+            }
+        }
+        if let Err(refused) = outcome {
+            let rest = new.collect();
+            opened.into_iter().for_each(|address| self.withdraw(&address));
+            self.give_up(Prepared { wanted, new: rest, before });
+            return Err(refused);
         }
         let mut listeners = Vec::new();
-        for (proxy, bind) in prepared.wanted {
+        for (proxy, bind) in wanted {
             if !self.open.contains_key(&bind.address) {
                 self.resume(&bind.address).map_err(|reason| refuse(&proxy, &bind, reason))?;
             }
@@ -181,6 +232,26 @@ impl Listeners {
         }
     }
 
+    /// What is in service, for another process to take, in order.
+    pub fn offers(&self) -> Vec<Offer<'_>> {
+        let mut offers = Vec::with_capacity(self.open.len());
+        for (address, listener) in &self.open {
+            let interface = listener.options.interface.as_deref();
+            offers.push(Offer { address, interface, sockets: listener.group.shards() });
+        }
+        offers.sort_by(|one, other| one.address.cmp(other.address));
+        offers
+    }
+
+    /// Says whether another process serves all sockets of an address by now, or does not after all. Sockets that it
+    /// serves are not taken out of service when the address is retired: they are the other's too, and so are all who
+    /// wait in them. They are only closed here. An address that is not in service is no error.
+    pub fn handed_over(&mut self, address: &Address, is_handed_over: bool) {
+        if let Some(listener) = self.open.get_mut(address) {
+            listener.is_handed_over = is_handed_over;
+        }
+    }
+
     /// Keeps new clients from every address: a soft stop.
     pub fn retire_all(&mut self, now: Instant) {
         self.retire(&Model::default(), now);
@@ -190,8 +261,7 @@ impl Listeners {
     /// [`Listeners::closed`].
     pub fn look(&mut self, now: Instant) -> Vec<ListenerId> {
         let empty = |leaving: &mut Leaving| {
-            let seen = leaving.see();
-            let is_over = leaving.retirement.step(now, seen) == RetireStep::Close;
+            let is_over = leaving.step(now) == RetireStep::Close;
             if is_over {
                 leaving.stop_open_still();
             }
@@ -227,14 +297,62 @@ impl Listeners {
         self.retiring.iter().position(|leaving| leaving.address == *address)
     }
 
-    /// Opens a new address. Alone if it can; beside a socket of ours that covers it (such as `*:80` and `127.0.0.1:80`)
-    /// the kernel lets the more precise one take precedence.
+    /// Puts the sockets of an address into service.
+    fn serve(&mut self, address: &Address, new: New, options: ListenOptions) -> Result<(), String> {
+        let (group, given) = match new {
+            New::Prepared(group) => (group.publish().map_err(|error| error.to_string())?, Vec::new()),
+            New::Bound(group) => (group.publish()?, Vec::new()),
+            New::Adopted(given) => self.adopt(given, &options)?,
+        };
+        let shards = match duplicate(&group) {
+            Ok(shards) => shards,
+            Err(error) => {
+                self.inherited.put_back(Given::again(group, given));
+                return Err(error.to_string());
+            }
+        };
+        self.id_last += 1;
+        let id = ListenerId(self.id_last);
+        self.open.insert(address.clone(), Listener { id, group, shards, options, given, is_handed_over: false });
+        Ok(())
+    }
+
+    /// Makes a group of given sockets and gives them the options of their `bind`.
+    fn adopt(&mut self, given: Vec<Given>, options: &ListenOptions) -> Result<(ListenerGroup, Vec<Known>), String> {
+        let (listening, known) = given.into_iter().map(Given::into_parts).unzip();
+        let mut group = ListenerGroup::adopt(listening, options).ok_or("no socket was given")?;
+        match group.apply(options) {
+            Ok(()) => Ok((group, known)),
+            Err(error) => {
+                self.inherited.put_back(Given::again(group, known));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Undoes [`Listeners::serve`].
+    fn withdraw(&mut self, address: &Address) {
+        let Some(Listener { group, given, .. }) = self.open.remove(address) else { return };
+        match group.shards().first().and_then(Listening::file) {
+            Some(file) if given.is_empty() => drop(file.remove()),
+            Some(_) | None => {}
+        }
+        // Sockets that we opened are closed by this.
+        self.inherited.put_back(Given::again(group, given));
+    }
+
+    /// Opens a new address, or takes the sockets of it that were given to us. Alone if it can; beside a socket of ours that
+    /// covers it (such as `*:80` and `127.0.0.1:80`) the kernel lets the more precise one take precedence.
     fn open_new(
-        &self,
+        &mut self,
         bind: &Bind,
         options: &ListenOptions,
         opening: &[(Address, New, ListenOptions)],
     ) -> Result<New, String> {
+        let given = self.inherited.take(bind, options);
+        if !given.is_empty() {
+            return Ok(New::Adopted(given));
+        }
         let endpoint = options::endpoint(&bind.address);
         let shards = match bind.address {
             Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
@@ -242,7 +360,8 @@ impl Listeners {
         };
         let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.address));
         let overlaps =
-            ours.chain(opening.iter().map(|(address, ..)| address)).any(|other| overlap(other, &bind.address));
+            ours.chain(opening.iter().map(|(address, ..)| address)).any(|other| overlap(other, &bind.address))
+                || self.inherited.overlaps(&bind.address);
         let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
         let error = match ListenerGroup::prepare(&endpoint, &options, shards) {
             Ok(group) => return Ok(New::Prepared(Box::new(group))),

@@ -14,7 +14,7 @@ use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers}
 
 use crate::environment::Outside;
 use crate::health::{self, Checker};
-use crate::listeners::{self, Listeners};
+use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
 
@@ -91,6 +91,12 @@ impl ChangeLine {
         }
         self.retire(Instant::now());
         self.accept(plan, messages)
+    }
+
+    /// Takes listening sockets that somebody gave us, for the next [`ChangeLine::prepare`] to use instead of opening its
+    /// own; see [`Listeners::inherit`].
+    pub fn inherit(&mut self, inherited: Inherited) {
+        self.listeners.inherit(inherited);
     }
 
     /// Opens, checks and compiles everything the model needs, beside what is in use.

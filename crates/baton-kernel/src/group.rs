@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use socket2::SockRef;
 
 use crate::Endpoint;
 use crate::listen::{self, ListenError, ListenOptions, ListenReason, Listening, Prepared};
@@ -42,9 +43,11 @@ impl ListenerGroup {
         Ok(PreparedGroup { first, rest, options })
     }
 
-    /// Takes over sockets of one address, in the order in which they were opened; `None` when there are none.
+    /// Takes over sockets of one address, in the order in which they were opened; `None` when there are none. They
+    /// are reachable all the time and nothing about them changes; [`ListenerGroup::apply`] gives them `options`.
     pub fn adopt(shards: Vec<Listening>, options: &ListenOptions) -> Option<ListenerGroup> {
-        (!shards.is_empty()).then(|| ListenerGroup { shards, options: options.clone() })
+        let is_shared = SockRef::from(shards.first()?).reuse_port().unwrap_or(false);
+        Some(ListenerGroup { shards, options: ListenOptions { reuse_port: is_shared, ..options.clone() } })
     }
 
     /// The address listened on, with the port the system chose.

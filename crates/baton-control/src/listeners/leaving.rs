@@ -11,8 +11,8 @@ use baton_model::Address;
 use baton_proxy::ListenerId;
 use socket2::SockRef;
 
-use super::Listener;
-use crate::retirement::{Retirement, Seen};
+use super::{Known, Listener};
+use crate::retirement::{RetireStep, Retirement, Seen};
 
 /// An address that takes no new connections.
 #[derive(Debug)]
@@ -25,7 +25,10 @@ pub(super) struct Leaving {
     open_still: Vec<Listening>,
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
-    pub(super) retirement: Retirement,
+    given: Vec<Known>,
+    /// Another process has the sockets too and serves them: nothing may be done to them but closing our descriptors.
+    is_handed_over: bool,
+    retirement: Retirement,
 }
 
 impl Leaving {
@@ -33,7 +36,7 @@ impl Leaving {
     pub(super) fn start(listener: Listener, address: Address, now: Instant) -> Leaving {
         let (mut sockets, mut open_still) = (Vec::new(), Vec::new());
         // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
-        if !matches!(address, Address::Fd(_)) {
+        if !matches!(address, Address::Fd(_)) && !listener.is_handed_over {
             for listening in listener.group.into_shards() {
                 match Retiring::start(listening) {
                     Ok(retiring) => sockets.push(retiring),
@@ -45,9 +48,9 @@ impl Leaving {
                 }
             }
         }
-        let Listener { id, shards, options, .. } = listener;
+        let Listener { id, shards, options, given, is_handed_over, .. } = listener;
         let retirement = Retirement::start(now, open_still.is_empty());
-        Leaving { address, id, sockets, open_still, shards, options, retirement }
+        Leaving { address, id, sockets, open_still, shards, options, given, is_handed_over, retirement }
     }
 
     /// Whether the address can come back into service with these options.
@@ -65,11 +68,20 @@ impl Leaving {
             sockets.push(listening);
         }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
-        Ok(Listener { id: self.id, group, shards: self.shards, options: self.options })
+        let Leaving { id, shards, options, given, .. } = self;
+        Ok(Listener { id, group, shards, options, given, is_handed_over: false })
+    }
+
+    /// What to do at `now`.
+    pub(super) fn step(&mut self, now: Instant) -> RetireStep {
+        match self.is_handed_over {
+            true => RetireStep::Close,
+            false => self.retirement.step(now, self.see()),
+        }
     }
 
     /// What is left of those who came before.
-    pub(super) fn see(&self) -> Seen {
+    fn see(&self) -> Seen {
         let mut seen = Seen::Empty;
         for socket in &self.open_still {
             match accept_queue(socket) {
@@ -98,7 +110,7 @@ impl Leaving {
 
     /// Frees the address even if a connection that came by it still holds on to its descriptors.
     pub(super) fn close(self) {
-        if !matches!(self.address, Address::Fd(_)) {
+        if !matches!(self.address, Address::Fd(_)) && !self.is_handed_over {
             for shard in self.shards.iter() {
                 // Fails on a socket that does not listen any more, which is what is wanted.
                 let _ = SockRef::from(shard).shutdown(Shutdown::Both);

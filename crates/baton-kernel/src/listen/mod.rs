@@ -6,6 +6,7 @@
 //! reset when the socket is closed.
 
 mod error;
+mod identity;
 mod unix;
 
 use std::io;
@@ -21,6 +22,7 @@ use crate::sockopt;
 use crate::stream::{self, Keepalive};
 
 pub use error::{ListenError, ListenReason};
+pub use identity::{Identity, netns_here, v6only_default};
 pub use unix::SocketFile;
 
 /// Length of the queue of complete, not yet accepted connections, if the configuration does not say otherwise.

@@ -78,12 +78,16 @@ fn is_no_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
+/// Changes only what is otherwise by now: a file that was made for us needs no right to it.
 fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
-    if options.uid.is_some() || options.gid.is_some() {
-        std::os::unix::fs::lchown(path, options.uid, options.gid)?;
+    let found = fs::symlink_metadata(path)?;
+    let uid = options.uid.filter(|&uid| uid != found.uid());
+    let gid = options.gid.filter(|&gid| gid != found.gid());
+    if uid.is_some() || gid.is_some() {
+        std::os::unix::fs::lchown(path, uid, gid)?;
     }
-    if let Some(mode) = options.mode {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))?;
+    if let Some(mode) = options.mode.map(|mode| mode & 0o7777).filter(|&mode| mode != found.mode() & 0o7777) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }

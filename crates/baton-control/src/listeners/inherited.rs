@@ -1,0 +1,212 @@
+//! Listening sockets that somebody gave us: an older process of ours, HAProxy, a master, or a service manager.
+//!
+//! They wait in a pool until a configuration asks for their address. Each is known by what the kernel says of it, not
+//! by what the giver says, but for two things that the kernel cannot tell: a descriptor number it had (`fd@N`) and the
+//! name of its network namespace.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use baton_kernel::listen::{Identity, ListenError, netns_here, v6only_default};
+use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
+use baton_model::{Address, Bind};
+
+use super::{options, overlap};
+
+/// The most sockets a pool holds. A giver that sends more is told; the others stay its own.
+pub const INHERITED_MAX: usize = 8192;
+
+/// A pool of listening sockets, in the order in which they were given.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    sockets: Vec<Given>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Given {
+    listening: Listening,
+    known: Known,
+}
+
+/// What is known of a given socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// What the kernel says.
+    pub identity: Identity,
+    /// The giver's name for its network namespace; `None` is the giver's own, and ours if the kernel agrees.
+    pub namespace: Option<String>,
+    /// Its number as a descriptor that the giver had inherited (`fd@N`).
+    pub number: Option<i32>,
+}
+
+/// A descriptor that is of no use here.
+#[derive(Debug)]
+pub enum Unusable {
+    /// It is no stream socket that listens or could.
+    NoListener(Box<ListenError>),
+    /// The kernel does not say what it is.
+    Unknown(io::Error),
+    /// There are [`INHERITED_MAX`] already.
+    TooMany,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::NoListener(error) => write!(out, "{}", error.reason),
+            Unusable::Unknown(error) => write!(out, "the kernel does not say what it is: {error}"),
+            Unusable::TooMany => write!(out, "there are {INHERITED_MAX} already"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl fmt::Display for Known {
+    /// `127.0.0.1:80`, with what else tells it from others.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.identity.local)?;
+        if let Some(interface) = &self.identity.interface {
+            write!(out, " interface {interface}")?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(out, " namespace {namespace}")?;
+        }
+        if let Some(number) = self.number {
+            write!(out, " (fd@{number})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Inherited {
+    /// Takes a listening socket into the pool. It is made non-blocking; nothing else about it changes. A second
+    /// descriptor of a socket that is there already is closed.
+    ///
+    /// # Errors
+    /// See [`Unusable`]; the descriptor is closed then, which does nothing to a socket that the giver still holds.
+    pub fn add(&mut self, fd: OwnedFd) -> Result<(), Unusable> {
+        self.add_known(fd, None, None)
+    }
+
+    /// The same, with what only the giver knows: the name of the network namespace, and the number as a descriptor
+    /// (`fd@N`).
+    ///
+    /// # Errors
+    /// As [`Inherited::add`].
+    pub fn add_known(&mut self, fd: OwnedFd, namespace: Option<String>, number: Option<i32>) -> Result<(), Unusable> {
+        if self.sockets.len() >= INHERITED_MAX {
+            return Err(Unusable::TooMany);
+        }
+        let listening = Listening::adopt(fd).map_err(|error| Unusable::NoListener(Box::new(error)))?;
+        let identity = Identity::of(&listening).map_err(Unusable::Unknown)?;
+        let identity = identity.ok_or_else(|| Unusable::Unknown(io::ErrorKind::Unsupported.into()))?;
+        if !self.sockets.iter().any(|given| given.known.identity.socket == identity.socket) {
+            self.sockets.push(Given { listening, known: Known { identity, namespace, number } });
+        }
+        Ok(())
+    }
+
+    /// Takes all sockets of another pool.
+    pub fn extend(&mut self, other: Inherited) {
+        self.put_back(other.sockets);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// What is in the pool, in order.
+    pub fn known(&self) -> impl Iterator<Item = &Known> {
+        self.sockets.iter().map(|given| &given.known)
+    }
+
+    /// Takes out all sockets that are what the `bind` asks for.
+    pub(super) fn take(&mut self, bind: &Bind, options: &ListenOptions) -> Vec<Given> {
+        if self.sockets.is_empty() {
+            return Vec::new();
+        }
+        let wanted = Wanted::of(bind, options);
+        self.sockets.extract_if(.., |given| wanted.is(&given.known)).collect()
+    }
+
+    /// Puts sockets into the pool that were taken out and are not needed after all.
+    pub(super) fn put_back(&mut self, sockets: Vec<Given>) {
+        self.sockets.extend(sockets);
+    }
+
+    /// Whether a socket of the pool would be reached by some destination that `address` is reached by too.
+    pub(super) fn overlaps(&self, address: &Address) -> bool {
+        self.sockets
+            .iter()
+            .filter_map(|given| given.known.identity.local.inet())
+            .any(|local| overlap(&Address::Inet(local), address))
+    }
+}
+
+impl Given {
+    /// The socket, and what is known of it.
+    pub(super) fn into_parts(self) -> (Listening, Known) {
+        (self.listening, self.known)
+    }
+
+    /// The way back, for sockets that were in a group; none for a group of sockets that were not given.
+    pub(super) fn again(group: ListenerGroup, known: Vec<Known>) -> Vec<Given> {
+        group.into_shards().into_iter().zip(known).map(|(listening, known)| Given { listening, known }).collect()
+    }
+}
+
+/// What a socket must be to serve a `bind`.
+struct Wanted<'a> {
+    endpoint: Endpoint,
+    interface: Option<&'a str>,
+    v6only: Option<bool>,
+    netns: Option<u64>,
+}
+
+impl Wanted<'_> {
+    fn of<'a>(bind: &Bind, options: &'a ListenOptions) -> Wanted<'a> {
+        Wanted {
+            endpoint: options::endpoint(&bind.address),
+            interface: options.interface.as_deref(),
+            v6only: options.v6only.or_else(v6only_default),
+            netns: netns_here(),
+        }
+    }
+
+    fn is(&self, known: &Known) -> bool {
+        let identity = &known.identity;
+        if let Endpoint::Fd(number) = self.endpoint {
+            return known.number == Some(number);
+        }
+        // A path leads to the same socket from every network namespace.
+        let is_here = matches!(self.endpoint, Endpoint::Unix(_)) || identity.netns == self.netns;
+        identity.local == self.endpoint
+            && is_here
+            && identity.interface.as_deref() == self.interface
+            && identity.v6only.is_none_or(|only| Some(only) == self.v6only)
+            && self.is_reachable(known)
+    }
+
+    /// A unix socket whose file has gone, or is something else by now, cannot be reached by its path any more.
+    fn is_reachable(&self, _known: &Known) -> bool {
+        match &self.endpoint {
+            Endpoint::Unix(path) => {
+                use std::os::unix::fs::FileTypeExt;
+                std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+            }
+            Endpoint::Inet(_) | Endpoint::Abstract(_) | Endpoint::Fd(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
