@@ -11,33 +11,6 @@ use crate::control::Control;
 use crate::protocol::{Figures, Status};
 use crate::reload::ChangeLine;
 
-/// Counters by the names of HAProxy's CSV columns (management manual, 9.1).
-const COLUMNS: &[(Counter, &str)] = &[
-    (Counter::Sessions, "stot"),
-    (Counter::BytesIn, "bin"),
-    (Counter::BytesOut, "bout"),
-    (Counter::DeniedRequests, "dreq"),
-    (Counter::DeniedResponses, "dresp"),
-    (Counter::RequestErrors, "ereq"),
-    (Counter::ConnectErrors, "econ"),
-    (Counter::ResponseErrors, "eresp"),
-    (Counter::Retries, "wretr"),
-    (Counter::Redispatches, "wredis"),
-    (Counter::Responses1xx, "hrsp_1xx"),
-    (Counter::Responses2xx, "hrsp_2xx"),
-    (Counter::Responses3xx, "hrsp_3xx"),
-    (Counter::Responses4xx, "hrsp_4xx"),
-    (Counter::Responses5xx, "hrsp_5xx"),
-    (Counter::ResponsesOther, "hrsp_other"),
-    (Counter::Requests, "req_tot"),
-    (Counter::ClientAborts, "cli_abrt"),
-    (Counter::ServerAborts, "srv_abrt"),
-    (Counter::Chosen, "lbtot"),
-    (Counter::Connects, "connect"),
-    (Counter::Reuses, "reuse"),
-    (Counter::Connections, "conn_tot"),
-];
-
 /// Everything `baton status` shows.
 pub(crate) fn status(control: &Control) -> Status {
     let line = &control.line;
@@ -116,7 +89,7 @@ fn server_status(state: &ServerState) -> &'static str {
 
 fn counters(block: &CounterBlock) -> std::collections::BTreeMap<String, u64> {
     let total = |(counter, name): &(Counter, &str)| ((*name).to_owned(), block.total(*counter));
-    COLUMNS.iter().map(total).filter(|(_, total)| *total > 0).collect()
+    Counter::NAMED.iter().map(total).filter(|(_, total)| *total > 0).collect()
 }
 
 /// Backends in the order of the files.

@@ -69,10 +69,43 @@ pub enum Counter {
 
 const COUNTERS: usize = Counter::LogsLost as usize + 1;
 
+impl Counter {
+    /// All of them, each with the name under which it goes from one process to the next: a name never changes its meaning.
+    /// Where HAProxy's CSV has a column, it is that column's name.
+    pub const NAMED: [(Counter, &str); COUNTERS] = [
+        (Counter::Sessions, "stot"),
+        (Counter::BytesIn, "bin"),
+        (Counter::BytesOut, "bout"),
+        (Counter::DeniedRequests, "dreq"),
+        (Counter::DeniedResponses, "dresp"),
+        (Counter::RequestErrors, "ereq"),
+        (Counter::ConnectErrors, "econ"),
+        (Counter::ResponseErrors, "eresp"),
+        (Counter::Retries, "wretr"),
+        (Counter::Redispatches, "wredis"),
+        (Counter::Responses1xx, "hrsp_1xx"),
+        (Counter::Responses2xx, "hrsp_2xx"),
+        (Counter::Responses3xx, "hrsp_3xx"),
+        (Counter::Responses4xx, "hrsp_4xx"),
+        (Counter::Responses5xx, "hrsp_5xx"),
+        (Counter::ResponsesOther, "hrsp_other"),
+        (Counter::Requests, "req_tot"),
+        (Counter::ClientAborts, "cli_abrt"),
+        (Counter::ServerAborts, "srv_abrt"),
+        (Counter::Chosen, "lbtot"),
+        (Counter::Connects, "connect"),
+        (Counter::Reuses, "reuse"),
+        (Counter::Connections, "conn_tot"),
+        (Counter::LogsLost, "logs_lost"),
+    ];
+}
+
 /// One object's counters, a block for each core, so that counting is a plain addition without contention.
 #[derive(Debug)]
 pub struct CounterBlock {
     cores: Box<[CoreCounters]>,
+    /// What processes before this one counted, see [`CounterBlock::inherit`].
+    inherited: Box<CoreCounters>,
 }
 
 #[derive(Debug)]
@@ -83,7 +116,12 @@ impl CounterBlock {
     /// Zero for each of `cores` cores.
     pub fn new(cores: usize) -> CounterBlock {
         let zero = || CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)));
-        CounterBlock { cores: (0..cores.max(1)).map(|_| zero()).collect() }
+        CounterBlock { cores: (0..cores.max(1)).map(|_| zero()).collect(), inherited: Box::new(zero()) }
+    }
+
+    /// Adds what another process counted, of which this one goes on with the work. From any thread.
+    pub fn inherit(&self, counter: Counter, amount: u64) {
+        self.inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Adds on behalf of one core. Only that core's thread may call this with its number: the addition is a load and a
@@ -94,9 +132,10 @@ impl CounterBlock {
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// The sum over all cores.
+    /// The sum over all cores, and over the processes before this one.
     pub fn total(&self, counter: Counter) -> u64 {
-        self.cores.iter().map(|core| core.0[counter as usize].load(Ordering::Relaxed)).sum()
+        let cores = self.cores.iter().chain([&*self.inherited]);
+        cores.map(|core| core.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }
 
@@ -267,7 +306,20 @@ pub(crate) fn enter(open: &AtomicI64, open_max: &AtomicI64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Rate;
+    use super::{COUNTERS, Counter, CounterBlock, Rate};
+
+    #[test]
+    fn every_counter_has_a_name_of_its_own_and_what_was_inherited_counts() {
+        let block = CounterBlock::new(2);
+        for (place, (counter, name)) in Counter::NAMED.iter().enumerate() {
+            assert_eq!(*counter as usize, place, "{name}");
+            assert_eq!(Counter::NAMED.iter().filter(|(_, other)| other == name).count(), 1, "{name}");
+        }
+        assert_eq!(Counter::NAMED.len(), COUNTERS);
+        block.add(1, Counter::Requests, 2);
+        block.inherit(Counter::Requests, 40);
+        assert_eq!((block.total(Counter::Requests), block.total(Counter::Sessions)), (42, 0));
+    }
 
     #[test]
     fn a_rate_begins_anew_each_second() {

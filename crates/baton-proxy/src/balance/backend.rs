@@ -21,7 +21,7 @@ pub struct BackendState {
     /// Requests in all its queues together, in its own one, and the most that were ever in its own one.
     queued: AtomicU32,
     waiting: AtomicU32,
-    waiting_max: AtomicU32,
+    pub(super) waiting_max: AtomicU32,
     active: AtomicU32,
     backups: AtomicU32,
 }
@@ -41,17 +41,17 @@ pub struct Transition {
     pub remaining: u32,
 }
 
-struct Inner {
+pub(super) struct Inner {
     settings: Settings,
     /// In the order of the configuration; [`ServerState::index`] points here.
-    entries: Vec<Entry>,
-    group: Group,
+    pub(super) entries: Vec<Entry>,
+    pub(super) group: Group,
     queue: Queue,
     tickets: u64,
     /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
     sessions: u32,
     /// The time of the last event: what has no clock of its own uses it.
-    now: Instant,
+    pub(super) now: Instant,
     /// When effective weights of servers in slow start have to be computed again.
     warm_at: Option<Instant>,
 }
@@ -224,6 +224,20 @@ impl BackendState {
         });
     }
 
+    /// Other processes hold so many sessions on the server now.
+    pub(super) fn set_elsewhere(self: &Arc<Self>, server: &ServerState, sessions: u32) {
+        let mut wakers = Wakers::default();
+        {
+            let mut inner = self.lock();
+            server.elsewhere.store(sessions, Ordering::Relaxed);
+            let index = server.index.load(Ordering::Relaxed);
+            if index != GONE {
+                self.hand_out(&mut inner, index, &mut wakers);
+            }
+        }
+        wakers.wake();
+    }
+
     /// Gives a slot back.
     pub(super) fn release(self: &Arc<Self>, server: &Arc<ServerState>) {
         let mut wakers = Wakers::default();
@@ -383,7 +397,7 @@ impl BackendState {
         }
     }
 
-    fn publish(&self, inner: &Inner) {
+    pub(super) fn publish(&self, inner: &Inner) {
         let waiting = inner.queue.len() as u32;
         let servers: usize = inner.entries.iter().map(|entry| entry.queue.len()).sum();
         self.waiting.store(waiting, Ordering::Relaxed);
@@ -394,7 +408,7 @@ impl BackendState {
         self.backups.store(backups as u32, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -508,7 +522,7 @@ impl Inner {
     fn has_room(&self, server: usize) -> bool {
         let entry = &self.entries[server];
         let limit = entry.limit(self.sessions, self.settings.fullconn, self.now);
-        entry.state.is_running() && limit.is_none_or(|limit| entry.state.served() < limit)
+        entry.state.is_running() && limit.is_none_or(|limit| entry.state.occupied() < limit)
     }
 
     fn note_load(&mut self, server: usize) {
@@ -517,7 +531,7 @@ impl Inner {
     }
 
     /// The server's effective weight may have changed.
-    fn weigh(&mut self, server: usize) {
+    pub(super) fn weigh(&mut self, server: usize) {
         let entry = &mut self.entries[server];
         let weight = entry.effective(self.now);
         entry.state.effective.store(weight, Ordering::Relaxed);
@@ -537,7 +551,7 @@ impl Inner {
         }
     }
 
-    fn plan_warming(&mut self, server: usize) {
+    pub(super) fn plan_warming(&mut self, server: usize) {
         let entry = &self.entries[server];
         if let (Some(_), Some(slowstart)) = (entry.warm_since, entry.config.slowstart) {
             let at = self.now + slowstart / WARM_STEPS;

@@ -71,7 +71,8 @@ impl Entry {
     pub(super) fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> Load {
         let served = self.state.served();
         let queued = self.queue.len() as u32;
-        let full = self.limit(sessions, fullconn, now).is_some_and(|limit| served + queued >= limit);
+        let limit = self.limit(sessions, fullconn, now);
+        let full = limit.is_some_and(|limit| self.state.occupied() + queued >= limit);
         Load { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
     }
 

@@ -1,10 +1,13 @@
 //! The servers of a backend as its algorithm sees them: active ones, and backups for when there is no active one.
 
+use std::sync::Arc;
+
 use baton_model::{Algorithm, Balance};
 
 use super::first::First;
 use super::least_conn::LeastConn;
 use super::map::Map;
+use super::memory::Turns;
 use super::ring::Ring;
 use super::round_robin::RoundRobin;
 
@@ -109,6 +112,17 @@ impl Group {
             group.backups.inherit(&self.backups, old);
         }
         group
+    }
+
+    /// Where the algorithm stands among active servers and among backups, to be remembered.
+    pub(super) fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> (Turns, Turns) {
+        (self.active.turns(name), self.backups.turns(name))
+    }
+
+    /// Goes on from there.
+    pub(super) fn recall(&mut self, active: &Turns, backups: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
+        self.active.recall(active, index);
+        self.backups.recall(backups, index);
     }
 
     /// Whether a request keeps to "its" server even when that one is full.
@@ -230,6 +244,26 @@ impl Core {
             (Core::Map(core), Core::Map(before)) => core.inherit(before),
             (Core::Ring(core), Core::Ring(before)) => core.inherit(before),
             _ => {}
+        }
+    }
+
+    fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
+        match self {
+            Core::RoundRobin(core) => core.turns(name),
+            Core::LeastConn(core) => core.turns(name),
+            Core::Map(core) => Turns { position: core.position(), places: Vec::new() },
+            Core::Ring(core) => Turns { position: core.position(), places: Vec::new() },
+            Core::First(_) => Turns::default(),
+        }
+    }
+
+    fn recall(&mut self, turns: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
+        match self {
+            Core::RoundRobin(core) => core.recall(turns, index),
+            Core::LeastConn(core) => core.recall(turns, index),
+            Core::Map(core) => core.recall(turns.position),
+            Core::Ring(core) => core.recall(turns.position),
+            Core::First(_) => {}
         }
     }
 

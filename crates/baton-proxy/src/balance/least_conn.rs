@@ -1,8 +1,10 @@
 //! `balance leastconn`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::group::Choice;
+use super::memory::{Turn, Turns};
 
 /// Servers ordered by load for their weight; those of the same load in the order in which they came to it.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +67,25 @@ impl LeastConn {
                 self.order.insert(place.key, server);
             }
         }
+    }
+
+    /// The order of arrival, to be remembered.
+    pub(super) fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
+        let place = |(server, place): (usize, &Place)| {
+            Some((name(server)?, Turn { weight: place.weight.into(), placed: place.key.1, ..Turn::default() }))
+        };
+        Turns { position: self.arrivals, places: self.servers.iter().enumerate().filter_map(place).collect() }
+    }
+
+    /// Goes on in that order, with the loads there are now.
+    pub(super) fn recall(&mut self, turns: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
+        let mut order: Vec<(u64, usize)> = Vec::new();
+        for (name, turn) in &turns.places {
+            let server = index(name).filter(|server| self.servers.get(*server).is_some_and(|place| place.weight > 0));
+            order.extend(server.map(|server| (turn.placed, server)));
+        }
+        order.sort_unstable();
+        order.into_iter().for_each(|(_, server)| self.place(server));
     }
 
     pub(super) fn next(&self, avoid: Option<usize>, full: impl Fn(usize) -> bool) -> Choice {
@@ -131,6 +152,16 @@ mod tests {
         check(&[7, 3, 5, 1], "12341234", "1234131132131231");
         check(&[99, 100], "", "121212");
         check(&[10, 11], "", "122121212");
+    }
+
+    #[test]
+    fn another_process_goes_on_in_the_same_order() {
+        let name = |server: usize| Some(Arc::from(["a", "b", "c"][server]));
+        let mut before = with_weights(&[1, 1, 1]);
+        assert_eq!(turns(&mut before, 4, false), "1231");
+        let mut after = with_weights(&[1, 1, 1]);
+        after.recall(&before.turns(&name), &|name| ["a", "b", "c"].iter().position(|other| *other == name));
+        assert_eq!(turns(&mut after, 6, false), "231231");
     }
 
     #[test]

@@ -45,6 +45,16 @@ impl Map {
         self.next = if before.next < self.table.len() { before.next } else { 0 };
     }
 
+    /// The place that round robin has reached, to be remembered.
+    pub(super) fn position(&self) -> u64 {
+        self.next as u64
+    }
+
+    /// Goes on from there; in a table that became shorter, from the start.
+    pub(super) fn recall(&mut self, position: u64) {
+        self.next = usize::try_from(position).ok().filter(|next| *next < self.table.len()).unwrap_or(0);
+    }
+
     /// The server of a hash, full or not.
     pub(super) fn find(&self, hash: u32) -> Choice {
         match self.table.len() {

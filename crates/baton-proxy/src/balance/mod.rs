@@ -19,6 +19,7 @@ pub mod hash;
 pub mod keys;
 mod least_conn;
 mod map;
+mod memory;
 mod queue;
 mod ring;
 mod round_robin;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use ask::{Ask, Found, Picked, Wanted};
 pub use backend::{BackendState, Transition};
+pub use memory::{BackendMemory, ServerMemory, Turn, Turns};
 pub use queue::{Granted, QUEUE_MAX, Waiting};
 pub use server::{Admin, CheckReport, HealthState, Observed, ServerState};
 pub use slot::Slot;

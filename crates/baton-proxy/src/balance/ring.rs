@@ -37,6 +37,16 @@ impl Ring {
         self.last = before.last;
     }
 
+    /// The place that round robin has reached, to be remembered: 0 is none yet.
+    pub(super) fn position(&self) -> u64 {
+        self.last.map_or(0, |last| u64::from(last) + 1)
+    }
+
+    /// Goes on from there.
+    pub(super) fn recall(&mut self, position: u64) {
+        self.last = position.checked_sub(1).and_then(|last| u32::try_from(last).ok());
+    }
+
     /// The server nearest to a hash, full or not; with `hash-balance-factor` the first one from there on whose load is
     /// within bounds.
     pub(super) fn find(&self, hash: u32, question: &Question<'_>) -> Choice {

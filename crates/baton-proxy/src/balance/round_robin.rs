@@ -4,7 +4,13 @@
 //! the one due first, and its next place is the total weight divided by its own further on, the remainders of the
 //! division adding up. Who did not have a turn yet stands aside, heavier ones first, and comes in when nobody is due.
 
-use super::group::Choice;
+use std::sync::Arc;
+
+use super::group::{Choice, WEIGHT_SCALE};
+use super::memory::{Turn, Turns};
+
+/// The largest weight in the row.
+const WEIGHT_MAX: u64 = 256 * WEIGHT_SCALE as u64;
 
 /// Servers by index; those without a weight take no part.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +80,41 @@ impl RoundRobin {
                 None => {}
             }
         }
+    }
+
+    /// Everybody's place, to be remembered.
+    pub(super) fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
+        let turn = |(server, place): (usize, &Place)| {
+            let Place { weight, fresh, due, rest, last, placed } = *place;
+            Some((name(server)?, Turn { weight, fresh, due, rest, last, placed }))
+        };
+        Turns { position: self.position, places: self.places.iter().enumerate().filter_map(turn).collect() }
+    }
+
+    /// Goes on from there: as after a reload. Places that cannot be (another version may have another idea of them) are
+    /// brought within bounds.
+    pub(super) fn recall(&mut self, turns: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
+        /// Positions beyond it are no count of choices.
+        const POSITION_MAX: u64 = 1 << 62;
+        if turns.position > POSITION_MAX {
+            return;
+        }
+        let mut before = RoundRobin { position: turns.position, ..RoundRobin::default() };
+        let mut old = vec![None; self.places.len()];
+        for (name, turn) in &turns.places {
+            let Some(server) = index(name).filter(|server| *server < old.len()) else { continue };
+            let weight = turn.weight.min(WEIGHT_MAX);
+            old[server] = Some(before.places.len());
+            before.places.push(Place {
+                weight,
+                fresh: turn.fresh,
+                due: turn.due.min(turns.position + WEIGHT_MAX),
+                rest: turn.rest.min(weight.saturating_sub(1)),
+                last: turn.last.min(turns.position),
+                placed: turn.placed.min(turns.position),
+            });
+        }
+        self.inherit(&before, &old);
     }
 
     /// The next one that is not `full`; `avoid` only when there is no other.
@@ -218,6 +259,19 @@ mod tests {
         turns(&mut rows, 35, |_| false);
         rows.set_weight(4, 32);
         assert_eq!(turns(&mut rows, 12, |_| false), "125345125345");
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_turns() {
+        let names = ["a", "b", "c"];
+        let name = |server: usize| names.get(server).map(|name| Arc::from(*name));
+        for (weights, until) in [([1, 1, 1], 4), ([1, 2, 3], 7), ([5, 1, 1], 3)] {
+            let mut before = with_weights(&weights);
+            turns(&mut before, until, |_| false);
+            let mut after = with_weights(&weights);
+            after.recall(&before.turns(&name), &|name| names.iter().position(|other| *other == name));
+            assert_eq!(turns(&mut after, 24, |_| false), turns(&mut before, 24, |_| false), "{weights:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct ServerState {
     /// In sixteenths of a weight: what the algorithm uses now.
     pub(super) effective: AtomicU32,
     pub(super) served: AtomicU32,
+    /// Sessions that processes before this one still have on it.
+    pub(super) elsewhere: AtomicU32,
     pub(super) served_max: AtomicU32,
     pub(super) total: AtomicU64,
     pub(super) queued: AtomicU32,
@@ -172,6 +174,7 @@ impl ServerState {
             weight: AtomicU32::new(config.weight),
             effective: AtomicU32::new(0),
             served: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             served_max: AtomicU32::new(0),
             total: AtomicU64::new(0),
             queued: AtomicU32::new(0),
@@ -256,6 +259,23 @@ impl ServerState {
     /// Slots in use.
     pub fn served(&self) -> u32 {
         self.served.load(Ordering::Relaxed)
+    }
+
+    /// Sessions that other processes hold on it while they end: they count for its `maxconn`, not for balancing.
+    pub fn elsewhere(&self) -> u32 {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many there are; those that became fewer let others out of the queue.
+    pub fn set_elsewhere(&self, sessions: u32) {
+        if let Some(backend) = self.backend.upgrade() {
+            backend.set_elsewhere(self, sessions);
+        }
+    }
+
+    /// Slots that count for `maxconn`.
+    pub(super) fn occupied(&self) -> u32 {
+        self.served().saturating_add(self.elsewhere())
     }
 
     /// The most slots ever in use.

@@ -338,6 +338,44 @@ fn a_reload_that_adds_room_lets_those_in_who_wait() {
 }
 
 #[test]
+fn another_process_goes_on_where_this_one_was() {
+    let servers = ["a", "b", "c weight=2 slowstart=10", "x backup"];
+    let bench = Bench::new(&proxy(&servers));
+    bench.turns(5);
+    bench.health("b", HealthState::Down);
+    bench.health("c", HealthState::Down);
+    bench.health("c", HealthState::Up);
+    let later = bench.now + Duration::from_secs(4);
+    let memory = bench.state.remember(later);
+    // Its clock began later, its file has another order, and one server more.
+    let other =
+        Bench { state: BackendState::new(&proxy(&["d", "c weight=2 slowstart=10", "b", "a"]), later), now: later };
+    other.state.recall(&memory, later);
+    assert_eq!((other.server("b").health(), other.server("b").downs()), (HealthState::Down, 1));
+    assert_eq!(other.server("b").down_time(later), Duration::from_secs(4));
+    assert_eq!((other.server("a").total(), other.server("a").served_max()), (bench.server("a").total(), 1));
+    assert_eq!(other.server("c").effective_weight(), bench.server("c").effective_weight());
+    assert_eq!((other.state.active(), other.state.backups()), (3, 0));
+    other.health("d", HealthState::Down);
+    assert_eq!(other.turns(6), bench.turns(6));
+}
+
+#[test]
+fn sessions_of_another_process_count_for_maxconn() {
+    let bench = Bench::new(&proxy(&["a maxconn=2"]));
+    let server = bench.server("a");
+    server.set_elsewhere(1);
+    let slot = bench.slot();
+    let mut waiting = bench.waiting();
+    server.set_elsewhere(2);
+    drop(slot);
+    assert!(poll(&mut waiting, Waker::noop()).is_pending(), "both slots are in use elsewhere");
+    server.set_elsewhere(1);
+    drop(expect_slot(&mut waiting));
+    assert_eq!((server.served(), server.elsewhere()), (0, 1));
+}
+
+#[test]
 fn the_queue_of_a_removed_server_moves() {
     let bench = Bench::new(&proxy(&["a maxconn=1 cookie=A", "b maxconn=1"]));
     let wanted = Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() };

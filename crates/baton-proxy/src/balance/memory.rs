@@ -1,0 +1,136 @@
+//! What a backend remembers, as plain data: for another process that goes on with its work.
+//!
+//! Written and read under the backend's lock. Servers are found by name; what has no counterpart is left out, on both sides.
+//! Slots in use and places in queues are not in it, for they belong to connections, which stay with their process; how many
+//! there are elsewhere is told by [`ServerState::set_elsewhere`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{BackendState, CheckReport, HealthState, ServerState};
+
+/// What a backend remembers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendMemory {
+    /// The most that ever waited in its own queue.
+    pub waiting_max: u32,
+    /// Where its algorithm stands among the active servers.
+    pub active: Turns,
+    /// The same among the backups.
+    pub backups: Turns,
+    /// Its servers.
+    pub servers: Vec<ServerMemory>,
+}
+
+/// What is remembered of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerMemory {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What checks say.
+    pub health: HealthState,
+    /// For how long it has been up or down.
+    pub since: Duration,
+    /// How often it went down.
+    pub downs: u64,
+    /// How long it was down before the current outage.
+    pub down_time: Duration,
+    /// The most slots in use at once.
+    pub served_max: u32,
+    /// The most ever in its queue.
+    pub queued_max: u32,
+    /// Slots ever given.
+    pub total: u64,
+    /// For how long its slow start has been going on; `None`: it is warm.
+    pub warming: Option<Duration>,
+    /// What the last check found.
+    pub check: CheckReport,
+}
+
+/// Where an algorithm that takes turns stands. Algorithms without a position have an empty one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turns {
+    /// The position in its row or table.
+    pub position: u64,
+    /// The servers in the row, by name.
+    pub places: Vec<(Arc<str>, Turn)>,
+}
+
+/// A server's place in the row; the numbers mean what the algorithm takes them for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Turn {
+    /// Weight in the row.
+    pub weight: u64,
+    /// Whether it never had a turn.
+    pub fresh: bool,
+    /// Position of the next turn.
+    pub due: u64,
+    /// Remainder of the division that led there.
+    pub rest: u64,
+    /// Position of the last turn.
+    pub last: u64,
+    /// When it was placed.
+    pub placed: u64,
+}
+
+impl BackendState {
+    /// Everything to remember, at `now`.
+    pub fn remember(&self, now: Instant) -> BackendMemory {
+        let inner = self.lock();
+        let name = |server: usize| inner.entries.get(server).map(|entry| Arc::clone(entry.state.name()));
+        let servers = inner.entries.iter().map(|entry| {
+            let (state, notes) = (&entry.state, entry.state.notes());
+            ServerMemory {
+                name: Arc::clone(state.name()),
+                health: state.health(),
+                since: now.saturating_duration_since(notes.changed),
+                downs: notes.downs,
+                down_time: notes.down_time,
+                served_max: state.served_max(),
+                queued_max: state.queued_max(),
+                total: state.total(),
+                warming: entry.warm_since.map(|since| now.saturating_duration_since(since)),
+                check: notes.check.clone(),
+            }
+        });
+        let servers = servers.collect();
+        let (active, backups) = inner.group.turns(&name);
+        BackendMemory { waiting_max: self.waiting_max(), active, backups, servers }
+    }
+
+    /// Goes on from there: for a state that nobody uses yet. A server that is unknown to the memory stays as it is.
+    pub fn recall(&self, memory: &BackendMemory, now: Instant) {
+        let mut inner = self.lock();
+        inner.now = now;
+        self.waiting_max.fetch_max(memory.waiting_max, Ordering::Relaxed);
+        for index in 0..inner.entries.len() {
+            let entry = &mut inner.entries[index];
+            let Some(kept) = memory.servers.iter().find(|kept| kept.name == *entry.state.name()) else { continue };
+            entry.warm_since = kept.warming.and_then(|warming| now.checked_sub(warming));
+            entry.state.recall(kept, now);
+            inner.weigh(index);
+            inner.plan_warming(index);
+        }
+        let index = {
+            let names: Vec<Arc<str>> = inner.entries.iter().map(|entry| Arc::clone(entry.state.name())).collect();
+            move |name: &str| names.iter().position(|other| &**other == name)
+        };
+        inner.group.recall(&memory.active, &memory.backups, &index);
+        self.publish(&inner);
+    }
+}
+
+impl ServerState {
+    fn recall(&self, kept: &ServerMemory, now: Instant) {
+        self.store_health(kept.health);
+        self.served_max.fetch_max(kept.served_max, Ordering::Relaxed);
+        self.queued_max.fetch_max(kept.queued_max, Ordering::Relaxed);
+        self.total.fetch_add(kept.total, Ordering::Relaxed);
+        let mut notes = self.notes();
+        notes.changed = now.checked_sub(kept.since).unwrap_or(now);
+        notes.downs = kept.downs;
+        notes.down_time = kept.down_time;
+        notes.check = kept.check.clone();
+    }
+}
