@@ -183,7 +183,7 @@ impl Generation {
         for plan in self.backends.values() {
             plan.state.reconfigure(&plan.proxy, now);
             plan.state.set_fullconn(plan.fullconn);
-            plan.figures.keep(|name| plan.servers.contains_key(name));
+            plan.figures.keep(plan.servers.iter().map(|(name, server)| (name.clone(), server.counters.clone())));
         }
         Arc::new(self)
     }

@@ -191,15 +191,16 @@ pub struct BackendFigures {
 }
 
 impl BackendFigures {
-    /// The counters of the server of that name, made when first asked for.
-    pub fn server(&self, name: &Arc<str>) -> Arc<CounterBlock> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.entry(name.clone()).or_insert_with(|| Arc::new(CounterBlock::new(self.cores))).clone()
+    /// The counters of the server of that name if it is in use, else new ones that are not registered yet: preparing leaves
+    /// no trace.
+    pub fn server(&self, name: &str) -> Arc<CounterBlock> {
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.get(name).cloned().unwrap_or_else(|| Arc::new(CounterBlock::new(self.cores)))
     }
 
-    /// Forgets the counters of servers that are gone, so that names that change with each reload do not pile up.
-    pub(crate) fn keep(&self, stays: impl Fn(&Arc<str>) -> bool) {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| stays(name));
+    /// Registers these counters and forgets all others, so that names that change with each reload do not pile up.
+    pub(crate) fn keep(&self, servers: impl Iterator<Item = (Arc<str>, Arc<CounterBlock>)>) {
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = servers.collect();
     }
 }
 

@@ -324,3 +324,34 @@ fn idle_connections_and_counters_end_with_their_backend() {
     }
     served.end();
 }
+
+#[test]
+fn a_preparation_that_is_given_up_leaves_no_counters() {
+    let (address, _) = dead_end();
+    let served = Served::new(listen(Mode::Http, address));
+    let mut proxy = listen(Mode::Http, address);
+    proxy.servers.push(server("s2", address));
+    let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
+    let prepare = || {
+        let now = Instant::now();
+        Generation::prepare(9, model.clone(), 1000, Vec::new(), &served.registry, &NoFiles, now).expect("valid")
+    };
+    let counters = |generation: &Generation, name| Arc::downgrade(&generation.backends["web"].servers[name].counters);
+    let given_up = prepare();
+    let (of_old, of_new) = (counters(&given_up, "s1"), counters(&given_up, "s2"));
+    drop(given_up);
+    assert!(of_old.upgrade().is_some(), "the counters in use stay");
+    assert!(of_new.upgrade().is_none(), "those of a server that never was are gone");
+    let committed = prepare().commit(&served.registry, Instant::now());
+    let again = prepare();
+    for name in ["s1", "s2"] {
+        assert!(counters(&again, name).ptr_eq(&counters(&committed, name)), "{name} goes on counting");
+    }
+    served.end();
+}
+
+/// An address that accepts and says nothing.
+fn dead_end() -> (SocketAddr, TcpListener) {
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    (listening.local_addr().expect("bound"), listening)
+}
