@@ -207,8 +207,8 @@ pub fn maxconn(model: &Model, cores: usize) -> u32 {
     model.global.maxconn.unwrap_or_else(|| {
         let limit = OpenFiles::now().map_or(1024, |limit| limit.soft);
         let binds: usize = model.proxies.iter().map(|proxy| proxy.binds.len()).sum();
-        // An address has one descriptor here and two with the cores, for each of its sockets.
-        let listening = (binds * cores * 3) as u64;
+        // An address has one descriptor here and one with the cores, for each of its sockets.
+        let listening = (binds * cores * 2) as u64;
         let left = limit.saturating_sub(DESCRIPTORS_RESERVED + listening) / 2;
         u32::try_from(left).unwrap_or(u32::MAX).max(1)
     })

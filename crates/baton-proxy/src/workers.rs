@@ -49,6 +49,9 @@ struct Worker {
 
 impl Workers {
     /// Starts `count` threads named `baton/1` …, each with its own runtime; they wait for the first `Apply`.
+    ///
+    /// # Errors
+    /// A thread or its event loop cannot be had; those that were started end again.
     pub fn start(count: usize, registry: Arc<Registry>, bufsize: usize) -> io::Result<Workers> {
         let threads = (0..count).map(|number| Worker::start(number, registry.clone(), bufsize));
         Ok(Workers { threads: threads.collect::<io::Result<_>>()? })
@@ -88,19 +91,23 @@ impl Worker {
         let (commands, orders) = mpsc::unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let shared = open.clone();
+        let (report, reported) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("baton/{}", number + 1)).spawn(move || {
-            run(number, registry, shared, bufsize, orders);
+            run(number, registry, shared, bufsize, orders, &report);
         })?;
+        reported.recv().map_err(|_| io::Error::other("a thread ended at once"))??;
         Ok(Worker { commands, open, thread })
     }
 }
 
+/// The life of a core; `report` hears first whether it could begin.
 fn run(
     number: usize,
     registry: Arc<Registry>,
     open: Arc<AtomicUsize>,
     bufsize: usize,
     orders: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>,
+    report: &std::sync::mpsc::SyncSender<io::Result<()>>,
 ) {
     // The hook runs on this thread, but its type must be `Send`: the clock is found through a thread local.
     thread_local! {
@@ -113,10 +120,12 @@ fn run(
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("[ALERT] core {number} cannot start its event loop: {error}");
+            // Who started us waits for it.
+            let _ = report.send(Err(error));
             return;
         }
     };
+    let _ = report.send(Ok(()));
     let core = Rc::new(Core::new(number, registry, CLOCK.with(Rc::clone), open.clone(), bufsize));
     runtime.block_on(obey(core, open, orders));
 }

@@ -4,12 +4,12 @@ mod client;
 mod proxy_protocol;
 
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use baton_kernel::watch::{self, SharedSocket};
 use socket2::{SockAddr, SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 
@@ -25,6 +25,8 @@ use crate::view::FrontendSlot;
 const ACCEPTS_PER_TURN: usize = 64;
 /// Pause after the system refused us a descriptor.
 const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
+/// Pause before a socket that could not be watched is tried again.
+const PAUSE_WITHOUT_WATCH: Duration = Duration::from_millis(100);
 /// How often a full frontend looks for room, besides being told.
 const PAUSE_WHEN_FULL: Duration = Duration::from_millis(100);
 
@@ -44,22 +46,14 @@ struct Target {
 }
 
 impl Acceptor {
-    /// Starts accepting on this core's sockets of the listener. A socket that cannot be watched is left to the cores
-    /// that share it, which standard error says.
+    /// Starts accepting on this core's sockets of the listener.
     pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Acceptor {
-        let target = Rc::new(RefCell::new(Target { plan: plan.clone(), slot }));
-        let mut tasks = Vec::new();
-        for at in sockets_of(core.number, core.registry.cores(), plan.shards.len()) {
-            match plan.shards[at].try_clone().and_then(baton_kernel::watch::listening) {
-                Ok(listening) => {
-                    tasks.push(tokio::task::spawn_local(accept_all(core.clone(), listening, target.clone())));
-                }
-                Err(error) => eprintln!(
-                    "[ALERT] listener {} cannot be served by core {}: {error}",
-                    plan.bind.address, core.number
-                ),
-            }
-        }
+        let sockets = plan.shards.clone();
+        let target = Rc::new(RefCell::new(Target { plan, slot }));
+        let tasks = sockets_of(core.number, core.registry.cores(), sockets.len())
+            .filter_map(|at| SharedSocket::at(&sockets, at))
+            .map(|socket| tokio::task::spawn_local(accept_all(core.clone(), socket, target.clone())))
+            .collect();
         Acceptor { target, tasks }
     }
 
@@ -68,7 +62,7 @@ impl Acceptor {
         *self.target.borrow_mut() = Target { plan, slot };
     }
 
-    /// Stops accepting and closes this core's descriptors.
+    /// Stops accepting and lets go of the sockets.
     pub fn stop(&self) {
         self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
@@ -84,7 +78,8 @@ fn sockets_of(core: usize, cores: usize, sockets: usize) -> impl Iterator<Item =
     (first..sockets).step_by(step)
 }
 
-async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefCell<Target>>) {
+async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Target>>) {
+    let listening = watched(&core, socket, &target).await;
     loop {
         wait_for_room(&core, &target).await;
         let Ok(mut ready) = listening.readable().await else { return };
@@ -113,6 +108,29 @@ async fn accept_all(core: Rc<Core>, listening: AsyncFd<OwnedFd>, target: Rc<RefC
             }
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// The socket, watched. Where that fails it is tried until it succeeds, since nobody else may accept on this socket; who
+/// connects meanwhile waits in its queue.
+async fn watched(core: &Core, socket: SharedSocket, target: &RefCell<Target>) -> AsyncFd<SharedSocket> {
+    let listener = || format!("listener {}: core {}", target.borrow().plan.bind.address, core.number);
+    let mut failed = false;
+    loop {
+        match watch::listening(socket.clone()) {
+            Ok(listening) => {
+                if failed {
+                    core.log.trouble(&format!("{} serves it now", listener()));
+                }
+                return listening;
+            }
+            Err(error) if !failed => {
+                failed = true;
+                core.log.trouble(&format!("{} cannot watch a socket, tries again until it can: {error}", listener()));
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE_WITHOUT_WATCH).await;
     }
 }
 
