@@ -11,6 +11,7 @@ pub mod endpoint;
 pub mod environment;
 pub mod health;
 pub mod listeners;
+pub mod master;
 pub mod messages;
 pub mod plan;
 pub mod protocol;
