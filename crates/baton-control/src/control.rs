@@ -128,7 +128,7 @@ impl Control {
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
         announce();
-        self.settings.manager.ready();
+        self.settings.manager.ready("");
         self.messages.is_serving();
         loop {
             let event = self.next(&mut signals, &mut questions).await;
@@ -222,7 +222,7 @@ impl Control {
             Ok(loaded) => Ok(self.line.change(*loaded, &self.settings.outside, &self.workers).await),
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
-        self.settings.manager.ready();
+        self.settings.manager.ready("");
         match &outcome {
             Ok(outcome) => self.tell(outcome),
             Err(reason) => self.messages.alert(&format!("Reload refused: {reason}.")),
