@@ -161,7 +161,7 @@ impl Core {
                 }
             }
         }
-        self.upstreams.retire(generation);
+        self.upstreams.retire(generation, self.registry.cores());
     }
 
     /// Memory for a request of this client, with the bytes that were read already.

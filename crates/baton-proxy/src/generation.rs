@@ -30,6 +30,8 @@ pub struct Generation {
     pub model: Arc<Model>,
     /// Connections of the whole process: the global `maxconn`, or what the descriptors allow.
     pub maxconn: u32,
+    /// Idle server connections of the whole process: what its descriptors allow besides two for each client.
+    pub idle_max: u32,
     /// Frontends that take part (not `disabled`).
     pub frontends: Vec<Arc<FrontendPlan>>,
     /// Backends by name, `disabled` ones left out.
@@ -174,7 +176,9 @@ impl Generation {
             Some(Arc::new(ListenerPlan::new(open, frontend, registry)))
         };
         let listeners = listeners.into_iter().filter_map(lead).collect();
-        Ok(Generation { number, model, maxconn, frontends, backends, listeners })
+        // The caller lowers it to what it can afford.
+        let idle_max = u32::MAX;
+        Ok(Generation { number, model, maxconn, idle_max, frontends, backends, listeners })
     }
 
     /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.

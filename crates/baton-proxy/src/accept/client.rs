@@ -167,10 +167,13 @@ impl Client {
     pub async fn linger(&mut self, core: &Core) {
         /// The longest we wait for the client to close.
         const LINGER_MAX: Duration = Duration::from_secs(2);
+        // Nobody else's place is worth it: then only what came already is read.
+        let is_full = core.registry.open.load(Ordering::Relaxed) >= i64::from(self.view().maxconn_global);
+        let patience = if is_full { Duration::ZERO } else { LINGER_MAX };
         /// Bytes we are willing to throw away.
         const LINGER_BYTES: usize = 1 << 20;
         self.stream.shutdown_write();
-        self.deadline.set(Some(core.now() + LINGER_MAX));
+        self.deadline.set(Some(core.now() + patience));
         let mut buffer = core.buffers.take();
         let mut left = LINGER_BYTES;
         while left > 0 {
@@ -187,10 +190,11 @@ impl Client {
         core.buffers.give(buffer);
     }
 
-    /// Not counted among the open connections any more: the last response is sent, what follows is politeness.
+    /// Not counted among the frontend's open connections any more: the last response is sent, what follows is politeness.
+    /// The process counts it as long as it has a descriptor.
     pub fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
-            leave(&self.core, &self.state, &self.listener);
+            leave(&self.state, &self.listener);
         }
     }
 }
@@ -198,6 +202,8 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.leave();
+        self.core.registry.open.fetch_sub(1, Ordering::Relaxed);
+        self.state.freed.notify_waiters();
         if let Some(buffer) = self.input.take() {
             self.core.buffers.give(buffer);
         }
@@ -205,9 +211,8 @@ impl Drop for Client {
 }
 
 /// A connection of the frontend is gone.
-pub(super) fn leave(core: &Core, state: &FrontendState, listener: &ListenerPlan) {
+pub(super) fn leave(state: &FrontendState, listener: &ListenerPlan) {
     listener.open.fetch_sub(1, Ordering::Relaxed);
-    core.registry.open.fetch_sub(1, Ordering::Relaxed);
     state.open.fetch_sub(1, Ordering::Relaxed);
     state.freed.notify_waiters();
 }

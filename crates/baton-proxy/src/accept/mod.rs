@@ -80,6 +80,7 @@ fn sockets_of(core: usize, cores: usize, sockets: usize) -> impl Iterator<Item =
 
 async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Target>>) {
     let listening = watched(&core, socket, &target).await;
+    let mut failing = false;
     loop {
         wait_for_room(&core, &target).await;
         let Ok(mut ready) = listening.readable().await else { return };
@@ -90,7 +91,10 @@ async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Tar
             }
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
             match SockRef::from(listening.get_ref()).accept4(flags) {
-                Ok((socket, peer)) => admit(&core, &now, socket, &peer),
+                Ok((socket, peer)) => {
+                    failing = false;
+                    admit(&core, &now, socket, &peer);
+                }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
                         ready.clear_ready();
@@ -100,7 +104,10 @@ async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Tar
                     // The change line shut the socket down: the order to close follows.
                     Some(libc::EINVAL) => return,
                     _ => {
-                        core.log.trouble(&format!("accept on {}: {error}", now.plan.bind.address));
+                        // Said once until it is over.
+                        if !std::mem::replace(&mut failing, true) {
+                            core.log.trouble(&format!("accept on {}: {error}", now.plan.bind.address));
+                        }
                         tokio::time::sleep(PAUSE_WITHOUT_DESCRIPTORS).await;
                         break;
                     }
@@ -178,7 +185,8 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
             tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
         }
         Err(error) => {
-            client::leave(core, state, &target.plan);
+            core.registry.open.fetch_sub(1, Ordering::Relaxed);
+            client::leave(state, &target.plan);
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
     }

@@ -21,6 +21,10 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct Upstreams {
     pools: RefCell<HashMap<usize, Pool, BuildHasherDefault<AddressHasher>>>,
     sweeping: Cell<bool>,
+    /// Idle connections of all pools together.
+    idle: Cell<usize>,
+    /// The most of them: the core's share of the descriptors that clients and their servers leave.
+    idle_max: Cell<usize>,
 }
 
 /// What a core keeps for one server: its counters at hand, and idle connections, the freshest last.
@@ -46,6 +50,7 @@ impl Upstreams {
             let tried = pool.idle.iter().rposition(|connection| connection.requests > 1);
             let at = tried.or_else(|| (!proven && !pool.idle.is_empty()).then_some(0))?;
             let connection = pool.idle.remove(at);
+            self.idle.set(self.idle.get() - 1);
             if connection.fits(slot.config()) && !connection.stream.is_stale() {
                 break connection;
             }
@@ -88,15 +93,17 @@ impl Upstreams {
         connection.idle_since = core.now();
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
-        if pool.idle.len() < limit.min(pool.peak) {
+        if pool.idle.len() < limit.min(pool.peak) && self.idle.get() < self.idle_max.get() {
             pool.idle.push(connection);
+            self.idle.set(self.idle.get() + 1);
         }
         drop(pools);
         self.sweep_later(core);
     }
 
-    /// Closes idle connections of servers that `generation` does not have, or has elsewhere. Nothing is in flight on them.
-    pub fn retire(&self, generation: &Generation) {
+    /// Closes idle connections of servers that `generation` does not have, or has elsewhere, and those beyond this core's
+    /// share of what the process may keep. Nothing is in flight on them.
+    pub fn retire(&self, generation: &Generation, cores: usize) {
         let stays = |server: &ServerState| {
             let Some(backend) = server.backend() else { return false };
             let plan = generation.backends.get(backend.name());
@@ -108,6 +115,16 @@ impl Upstreams {
             let config = pool.server.config();
             pool.idle.retain(|connection| connection.fits(&config));
         }
+        let share = generation.idle_max as usize / cores.max(1);
+        let mut left = share;
+        for pool in pools.values_mut() {
+            // The oldest first.
+            let surplus = pool.idle.len().saturating_sub(left);
+            pool.idle.drain(..surplus);
+            left -= pool.idle.len();
+        }
+        self.idle_max.set(share);
+        self.idle.set(share - left);
     }
 
     /// Starts the sweeper, which runs as long as there is something to sweep.
@@ -142,7 +159,8 @@ impl Upstreams {
                 pool.purged = now;
             }
         }
-        pools.values().any(|pool| !pool.idle.is_empty())
+        self.idle.set(pools.values().map(|pool| pool.idle.len()).sum());
+        self.idle.get() > 0
     }
 }
 

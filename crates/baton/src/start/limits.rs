@@ -1,9 +1,9 @@
 //! How many threads, and how many open files.
 
-use baton_control::Messages;
+use baton_control::{Messages, reload};
 use baton_kernel::process::cpus;
 use baton_kernel::process::limits::OpenFiles;
-use baton_model::Global;
+use baton_model::{Global, Model};
 
 /// The most threads; HAProxy's limit too.
 const THREADS_MAX: usize = 64;
@@ -15,17 +15,24 @@ pub(super) fn cores(global: &Global) -> usize {
     asked.unwrap_or_else(usable).clamp(1, THREADS_MAX)
 }
 
-/// `ulimit-n`, or what `maxconn` needs, or as much as the system gives.
-pub(super) fn raise_descriptors(global: &Global, messages: &Messages) {
-    let for_connections = global.maxconn.map(|maxconn| u64::from(maxconn) * 2 + 1024);
-    let wanted = global.ulimit_n.or(for_connections);
+/// `ulimit-n`, or what `maxconn` needs and idle connections may use, or as much as the system gives.
+pub(super) fn raise_descriptors(model: &Model, cores: usize, messages: &Messages) {
+    let global = &model.global;
     let hard = OpenFiles::now().map_or(1024, |limit| limit.hard);
-    match OpenFiles::raise(wanted.unwrap_or(hard)) {
-        Ok(limit) if wanted.is_some_and(|wanted| limit.soft < wanted) => messages.warning(&format!(
-            "[haproxy.main()] Cannot raise FD limit to {}, limit is {}.",
-            wanted.unwrap_or_default(),
-            limit.soft
-        )),
+    let wanted = global.ulimit_n.or_else(|| reload::descriptors_wanted(model, cores)).unwrap_or(hard);
+    match OpenFiles::raise(wanted) {
+        Ok(limit) if global.ulimit_n.is_some_and(|wanted| limit.soft < wanted) => {
+            messages.warning(&format!("[haproxy.main()] Cannot raise FD limit to {wanted}, limit is {}.", limit.soft))
+        }
+        Ok(limit) if global.maxconn.is_some_and(|asked| reload::shares(model, cores).maxconn < asked) => {
+            messages.warning(&format!(
+                "[haproxy.main()] FD limit ({}) too low for maxconn={}: {} connections are taken at once. Please raise \
+                 'ulimit-n' to {wanted} or more.",
+                limit.soft,
+                global.maxconn.unwrap_or_default(),
+                reload::shares(model, cores).maxconn
+            ));
+        }
         Ok(_) => {}
         Err(error) => messages.warning(&format!("[haproxy.main()] Cannot raise FD limit: {error}")),
     }

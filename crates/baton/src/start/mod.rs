@@ -115,7 +115,7 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
         return Err(Stop { text: Some(text.into()) });
     }
     ignore_sigpipe().map_err(|error| format!("cannot ignore SIGPIPE: {error}"))?;
-    limits::raise_descriptors(&model.global, messages);
+    limits::raise_descriptors(&model, limits::cores(&model.global), messages);
     let started_as = nix::unistd::geteuid().as_raw();
     let (line, ready) = bind(&model, &outside, messages)?;
     let pid_file = daemon::open_pid_file(&run, &model.global)?;
