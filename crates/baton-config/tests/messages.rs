@@ -85,6 +85,21 @@ fn a_fault_in_defaults_is_told_once() {
 }
 
 #[test]
+fn what_is_taken_without_being_the_same_is_warned_of() {
+    check(
+        "backend b\n hash-type consistent wt6\n",
+        "[WARNING] parsing [a.cfg:2] : the 'wt6' function is described nowhere: another one stands in for it, which chooses \
+         other servers than HAProxy. Use 'sdbm', 'djb2' or 'crc32' to get the same ones\n   |  hash-type consistent wt6\n   \
+         |                       ^^^\n",
+    );
+    check(
+        "listen l\n bind :80 mss -100\n",
+        "[WARNING] parsing [a.cfg:2] : 'bind :80' : a negative 'mss' changes nothing on Linux, in HAProxy neither: give the value \
+         to advertise\n   |  bind :80 mss -100\n   |               ^^^^\n",
+    );
+}
+
+#[test]
 fn messages_of_the_file_itself() {
     check(".notice \"a b\"\n.diag x\n", "[NOTICE] parsing [a.cfg:1] : 'a b'.\n");
     let options = Options { diag: true, ..Options::file("a.cfg") };

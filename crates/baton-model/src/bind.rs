@@ -38,8 +38,8 @@ pub struct BindOptions {
     pub defer_accept: bool,
     /// `tfo`: TCP fast open.
     pub tfo: bool,
-    /// `mss`: maximum segment size in bytes; negative is relative to the advertised one, as HAProxy does.
-    pub mss: Option<i32>,
+    /// `mss`: maximum segment size in bytes.
+    pub mss: Option<u32>,
     /// `tcp-ut`: TCP user timeout in milliseconds.
     pub tcp_user_timeout_ms: Option<u32>,
     /// `shards`: listening sockets for the address; `None` is `by-thread`, one for each worker.

@@ -16,7 +16,12 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
     hash.function = match call.arg(1) {
         "" | "sdbm" => HashFunction::Sdbm,
         "djb2" => HashFunction::Djb2,
-        "wt6" => HashFunction::Wt6,
+        "wt6" => {
+            let message = "the 'wt6' function is described nowhere: another one stands in for it, which chooses other servers than \
+                           HAProxy. Use 'sdbm', 'djb2' or 'crc32' to get the same ones";
+            call.warn(call.first + 1, "not-the-same", message.into());
+            HashFunction::Wt6
+        }
         "crc32" => HashFunction::Crc32,
         "none" => HashFunction::None,
         _ => {

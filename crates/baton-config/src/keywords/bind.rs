@@ -288,7 +288,11 @@ fn group(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
 
 fn mss(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     match call.line.word(at + 1).parse::<i32>() {
-        Ok(mss) if (1..=65535).contains(&mss.unsigned_abs()) => bind.options.mss = Some(mss),
+        Ok(mss @ 1..=65535) => bind.options.mss = Some(mss.unsigned_abs()),
+        Ok(-65535..=-1) => {
+            let message = "a negative 'mss' changes nothing on Linux, in HAProxy neither: give the value to advertise";
+            call.warn(at + 1, "without-effect", message.into());
+        }
         _ => call.error(at + 1, "bad-value", "expects an MSS with an absolute value between 1 and 65535".into()),
     }
     1

@@ -34,7 +34,7 @@ pub(super) fn of(model: &Model, proxy: &Proxy, bind: &Bind) -> ListenOptions {
         transparent: options.transparent,
         defer_accept: options.defer_accept.then_some(DEFER_ACCEPT),
         tfo: options.tfo.then_some(backlog),
-        mss: options.mss.and_then(|mss| u32::try_from(mss).ok()),
+        mss: options.mss,
         user_timeout: options.tcp_user_timeout_ms.map(|ms| Duration::from_millis(ms.into())),
         keepalive: None,
         nodelay: true,
