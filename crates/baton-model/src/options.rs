@@ -103,6 +103,8 @@ pub struct TcpOptions {
     pub redispatch: Redispatch,
     /// `option transparent`.
     pub transparent: bool,
+    /// `option independent-streams`: what a side is sent does not show that it is alive.
+    pub independent_streams: bool,
 }
 
 /// `option redispatch [INTERVAL]`.

@@ -114,6 +114,6 @@ impl FrontendView {
 
     /// The limits of a tunnel to `backend`.
     pub fn patience(&self, backend: &BackendView) -> Patience {
-        Patience::new(&self.plan.proxy.timeouts, &backend.plan.proxy.timeouts)
+        Patience::new(&self.plan.proxy, &backend.plan.proxy)
     }
 }

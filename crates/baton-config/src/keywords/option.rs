@@ -100,7 +100,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "Health checks speak HTTP."),
     row("option httpclose", ALL, "", close, "Close both sides after each response."),
     row("option httplog", ALL, "[clf]", httplog, "Log lines of HTTP requests."),
-    none("option independent-streams", ALL, "a connection lives as long as data passes in either direction"),
+    flag(
+        "option independent-streams",
+        ALL,
+        |d| &mut d.proxy.tcp.independent_streams,
+        "In tunnels, what a side is sent does not show that it is alive.",
+    ),
     flag("option log-health-checks", BE, |d| &mut d.proxy.check.log, "Log changes of health checks."),
     flag(
         "option log-separate-errors",

@@ -446,8 +446,7 @@ fn request_patience(entry: &Entry, backend: &BackendView) -> Patience {
     Patience {
         client: entry.frontend.plan.proxy.timeouts.client,
         server: backend.plan.proxy.timeouts.server,
-        client_fin: None,
-        server_fin: None,
+        ..Patience::default()
     }
 }
 
@@ -460,7 +459,7 @@ async fn tunnel(
     backend: &BackendView,
     connection: Connection,
 ) -> Result<Sent, Ended> {
-    let patience = entry.frontend.patience(backend);
+    let patience = Patience { ends_with_server: true, ..entry.frontend.patience(backend) };
     respond::send(core, client, work, entry).await?;
     // The tunnel may last for days: only bytes that wait keep a buffer.
     work.input.unpin();

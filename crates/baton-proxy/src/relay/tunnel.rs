@@ -1,10 +1,13 @@
 //! Bytes both ways until both sides have ended: `mode tcp`, WebSocket, CONNECT.
+//!
+//! Each direction ends by itself. A side that is silent for too long is not heard any more: the other side reads the end of
+//! the stream, as if the silent one had ended it, and may go on sending. A side that does not take what waits for it ends
+//! both.
 
-use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use baton_model::Timeouts;
+use baton_model::Proxy;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Session, until};
@@ -15,27 +18,37 @@ use crate::stream::Stream;
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;
 
-/// The inactivity limits of a tunnel.
+/// The inactivity limits of a tunnel, and how its ends are told apart.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
     /// On the client's side.
     pub client: Option<Duration>,
     /// On the server's side.
     pub server: Option<Duration>,
-    /// On the client's side once one direction has ended.
+    /// For a client that was told the end of what the server sends.
     pub client_fin: Option<Duration>,
-    /// On the server's side once one direction has ended.
+    /// For a server that was told the end of what the client sends.
     pub server_fin: Option<Duration>,
+    /// Only what the client sends shows that it is alive, not what it is sent (`option independent-streams`).
+    pub client_independent: bool,
+    /// The same of the server.
+    pub server_independent: bool,
+    /// The end of what the server sends is the end of both directions: HTTP's tunnels (RFC 9110 9.3.6). The client may still
+    /// end its direction alone.
+    pub ends_with_server: bool,
 }
 
 impl Patience {
-    /// What the frontend's and backend's timeouts say. `timeout tunnel` replaces both sides' when it is set.
-    pub fn new(frontend: &Timeouts, backend: &Timeouts) -> Patience {
+    /// What the frontend and the backend say. `timeout tunnel` replaces the timeouts of both sides when it is set.
+    pub fn new(frontend: &Proxy, backend: &Proxy) -> Patience {
         Patience {
-            client: backend.tunnel.or(frontend.client),
-            server: backend.tunnel.or(backend.server),
-            client_fin: frontend.client_fin,
-            server_fin: backend.server_fin,
+            client: backend.timeouts.tunnel.or(frontend.timeouts.client),
+            server: backend.timeouts.tunnel.or(backend.timeouts.server),
+            client_fin: frontend.timeouts.client_fin,
+            server_fin: backend.timeouts.server_fin,
+            client_independent: frontend.tcp.independent_streams,
+            server_independent: backend.tcp.independent_streams,
+            ends_with_server: false,
         }
     }
 }
@@ -45,12 +58,23 @@ impl Patience {
 pub struct Pump {
     /// What was read and not written yet; none while idle.
     pub buffer: Option<Buffer>,
-    /// Bytes written.
+    /// Bytes read.
     pub moved: u64,
+    /// Nothing more is read.
     ended: bool,
+    /// The receiver was told the end.
     shut: bool,
     /// The last read filled its buffer: the next one gets more room.
     busy: bool,
+}
+
+/// When one side of the tunnel last did something.
+#[derive(Clone, Copy, Debug)]
+struct Activity {
+    /// It sent something, or we began to listen to it.
+    read: Instant,
+    /// It took something, or something began to wait for it.
+    written: Instant,
 }
 
 /// What happened in a tunnel.
@@ -61,16 +85,18 @@ enum Step {
     Failed(Ended),
 }
 
-/// Which end of a pump failed.
+/// Which end of a pump failed. Why does not matter: the peer is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Failed {
-    Reading(io::Error),
-    Writing(io::Error),
+    Reading,
+    Writing,
 }
 
 impl Pump {
     /// A direction that begins with bytes that were read before.
     pub fn new(buffer: Option<Buffer>) -> Pump {
-        Pump { buffer, ..Pump::default() }
+        let moved = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+        Pump { buffer, moved, ..Pump::default() }
     }
 
     /// Moves what can be moved. `Ready(Ok)` once the end of the stream was passed on.
@@ -78,8 +104,8 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        (from, from_active): (&Stream, &mut Instant),
-        (to, to_active): (&Stream, &mut Instant),
+        (from, from_active): (&Stream, &mut Activity),
+        (to, to_active): (&Stream, &mut Activity),
     ) -> Poll<Result<(), Failed>> {
         if self.shut {
             return Poll::Ready(Ok(()));
@@ -88,12 +114,11 @@ impl Pump {
             if let Some(buffer) = &mut self.buffer
                 && !buffer.is_empty()
             {
-                let count = ready!(to.poll_write(cx, buffer)).map_err(Failed::Writing)?;
+                let count = ready!(to.poll_write(cx, buffer)).map_err(|_| Failed::Writing)?;
                 buffer.consume(count);
-                self.moved += count as u64;
-                *to_active = core.now();
-                *from_active = core.now();
-                if self.busy && buffer.is_empty() && !core.buffers.is_large(buffer) {
+                to_active.written = core.now();
+                from_active.read = core.now();
+                if buffer.is_empty() && !core.buffers.is_large(buffer) {
                     self.release(core);
                 }
                 continue;
@@ -113,10 +138,12 @@ impl Pump {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(count)) => {
                     buffer.filled(count);
-                    *from_active = core.now();
+                    self.moved += count as u64;
+                    from_active.read = core.now();
+                    to_active.written = core.now();
                     self.busy = count == size;
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(Failed::Reading(error))),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Failed::Reading)),
                 Poll::Pending => {
                     self.release(core);
                     return Poll::Pending;
@@ -139,8 +166,16 @@ impl Pump {
     }
 }
 
-/// Relays until both directions have ended, one side fails or the patience ends. Both sockets are left open; `up` and
-/// `down` hold what was moved.
+impl Failed {
+    /// Who ended the tunnel by it, of a direction with these ends.
+    fn ended(self, from: Side, to: Side) -> Ended {
+        Ended::aborted_by(if self == Failed::Reading { from } else { to }, Phase::Data)
+    }
+}
+
+/// Relays until both directions have ended, one side fails, or one does not take what it is sent. Both sockets are left
+/// open; a server that was not told the end of what the client sends is to be reset by the coming close, because what it has
+/// is not all. `up` and `down` hold what was moved.
 pub async fn run(
     core: &Core,
     session: &Session,
@@ -149,32 +184,24 @@ pub async fn run(
     (server, down): (&Stream, &mut Pump),
     patience: &Patience,
 ) -> Result<(), Ended> {
-    let mut client_active = core.now();
-    let mut server_active = core.now();
-    loop {
-        let limits = limits(patience, up.shut || down.shut, client_active, server_active);
-        deadline.set(look_at(limits, stuck(up, down), core.now()));
+    let start = Activity { read: core.now(), written: core.now() };
+    let (mut client_active, mut server_active) = (start, start);
+    // Why a direction ended that its own side did not end.
+    let mut cause = None;
+    let outcome = loop {
+        let waits = Waits::new(patience, (up, client_active), (down, server_active));
+        deadline.set(waits.look_at(patience, core.now()));
         let half_closed = up.shut || down.shut;
-        let outcome = until(core, session, deadline, |cx| {
+        let event = until(core, session, deadline, |cx| {
             let mut done = true;
             match up.poll(cx, core, (client, &mut client_active), (server, &mut server_active)) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(Failed::Reading(error))) => {
-                    return Poll::Ready(Step::Failed(ended(Side::Client, error)));
-                }
-                Poll::Ready(Err(Failed::Writing(error))) => {
-                    return Poll::Ready(Step::Failed(ended(Side::Server, error)));
-                }
+                Poll::Ready(Err(failed)) => return Poll::Ready(Step::Failed(failed.ended(Side::Client, Side::Server))),
                 Poll::Pending => done = false,
             }
             match down.poll(cx, core, (server, &mut server_active), (client, &mut client_active)) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(Failed::Reading(error))) => {
-                    return Poll::Ready(Step::Failed(ended(Side::Server, error)));
-                }
-                Poll::Ready(Err(Failed::Writing(error))) => {
-                    return Poll::Ready(Step::Failed(ended(Side::Client, error)));
-                }
+                Poll::Ready(Ok(())) => done |= patience.ends_with_server,
+                Poll::Ready(Err(failed)) => return Poll::Ready(Step::Failed(failed.ended(Side::Server, Side::Client))),
                 Poll::Pending => done = false,
             }
             if done {
@@ -186,58 +213,78 @@ pub async fn run(
             }
         })
         .await;
-        match outcome {
-            Ok(Step::Done) => return Ok(()),
+        match event {
+            Ok(Step::Done) => break cause.map_or(Ok(()), Err),
             Ok(Step::HalfClosed) => {}
-            Ok(Step::Failed(ended)) => return Err(ended),
-            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
+            Ok(Step::Failed(ended)) => break Err(cause.unwrap_or(ended)),
+            Err(Interrupt::Abort) => break Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 // Activity only moves the instant that is due, not the timer: look again before giving up.
-                let (client, server) = self::limits(patience, up.shut || down.shut, client_active, server_active);
-                let stuck = stuck(up, down);
-                let passed = |limit: Limit| limit.is_some_and(|(since, limit)| since + limit <= core.now());
-                if passed(client) && stuck != Some(Side::Server) {
-                    return Err(Ended::timeout(Side::Client, Phase::Data));
+                let (waits, now) = (Waits::new(patience, (up, client_active), (down, server_active)), core.now());
+                let over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+                let sides = [
+                    (Side::Client, over(waits.client_write), over(waits.client_read), &mut *up),
+                    (Side::Server, over(waits.server_write), over(waits.server_read), &mut *down),
+                ];
+                let mut stuck = false;
+                for (side, takes_nothing, says_nothing, direction) in sides {
+                    if takes_nothing || says_nothing {
+                        cause.get_or_insert(Ended::timeout(side, Phase::Data));
+                    }
+                    stuck |= takes_nothing;
+                    direction.ended |= says_nothing;
                 }
-                if passed(server) && stuck != Some(Side::Client) {
-                    return Err(Ended::timeout(Side::Server, Phase::Data));
+                if stuck {
+                    break cause.map_or(Ok(()), Err);
                 }
             }
         }
+    };
+    if outcome.is_err() && !down.shut {
+        // Before the reset that a close with unread bytes is.
+        client.shutdown_write();
     }
-}
-
-/// Since when a side is silent, and how long it may be.
-type Limit = Option<(Instant, Duration)>;
-
-fn limits(patience: &Patience, half_closed: bool, client_active: Instant, server_active: Instant) -> (Limit, Limit) {
-    let pick = |fin: Option<Duration>, usual| if half_closed { fin.or(usual) } else { usual };
-    let client = pick(patience.client_fin, patience.client).map(|limit| (client_active, limit));
-    let server = pick(patience.server_fin, patience.server).map(|limit| (server_active, limit));
-    (client, server)
-}
-
-/// The one side that does not take what the other sent. The other one can do nothing meanwhile, so that its silence does not
-/// count.
-fn stuck(up: &Pump, down: &Pump) -> Option<Side> {
-    match (down.is_blocked(), up.is_blocked()) {
-        (true, false) => Some(Side::Client),
-        (false, true) => Some(Side::Server),
-        (true, true) | (false, false) => None,
+    if outcome.is_err() && !up.shut {
+        server.reset_on_close();
     }
+    outcome
 }
 
-/// When to look whether the patience is over. Who is stuck may change without notice, so that a side whose silence does not
-/// count is looked at after its limit all the same.
-fn look_at((client, server): (Limit, Limit), stuck: Option<Side>, now: Instant) -> Option<Instant> {
-    let client = client.map(|(since, limit)| if stuck == Some(Side::Server) { now } else { since } + limit);
-    let server = server.map(|(since, limit)| if stuck == Some(Side::Client) { now } else { since } + limit);
-    match (client, server) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+/// When each side must have said or taken something; `None` where it is not waited for. A side whose bytes the other one
+/// does not take can say nothing meanwhile.
+struct Waits {
+    client_read: Option<Instant>,
+    client_write: Option<Instant>,
+    server_read: Option<Instant>,
+    server_write: Option<Instant>,
+}
+
+impl Waits {
+    fn new(patience: &Patience, (up, client): (&Pump, Activity), (down, server): (&Pump, Activity)) -> Waits {
+        let says = |direction: &Pump, active: Activity, limit: Option<Duration>, independent: bool| {
+            let waited_for = !direction.ended && !direction.is_blocked();
+            let since = if independent { active.read } else { active.read.max(active.written) };
+            limit.filter(|_| waited_for).map(|limit| since + limit)
+        };
+        let takes = |direction: &Pump, active: Activity, limit: Option<Duration>| {
+            limit.filter(|_| direction.is_blocked()).map(|limit| active.written + limit)
+        };
+        let told = |direction: &Pump, fin: Option<Duration>, usual| fin.filter(|_| direction.shut).or(usual);
+        let client_limit = told(down, patience.client_fin, patience.client);
+        let server_limit = told(up, patience.server_fin, patience.server);
+        Waits {
+            client_read: says(up, client, client_limit, patience.client_independent),
+            client_write: takes(down, client, patience.client),
+            server_read: says(down, server, server_limit, patience.server_independent),
+            server_write: takes(up, server, patience.server),
+        }
     }
-}
 
-fn ended(side: Side, _error: io::Error) -> Ended {
-    Ended::aborted_by(side, Phase::Data)
+    /// When to look whether one of the waits is over. Who is waited for may change without notice, so that each side is
+    /// looked at after its limit all the same.
+    fn look_at(&self, patience: &Patience, now: Instant) -> Option<Instant> {
+        let again = |limit: Option<Duration>| limit.map(|limit| now + limit);
+        let waits = [self.client_read, self.client_write, self.server_read, self.server_write];
+        waits.into_iter().chain([again(patience.client), again(patience.server)]).flatten().min()
+    }
 }
