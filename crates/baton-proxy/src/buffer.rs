@@ -24,6 +24,12 @@ impl Buffer {
         Buffer { data: vec![0; size].into_boxed_slice(), pinned: 0, start: 0, end: 0 }
     }
 
+    /// A buffer of just these bytes, one part behind the other; `None` when there are none.
+    pub fn of(parts: &[&[u8]]) -> Option<Buffer> {
+        let data = parts.concat().into_boxed_slice();
+        (!data.is_empty()).then_some(Buffer { end: data.len(), data, pinned: 0, start: 0 })
+    }
+
     /// The free room behind the bytes. Moves them to the front first when nothing is left behind them.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {

@@ -19,17 +19,24 @@ struct Served {
     listening: OwnedFd,
     runtime: tokio::runtime::Runtime,
     number: u64,
+    bufsize: usize,
 }
 
 impl Served {
     fn new(proxy: Proxy) -> Served {
+        Served::with_buffers(proxy, 16384)
+    }
+
+    /// With buffers of another size than the usual one.
+    fn with_buffers(proxy: Proxy, bufsize: usize) -> Served {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listening.set_nonblocking(true).expect("non-blocking");
         let address = listening.local_addr().expect("bound");
         let registry = Arc::new(Registry::new(1, Instant::now()));
-        let workers = Workers::start(1, registry.clone(), 16384).expect("a thread");
+        let workers = Workers::start(1, registry.clone(), bufsize).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let mut served = Served { workers, registry, address, listening: listening.into(), runtime, number: 0 };
+        let listening = listening.into();
+        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize };
         served.apply(proxy);
         served
     }
@@ -46,7 +53,9 @@ impl Served {
         };
         let shards = vec![self.listening.try_clone().expect("a descriptor")].into();
         let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards };
-        let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
+        let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
+        model.global.bufsize = self.bufsize;
+        let model = Arc::new(model);
         let now = Instant::now();
         let generation = Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now)
             .expect("valid");
@@ -112,6 +121,42 @@ fn read_exactly(stream: &mut TcpStream, expect: &str) {
     let mut bytes = vec![0; expect.len()];
     stream.read_exact(&mut bytes).expect("a whole response");
     assert_eq!(String::from_utf8_lossy(&bytes), expect);
+}
+
+/// Listens with so little room that a large request is not taken before it is read.
+fn narrow_listener() -> TcpListener {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    socket.listen(8).expect("listening");
+    socket.into()
+}
+
+#[test]
+fn a_switch_before_the_whole_request_was_taken_loses_none_of_it() {
+    let listening = narrow_listener();
+    let address = listening.local_addr().expect("bound");
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: foo\r\n\r\n";
+    let served = Served::with_buffers(listen(Mode::Http, address), 16 << 20);
+    let mut client = served.connect();
+    // More than the kernel takes on the way to the origin.
+    let head = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\nx-long: {}\r\nconnection: Upgrade\r\nupgrade: foo\r\n\r\n",
+        "0123456789".repeat(1 << 20)
+    );
+    client.write_all(head.as_bytes()).expect("the proxy reads");
+    client.write_all(b"tunnel").expect("the proxy reads");
+    let (mut origin, _) = listening.accept().expect("the proxy connects");
+    origin.write_all(answer.as_bytes()).expect("the proxy reads");
+    read_exactly(&mut client, answer);
+    client.shutdown(std::net::Shutdown::Write).expect("open");
+    let mut got = Vec::new();
+    origin.read_to_end(&mut got).expect("no reset");
+    assert!(got.starts_with(b"GET / HTTP/1.1\r\n"));
+    assert!(got.ends_with(b"\r\n\r\ntunnel"), "the head and what follows it arrive whole: {} bytes", got.len());
+    assert_eq!(got.len(), head.len() + "tunnel".len());
+    drop(origin);
+    served.end();
 }
 
 #[test]

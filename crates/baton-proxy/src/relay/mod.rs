@@ -15,6 +15,7 @@ use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
 
 use crate::accept::Client;
 use crate::balance::{Observed, Slot};
+use crate::buffer::Buffer;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
@@ -362,7 +363,7 @@ async fn pass_on(
     connection.private |= is_private(response, received);
     if framing == Framing::Tunnel {
         received.consume(len);
-        return tunnel(core, client, work, entry, backend, connection).await;
+        return tunnel(core, client, work, entry, backend, connection, upload).await;
     }
     received.consume(len);
     if entry.frontend.plan.proxy.logging.asap {
@@ -450,7 +451,8 @@ fn request_patience(entry: &Entry, backend: &BackendView) -> Patience {
     }
 }
 
-/// An upgraded connection, or CONNECT: bytes both ways.
+/// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what is
+/// left of it goes first.
 async fn tunnel(
     core: &Rc<Core>,
     client: &mut Client,
@@ -458,13 +460,16 @@ async fn tunnel(
     entry: &mut Entry,
     backend: &BackendView,
     connection: Connection,
+    upload: &Flow,
 ) -> Result<Sent, Ended> {
     let patience = Patience { ends_with_server: true, ..entry.frontend.patience(backend) };
     respond::send(core, client, work, entry).await?;
     // The tunnel may last for days: only bytes that wait keep a buffer.
     work.input.unpin();
-    let mut up = Pump::new(take_rest(core, &mut work.input));
-    let mut down = Pump::new(take_rest(core, &mut work.received));
+    let unsent = work.up.get(upload.sent..).unwrap_or_default();
+    let mut up = Pump::new(Buffer::of(&[unsent, &work.input]));
+    up.moved -= unsent.len() as u64;
+    let mut down = Pump::new(Buffer::of(&[&work.received]));
     work.lend(core);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
@@ -472,20 +477,6 @@ async fn tunnel(
     entry.bytes_in += up.moved;
     entry.bytes_out += down.moved;
     Ok(Sent { keep: false, unread: false, ended: outcome.err() })
-}
-
-/// The bytes of a buffer that wait, in a buffer of their own.
-fn take_rest(core: &Core, from: &mut crate::buffer::Buffer) -> Option<crate::buffer::Buffer> {
-    if from.is_empty() {
-        return None;
-    }
-    let mut rest = core.buffers.take();
-    let room = rest.room();
-    let count = from.len().min(room.len());
-    room[..count].copy_from_slice(&from[..count]);
-    rest.filled(count);
-    from.consume(count);
-    Some(rest)
 }
 
 /// Sends an answer of our own: a rule's, a redirect, the monitor's.
