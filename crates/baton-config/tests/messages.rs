@@ -93,9 +93,9 @@ fn what_is_taken_without_being_the_same_is_warned_of() {
          |                       ^^^\n",
     );
     check(
-        "listen l\n bind :80 mss -100\n",
-        "[WARNING] parsing [a.cfg:2] : 'bind :80' : a negative 'mss' changes nothing on Linux, in HAProxy neither: give the value \
-         to advertise\n   |  bind :80 mss -100\n   |               ^^^^\n",
+        "frontend f\n timeout client 5s\n bind :80 mss -100\n",
+        "[WARNING] parsing [a.cfg:3] : 'bind :80' in section 'frontend' : 'mss' : a negative 'mss' changes nothing on Linux, in \
+         HAProxy neither: give the value to advertise\n   |  bind :80 mss -100\n   |               ^^^^\n",
     );
 }
 
