@@ -1,7 +1,7 @@
 //! The `Connection` field: what it says, and how HAProxy 2.6 rewrites it when it forwards a head.
 
 use crate::headers::Headers;
-use crate::name::Name;
+use crate::name::{Name, is_same};
 use crate::scan::{is_blank, trim};
 use crate::span::Text;
 use crate::values::{next_comma, values};
@@ -20,8 +20,8 @@ pub struct Connection {
 impl Connection {
     /// Adds the options of one field's value.
     pub(crate) fn read(&mut self, value: &[u8]) {
-        if value.eq_ignore_ascii_case(b"keep-alive") {
-            // What nearly all say needs no list to be taken apart.
+        if is_keep_alive(value) {
+            // Needs no list to be taken apart.
             self.keep_alive = true;
             return;
         }
@@ -84,6 +84,17 @@ pub fn is_only_ours(line: &[u8]) -> bool {
     is_ours(line) || line.is_empty() || values(line).all(is_ours)
 }
 
+#[inline]
 fn is_ours(option: &[u8]) -> bool {
-    option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+    match option.len() {
+        5 => option.eq_ignore_ascii_case(b"close"),
+        10 => is_keep_alive(option),
+        _ => false,
+    }
+}
+
+/// Whether an option, of a line that has no CR, is `keep-alive`: what nearly all say.
+#[inline]
+fn is_keep_alive(option: &[u8]) -> bool {
+    option.len() == 10 && is_same(b"keep-alive", option)
 }

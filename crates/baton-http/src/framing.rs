@@ -45,6 +45,13 @@ impl Lengths {
             return Ok(());
         };
         let line = headers.text(buf, text);
+        if self.length.is_none()
+            && let Some(length) = number(line)
+        {
+            // No list, as nearly always.
+            self.length = Some(length);
+            return Ok(());
+        }
         let list_end = memchr::memrchr(b',', line);
         let mut length = self.length;
         for part in line.split(|&byte| byte == b',') {

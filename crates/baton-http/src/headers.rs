@@ -69,6 +69,11 @@ impl Headers {
         self.slots.iter().filter(|slot| !slot.removed).count()
     }
 
+    /// Bytes of all names and values.
+    pub fn bytes(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.removed).map(|slot| slot.name.len() + slot.value.len()).sum()
+    }
+
     /// Whether there is no field.
     pub fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.removed)

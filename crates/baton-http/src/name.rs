@@ -130,6 +130,9 @@ impl Name {
         if is_same(known.text().as_bytes(), name) { known } else { Other }
     }
 
+    /// Bytes of the longest known name.
+    pub(crate) const TEXT_MAX: usize = 20;
+
     /// This name's bit in a set of names.
     #[inline]
     pub(crate) const fn bit(self) -> u64 {
@@ -141,7 +144,7 @@ impl Name {
 /// setting bit 5 turns no other byte of a token into one of these. Long names are compared by words, of which the last
 /// one overlaps the one before.
 #[inline]
-fn is_same(text: &[u8], name: &[u8]) -> bool {
+pub(crate) fn is_same(text: &[u8], name: &[u8]) -> bool {
     const CASE: u64 = 0x2020_2020_2020_2020;
     debug_assert_eq!(text.len(), name.len());
     let (Some(text_end), Some(name_end)) = (text.last_chunk::<8>(), name.last_chunk::<8>()) else {
@@ -162,6 +165,7 @@ mod tests {
             assert_eq!(Name::of(name.text().as_bytes()), name);
             assert_eq!(Name::of(name.text().to_ascii_uppercase().as_bytes()), name);
             assert_eq!(Name::of(format!("{}x", name.text()).as_bytes()), Name::Other);
+            assert!(name.text().len() <= Name::TEXT_MAX);
             for at in 0..name.text().len() {
                 let mut other = name.text().as_bytes().to_vec();
                 other[at] = if other[at] == b'q' { b'z' } else { b'q' };

@@ -144,6 +144,31 @@ impl ResponseHead {
     /// `VERSION status reason`, with one or more blanks between; the reason may be missing with its blank.
     fn status_line(&mut self, buf: &[u8], line: Line) -> Result<(), HeadError> {
         let bytes = &buf[line.start..line.end];
+        if let [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            b'1',
+            b' ',
+            a @ b'1'..=b'9',
+            b @ b'0'..=b'9',
+            c @ b'0'..=b'9',
+            b' ',
+            first,
+            ..,
+        ] = bytes
+            && !is_blank(*first)
+        {
+            // As nearly all write it.
+            self.status = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+            self.reason = Text::Read(Span::new(line.start + 13, line.end));
+            self.version = Version::Http11;
+            return Ok(());
+        }
         let blanks = |from: usize| bytes[from..].iter().take_while(|&&byte| is_blank(byte)).count();
         let version_end = bytes.iter().position(|&byte| is_blank(byte)).unwrap_or(bytes.len());
         let Some(version) = Version::of(&bytes[..version_end]) else {

@@ -117,14 +117,26 @@ impl Scan {
 
     /// Takes field lines into `headers` until the empty line. True: the fields are complete.
     pub fn fields(&mut self, buf: &[u8], headers: &mut Headers, limits: &Limits) -> Result<bool, HeadError> {
-        while let Some(line) = self.next_line(buf, limits)? {
+        let limit = limits.bytes();
+        loop {
+            // Only a line of which no byte was looked at yet, with room for its end within the limit.
+            if self.searched == self.line
+                && headers.slots() + 1 < limits.headers
+                && let Some(field) = known_field(buf, self.line)
+                && field.next <= limit
+            {
+                headers.push(field.id, Text::Read(field.name), Text::Read(field.value));
+                self.line = field.next;
+                self.searched = field.next;
+                continue;
+            }
+            let Some(line) = self.next_line(buf, limits)? else { return Ok(false) };
             if line.start == line.end {
                 self.phase = Phase::Done;
                 return Ok(true);
             }
             field(buf, line, headers, limits)?;
         }
-        Ok(false)
     }
 }
 
@@ -157,6 +169,54 @@ fn field(buf: &[u8], line: Line, headers: &mut Headers, limits: &Limits) -> Resu
     let value = Text::Read(Span::new(line.start + start, line.start + end));
     headers.push(Name::of(&bytes[..name_len]), name, value);
     Ok(())
+}
+
+/// What nearly all field lines are: see [`known_field`].
+struct KnownField {
+    id: Name,
+    name: Span,
+    value: Span,
+    /// Where the next line begins.
+    next: usize,
+}
+
+/// The field line at `at` if it is complete, has a known name, one space before the value and none after it, and ends in
+/// CRLF. Anything else is for [`field`] to judge: this is a short cut, not another grammar.
+#[inline]
+fn known_field(buf: &[u8], at: usize) -> Option<KnownField> {
+    let bytes = buf.get(at..)?;
+    let colon = known_colon(bytes)?;
+    // A known name is a token.
+    let id = Name::of(&bytes[..colon]);
+    let start = colon + 2;
+    if id == Name::Other || bytes.get(colon + 1) != Some(&b' ') {
+        return None;
+    }
+    let end = start + memchr2(b'\r', b'\n', bytes.get(start..)?)?;
+    let [first, ..] = bytes[start..end] else { return None };
+    if is_blank(first) || is_blank(bytes[end - 1]) || bytes.get(end..end + 2) != Some(b"\r\n") {
+        return None;
+    }
+    Some(KnownField { id, name: Span::new(at, at + colon), value: Span::new(at + start, at + end), next: at + end + 2 })
+}
+
+/// Where the first colon is, if it is among the first bytes, as many as the longest known name needs.
+#[inline]
+fn known_colon(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().take(Name::TEXT_MAX / 8 + 1).enumerate() {
+        let other = u64::from_le_bytes(*word) ^ (ONES * b':' as u64);
+        // The lowest bit set is that of the first byte that is zero (a borrow can only mark bytes after it).
+        let zero = other.wrapping_sub(ONES) & !other & (ONES * 0x80);
+        if zero != 0 {
+            return Some(at * 8 + (zero.trailing_zeros() / 8) as usize);
+        }
+    }
+    if words.len() > Name::TEXT_MAX / 8 {
+        return None;
+    }
+    rest.iter().position(|&byte| byte == b':').map(|found| words.len() * 8 + found)
 }
 
 #[inline]
@@ -194,3 +254,27 @@ static TOKEN: [bool; 256] = {
     }
     table
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte at every place of texts around the lengths at which the search changes its step.
+    #[test]
+    fn searching_by_words_finds_what_searching_by_bytes_finds() {
+        for length in 0..40 {
+            for at in 0..length {
+                for byte in 0..=255u8 {
+                    for fill in [b'a', 0x0f, 0x80, b':' ^ 1, b'\t', 0xff] {
+                        let mut text = vec![fill; length];
+                        text[at] = byte;
+                        let colon = text.iter().position(|&byte| byte == b':');
+                        if colon.is_none_or(|colon| colon <= Name::TEXT_MAX) {
+                            assert_eq!(known_colon(&text), colon, "{text:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -64,6 +64,20 @@ impl Text {
         }
     }
 
+    /// Length in bytes.
+    #[inline]
+    pub fn len(self) -> usize {
+        match self {
+            Text::Read(span) | Text::Added(span) => span.len(),
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
     /// The same text from its byte `from` on, up to byte `to` (both counted from its start and clamped to it).
     #[inline]
     pub fn slice(self, from: usize, to: usize) -> Text {

@@ -300,6 +300,19 @@ impl ProxyRules {
         }
     }
 
+    /// Whether there are rules between a request's head and the choice of a backend: `tcp-request content`, `http-request`,
+    /// `redirect`.
+    #[inline]
+    pub fn judge_requests(&self) -> bool {
+        !(self.tcp_content.is_empty() && self.http_request.is_empty() && self.redirect.is_empty())
+    }
+
+    /// Whether there are rules about responses: `http-response`, `http-after-response`.
+    #[inline]
+    pub fn judge_responses(&self) -> bool {
+        !(self.http_response.is_empty() && self.http_after_response.is_empty())
+    }
+
     /// `http-request` rules.
     pub fn http_request(&self, cx: &mut Context<'_>) -> Verdict {
         self.run(&self.http_request, cx)

@@ -2,7 +2,7 @@
 
 mod pages;
 
-use baton_http::{Field, ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
+use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
 use crate::accept::Client;
@@ -18,10 +18,9 @@ const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
 /// The size of a response's head by HAProxy's way of counting.
 pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
     // What the connection layer takes out or puts in is not counted.
-    let counts = |field: &Field<'_>| field.id != Name::Connection || !baton_http::is_only_ours(field.value);
-    let fields = head.headers.iter(buf).filter(counts);
-    let fields: usize = fields.map(|field| field.name.len() + field.value.len()).sum();
-    HEAD_OVERHEAD + (head.reason(buf).len() + fields + head.dropped) as u64
+    let ours = head.headers.all_known(buf, Name::Connection).filter(|field| baton_http::is_only_ours(field.value));
+    let ours: usize = ours.map(|field| field.name.len() + field.value.len()).sum();
+    HEAD_OVERHEAD + (head.reason(buf).len() + head.headers.bytes() - ours + head.dropped) as u64
 }
 
 /// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the

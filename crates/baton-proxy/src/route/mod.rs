@@ -67,12 +67,14 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
         let page = respond::page(if fails { 503 } else { 200 });
         return Ok(Routed::Answered(Answer { page, ended: None }));
     }
-    rules::content(core, client, work, entry, &view.plan.rules, None).await?;
-    if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
-        return Ok(Routed::Answered(answer));
+    if view.plan.rules.judge_requests() {
+        rules::content(core, client, work, entry, &view.plan.rules, None).await?;
+        if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
+            return Ok(Routed::Answered(answer));
+        }
     }
     let backend = backend(core, client, work, entry, &view)?;
-    if backend.plan.proxy.name != proxy.name {
+    if backend.plan.rules.judge_requests() && backend.plan.proxy.name != proxy.name {
         if let Err(ended) = rules::content(core, client, work, entry, &backend.plan.rules, Some(&backend)).await {
             enter_backend(entry, &backend);
             return Err(ended);
@@ -210,6 +212,9 @@ pub fn response(
 ) -> Result<(), Ended> {
     if let Some(cookie) = &backend.plan.proxy.cookie {
         persistence::write(cookie, work, entry, slot);
+    }
+    if !backend.plan.rules.judge_responses() && !entry.frontend.plan.rules.judge_responses() {
+        return Ok(());
     }
     let frontend = entry.frontend.clone();
     let same = backend.plan.proxy.name == frontend.plan.proxy.name;
