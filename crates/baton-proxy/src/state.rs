@@ -108,9 +108,19 @@ pub struct CounterBlock {
     inherited: Box<CoreCounters>,
 }
 
+/// One core's part of a [`CounterBlock`].
 #[derive(Debug)]
 #[repr(align(128))]
-struct CoreCounters([AtomicU64; COUNTERS]);
+pub struct CoreCounters([AtomicU64; COUNTERS]);
+
+impl CoreCounters {
+    /// Adds to a counter. Only for the thread whose core it is: a load and a store, without a locked instruction.
+    #[inline]
+    pub fn add(&self, counter: Counter, amount: u64) {
+        let cell = &self.0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
 
 impl CounterBlock {
     /// Zero for each of `cores` cores.
@@ -124,12 +134,16 @@ impl CounterBlock {
         self.inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Adds on behalf of one core. Only that core's thread may call this with its number: the addition is a load and a
-    /// store. A number beyond the block (a reload does not change the number of cores) counts on the last one.
+    /// A core's part. A number beyond the block (a reload does not change the number of cores) gives the last one.
+    #[inline]
+    pub fn of(&self, core: usize) -> &CoreCounters {
+        &self.cores[core.min(self.cores.len() - 1)]
+    }
+
+    /// Adds on behalf of one core: see [`CoreCounters::add`].
     #[inline]
     pub fn add(&self, core: usize, counter: Counter, amount: u64) {
-        let cell = &self.cores[core.min(self.cores.len() - 1)].0[counter as usize];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        self.of(core).add(counter, amount);
     }
 
     /// The sum over all cores, and over the processes before this one.

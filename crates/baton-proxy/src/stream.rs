@@ -5,8 +5,9 @@
 //! go to the kernel without the C library in between, whose `recv` and `send` are cancellation points that cost each of
 //! them two atomic operations in a process with threads.
 
-use std::future::Future;
+use std::cell::Cell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::task::{Context, Poll, ready};
@@ -14,18 +15,21 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::Socket;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Stream {
     fd: AsyncFd<Socket>,
+    /// The last write met a full socket.
+    full: Cell<bool>,
 }
 
 impl Stream {
     /// Registers a non-blocking socket with the current runtime.
     pub fn new(socket: Socket) -> io::Result<Stream> {
-        Ok(Stream { fd: baton_kernel::watch::stream(socket)? })
+        Ok(Stream { fd: baton_kernel::watch::stream(socket)?, full: Cell::new(false) })
     }
 
     /// The socket, for options and addresses.
@@ -58,20 +62,34 @@ impl Stream {
     }
 
     /// Writes some of `bytes`.
+    ///
+    /// The reactor is asked only after a write that the socket did not take whole: hardly one in a short exchange.
     pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            let mut ready = ready!(self.fd.poll_write_ready(cx))?;
+            if self.full.get() {
+                let _ready = ready!(self.fd.poll_write_ready(cx))?;
+                self.full.set(false);
+            }
             match send(self.fd.get_ref(), bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => {
-                    if count > 0 && count < bytes.len() {
-                        ready.clear_ready();
+                    if count < bytes.len() {
+                        self.note_full(cx);
                     }
                     return Poll::Ready(Ok(count));
                 }
-                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::AGAIN) => self.note_full(cx),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
+        }
+    }
+
+    /// The socket took less than it was given: the next write waits for room. The reactor notes events on this thread between
+    /// two polls, so that what it noted before this write can be forgotten, and what comes after it is not.
+    fn note_full(&self, cx: &mut Context<'_>) {
+        self.full.set(true);
+        if let Poll::Ready(Ok(mut ready)) = self.fd.poll_write_ready(cx) {
+            ready.clear_ready();
         }
     }
 
@@ -87,26 +105,8 @@ impl Stream {
     /// Whether the peer closed (or sent something) while the connection was idle. Costs no system call as long as nothing
     /// happened.
     pub fn is_stale(&self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        let look = std::future::poll_fn(|cx| Poll::Ready(self.look_stale(cx)));
-        // Out of the task's budget the reactor would say "nothing happened" of every connection.
-        let look = std::pin::pin!(tokio::task::unconstrained(look));
-        look.poll(&mut cx) != Poll::Ready(false)
-    }
-
-    fn look_stale(&self, cx: &mut Context<'_>) -> bool {
-        loop {
-            let mut ready = match self.fd.poll_read_ready(cx) {
-                Poll::Pending => return false,
-                Poll::Ready(Err(_)) => return true,
-                Poll::Ready(Ok(ready)) => ready,
-            };
-            let mut byte = [std::mem::MaybeUninit::uninit()];
-            match self.fd.get_ref().peek(&mut byte) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                _ => return true,
-            }
-        }
+        let look = self.fd.try_io(Interest::READABLE, |socket| socket.peek(&mut [MaybeUninit::uninit()]));
+        !matches!(look, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Looks, without reading, whether the peer has ended its direction or reset the connection. Registers for the next
@@ -114,7 +114,7 @@ impl Stream {
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.fd.poll_read_ready(cx))?;
-            let mut byte = [std::mem::MaybeUninit::uninit()];
+            let mut byte = [MaybeUninit::uninit()];
             match self.fd.get_ref().peek(&mut byte) {
                 Ok(0) => return Poll::Ready(Ok(())),
                 Ok(_) => return Poll::Pending,

@@ -18,7 +18,7 @@ use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::CookieDates;
-use crate::state::{Counter, CounterBlock};
+use crate::state::{CoreCounters, Counter, CounterBlock};
 use crate::view::{BackendView, FrontendView};
 
 /// What is remembered of a request (or of a connection in `mode tcp`) until it is logged.
@@ -172,35 +172,41 @@ fn count(core: &Core, entry: &Entry, ended: Ended) {
         _ => Counter::ResponsesOther,
     };
     let is_http = entry.frontend.plan.proxy.mode == baton_model::Mode::Http;
+    let usual = ended == Ended::default();
     for (at, block) in blocks.into_iter().flatten().enumerate() {
-        let add = |counter, amount| {
-            if amount > 0 {
-                block.add(core.number, counter, amount);
-            }
-        };
-        add(Counter::Sessions, 1);
-        add(Counter::BytesIn, entry.bytes_in);
-        add(Counter::BytesOut, entry.bytes_out);
+        let block = block.of(core.number);
+        block.add(Counter::Sessions, 1);
+        block.add(Counter::BytesIn, entry.bytes_in);
+        block.add(Counter::BytesOut, entry.bytes_out);
         if is_http {
-            add(Counter::Requests, u64::from(entry.has_request));
-            add(class, u64::from(entry.status > 0));
+            block.add(Counter::Requests, u64::from(entry.has_request));
+            block.add(class, u64::from(entry.status > 0));
         }
-        if at > 0 {
-            add(Counter::Retries, u64::from(entry.retries));
-            add(Counter::Redispatches, u64::from(entry.redispatched));
+        if at > 0 && (entry.retries > 0 || entry.redispatched) {
+            block.add(Counter::Retries, u64::from(entry.retries));
+            block.add(Counter::Redispatches, u64::from(entry.redispatched));
         }
-        match (ended.cause, ended.phase) {
-            (_, Phase::Request) if at == 0 => match ended.cause {
-                Cause::Proxy if entry.has_request => add(Counter::DeniedRequests, 1),
-                _ => add(Counter::RequestErrors, 1),
-            },
-            (Cause::ServerAborted | Cause::ServerTimeout, Phase::Connect) if at > 0 => add(Counter::ConnectErrors, 1),
-            (Cause::ServerAborted | Cause::ServerTimeout | Cause::Proxy, Phase::Headers) if at > 0 => {
-                add(Counter::ResponseErrors, 1);
-            }
-            (Cause::ServerAborted, Phase::Data) => add(Counter::ServerAborts, 1),
-            (Cause::ClientAborted | Cause::ClientTimeout, _) => add(Counter::ClientAborts, 1),
-            _ => {}
+        if !usual {
+            count_end(block, at == 0, entry, ended);
         }
+    }
+}
+
+/// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
+fn count_end(block: &CoreCounters, in_front: bool, entry: &Entry, ended: Ended) {
+    match (ended.cause, ended.phase) {
+        (_, Phase::Request) if in_front => match ended.cause {
+            Cause::Proxy if entry.has_request => block.add(Counter::DeniedRequests, 1),
+            _ => block.add(Counter::RequestErrors, 1),
+        },
+        (Cause::ServerAborted | Cause::ServerTimeout, Phase::Connect) if !in_front => {
+            block.add(Counter::ConnectErrors, 1);
+        }
+        (Cause::ServerAborted | Cause::ServerTimeout | Cause::Proxy, Phase::Headers) if !in_front => {
+            block.add(Counter::ResponseErrors, 1);
+        }
+        (Cause::ServerAborted, Phase::Data) => block.add(Counter::ServerAborts, 1),
+        (Cause::ClientAborted | Cause::ClientTimeout, _) => block.add(Counter::ClientAborts, 1),
+        _ => {}
     }
 }

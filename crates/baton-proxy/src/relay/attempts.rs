@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_model::{Proxy, Redispatch, RetryOn};
+use baton_model::{Proxy, Redispatch};
 
 use crate::accept::Client;
 use crate::balance::Slot;
@@ -17,26 +17,24 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 
 /// The attempts of one request.
 #[derive(Debug)]
-pub struct Attempts {
-    left: u32,
+pub struct Attempts<'a> {
+    proxy: &'a Proxy,
     used: u32,
     stale: bool,
-    redispatch: Redispatch,
-    retry_on: RetryOn,
-    pause: Duration,
 }
 
-impl Attempts {
+impl Attempts<'_> {
     /// As many as the backend allows.
-    pub fn new(proxy: &Proxy) -> Attempts {
-        Attempts {
-            left: proxy.retries,
-            used: 0,
-            stale: false,
-            redispatch: proxy.tcp.redispatch,
-            retry_on: proxy.retry_on.clone(),
-            pause: proxy.timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND),
-        }
+    pub fn new(proxy: &Proxy) -> Attempts<'_> {
+        Attempts { proxy, used: 0, stale: false }
+    }
+
+    fn left(&self) -> u32 {
+        self.proxy.retries - self.used
+    }
+
+    fn pause(&self) -> Duration {
+        self.proxy.timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND)
     }
 
     /// After a failed connection: waits where that is due and says where to try next. `Err`: no more attempts.
@@ -49,7 +47,7 @@ impl Attempts {
         slot: Slot,
         ended: Ended,
     ) -> Result<(), Ended> {
-        if self.left == 0 || !self.retry_on.conn_failure {
+        if self.left() == 0 || !self.proxy.retry_on.conn_failure {
             return Err(ended);
         }
         let elsewhere = self.next(entry, wish, &slot);
@@ -57,7 +55,7 @@ impl Attempts {
         if elsewhere || ended.cause == crate::ended::Cause::ServerTimeout {
             return Ok(());
         }
-        client.deadline.set(Some(core.now() + self.pause));
+        client.deadline.set(Some(core.now() + self.pause()));
         let Client { deadline, registered, .. } = client;
         match until(core, &registered.session, deadline, |_| std::task::Poll::<()>::Pending).await {
             Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
@@ -82,25 +80,24 @@ impl Attempts {
 
     /// Whether a request without a response may be sent again. `no_retry`: a rule forbids it.
     pub fn may_repeat(&self, failure: &NoResponse, no_retry: bool) -> bool {
-        self.left > 0
+        self.left() > 0
             && !no_retry
             && match failure {
-                NoResponse::Empty => self.retry_on.empty_response,
-                NoResponse::Truncated | NoResponse::Malformed => self.retry_on.junk_response,
-                NoResponse::Late => self.retry_on.response_timeout,
+                NoResponse::Empty => self.proxy.retry_on.empty_response,
+                NoResponse::Truncated | NoResponse::Malformed => self.proxy.retry_on.junk_response,
+                NoResponse::Late => self.proxy.retry_on.response_timeout,
                 NoResponse::Ended(_) => false,
             }
     }
 
     /// Counts the attempt; true when the next one goes to another server.
     fn next(&mut self, entry: &mut Entry, wish: &mut Wish, slot: &Slot) -> bool {
-        self.left -= 1;
         self.used += 1;
         entry.retries = self.used;
-        let elsewhere = match self.redispatch {
+        let elsewhere = match self.proxy.tcp.redispatch {
             Redispatch::Off => false,
             Redispatch::Every(interval) => self.used.is_multiple_of(interval.max(1)),
-            Redispatch::Last(before_end) => self.left < before_end,
+            Redispatch::Last(before_end) => self.left() < before_end,
         };
         wish.avoid = elsewhere.then(|| slot.server().clone());
         wish.again = (!elsewhere).then(|| slot.server().clone());

@@ -307,16 +307,14 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
         }
         let waiting = head_waits(&up, work, upload, broken);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let sending = !upload.finished;
         let Work { input, request_chunks, up: out, received, .. } = &mut *work;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.session, ends.deadline, |cx| {
-            if sending && !broken {
+            if !upload.finished && !broken {
                 match upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now()) {
-                    Poll::Ready(Ok(())) => {
-                        up.to = core.now();
-                        return Poll::Ready(Event::Sent);
-                    }
+                    // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
+                    // when it has passed.
+                    Poll::Ready(Ok(())) => up.to = core.now(),
                     // The server may have answered before it stopped reading.
                     Poll::Ready(Err(Stopped::Sink)) => broken = true,
                     Poll::Ready(Err(stopped)) => return Poll::Ready(Event::Stopped(stopped)),
@@ -332,7 +330,6 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
         })
         .await;
         match event {
-            Ok(Event::Sent) => {}
             Ok(Event::Received(0)) if received.is_empty() => return Err(NoResponse::Empty),
             Ok(Event::Received(0)) => return Err(NoResponse::Truncated),
             Ok(Event::Received(count)) => {
@@ -401,7 +398,6 @@ impl Waiting {
 }
 
 enum Event {
-    Sent,
     Received(usize),
     Stopped(Stopped),
     /// The client ended its direction, or reset the connection.

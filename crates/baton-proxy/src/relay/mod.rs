@@ -89,8 +89,12 @@ async fn attempt(
         };
         let reused = connection.requests > 0;
         entry.reused = reused;
-        let response = respond_from(core, client, work, entry, backend, &slot, connection, upload);
-        match unless_cut(&slot, response).await.unwrap_or(Err(Failure::Ended(Ended::down()))) {
+        let response = {
+            // Pinned before it is passed on: as a value these kilobytes would be copied.
+            let response = pin!(respond_from(core, client, work, entry, backend, &slot, connection, upload));
+            unless_cut(&slot, response).await
+        };
+        match response.unwrap_or(Err(Failure::Ended(Ended::down()))) {
             Ok(sent) => {
                 entry.slot = Some(slot);
                 return Ok(sent);
