@@ -8,6 +8,7 @@ mod cookie;
 mod failure;
 pub(crate) mod global;
 pub(crate) mod option;
+mod process;
 pub(crate) mod proxy;
 mod rule;
 pub(crate) mod server;

@@ -96,7 +96,7 @@ impl Control {
     ) -> Result<Control, String> {
         let cores = line.registry.cores();
         let bufsize = ready.bufsize();
-        let workers = Workers::start(cores, line.registry.clone(), bufsize)
+        let workers = Workers::start(cores, line.registry.clone(), bufsize, ready.cpu_map())
             .map_err(|error| format!("cannot start {cores} threads: {error}"))?;
         line.commit(ready, &workers).await.map_err(|refused| refused.to_string())?;
         messages.apply(&line.model);

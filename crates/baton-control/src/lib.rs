@@ -5,6 +5,7 @@
 //! wanted; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
 
 pub mod ask;
+pub mod capacity;
 pub mod control;
 pub mod drain;
 pub mod endpoint;
@@ -20,6 +21,7 @@ pub mod retirement;
 pub mod service_manager;
 mod status;
 
+pub use capacity::Capacity;
 pub use control::{Control, Settings};
 pub use environment::Outside;
 pub use messages::Messages;

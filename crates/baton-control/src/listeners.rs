@@ -373,9 +373,10 @@ impl Listeners {
                     .map(New::Bound)
                     .map_err(|error| format!("cannot listen on [{endpoint}]: {error}"))
             }
-            (ListenReason::PrivilegedPort(_), _) => {
-                Err(format!("{error}, and bind it from the start: rights were given up since"))
-            }
+            (ListenReason::PrivilegedPort(_), _) => Err(format!(
+                "{error}; bind it from the start, or keep that right with 'setcap cap_net_bind_service', if rights were \
+                     given up since"
+            )),
             _ => Err(error.to_string()),
         }
     }

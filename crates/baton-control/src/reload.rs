@@ -8,21 +8,16 @@ use std::time::Instant;
 
 use baton_config::{Loaded, Options, Severity};
 use baton_kernel::process::limits::OpenFiles;
-use baton_model::{Model, Source};
+use baton_model::{CpuMap, Model, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
 
+use crate::capacity::Capacity;
 use crate::environment::Outside;
 use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
-
-/// Descriptors kept back from connections: standard streams, signals, files being read, questions of operators, and
-/// connections that cores accept at the same moment.
-const DESCRIPTORS_RESERVED: u64 = 64;
-/// Descriptors of a core: its event loop and what wakes it, its log sockets.
-const DESCRIPTORS_OF_A_CORE: usize = 5;
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
@@ -52,6 +47,11 @@ impl Ready {
     /// `tune.bufsize`, which a process has for its whole life.
     pub fn bufsize(&self) -> usize {
         self.model.global.bufsize
+    }
+
+    /// `cpu-map`, which a process has for its whole life.
+    pub fn cpu_map(&self) -> &CpuMap {
+        &self.model.global.process.cpu_map
     }
 }
 
@@ -108,11 +108,7 @@ impl ChangeLine {
     /// Every reason against it; everything is as before then.
     pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
         let number = self.number() + 1;
-        if let (None, Some(wanted)) = (model.global.ulimit_n, descriptors_wanted(&model, self.registry.cores())) {
-            // Where the system does not give so many, the shares are smaller.
-            let _ = OpenFiles::raise(wanted);
-        }
-        let Shares { maxconn, idle } = shares(&model, self.registry.cores());
+        let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(number, model.clone(), maxconn, Vec::new(), &self.registry, outside, now);
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
@@ -203,69 +199,28 @@ pub fn has_listener(model: &Model) -> bool {
     model.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
 }
 
+/// Raises the limit of open files to what the connections need. Where the system does not give it, there are fewer of them,
+/// if `no strict-limits` allows that.
+fn afford(model: &Model, cores: usize) -> Result<Capacity, Refused> {
+    let wanted = Capacity::now(model, cores);
+    let given = OpenFiles::raise(wanted.wanted).map_or(wanted.wanted, |limit| limit.soft);
+    if given >= wanted.descriptors || !model.global.process.strict_limits {
+        return Ok(wanted.within(given));
+    }
+    Err(Refused {
+        object: "global".into(),
+        reason: format!(
+            "{wanted}, but the system gives {given}: ask for fewer connections with 'maxconn', raise the process's limit of \
+             open files (`ulimit -n`, LimitNOFILE= of systemd), or take what there is with 'no strict-limits'"
+        ),
+        source: Source::default(),
+    })
+}
+
 fn no_listener() -> Refused {
     Refused {
         object: "configuration".into(),
         reason: "No enabled listener found (check for 'bind' directives) !".into(),
         source: Source::default(),
-    }
-}
-
-/// What the process may open besides its listening sockets, checks and files.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Shares {
-    /// Client connections, each with one connection to a server: as asked, or what the descriptors allow.
-    pub maxconn: u32,
-    /// Idle connections to servers besides: from what is left, as many as there may be clients.
-    pub idle: u32,
-}
-
-/// Shares out the descriptors that this process has. An explicit `maxconn` that they do not suffice for is lowered to what
-/// they do, so that neither accepting nor connecting ever fails for want of one.
-pub fn shares(model: &Model, cores: usize) -> Shares {
-    let limit = OpenFiles::now().map_or(1024, |limit| limit.soft);
-    share_out(model.global.maxconn, limit.saturating_sub(reserved(model, cores)))
-}
-
-/// The limit of open files that lets the configuration have all it may want; `None` where that is as much as there is.
-pub fn descriptors_wanted(model: &Model, cores: usize) -> Option<u64> {
-    Some(u64::from(model.global.maxconn?) * 3 + reserved(model, cores))
-}
-
-/// Descriptors kept back from connections.
-fn reserved(model: &Model, cores: usize) -> u64 {
-    let proxies = || model.proxies.iter().filter(|proxy| !proxy.disabled);
-    let binds: usize = proxies().map(|proxy| proxy.binds.len()).sum();
-    let checks = proxies().flat_map(|proxy| &proxy.servers).filter(|server| server.check.enabled).count();
-    // An address has one descriptor here and one with the cores, for each of its sockets.
-    DESCRIPTORS_RESERVED + (cores * DESCRIPTORS_OF_A_CORE + binds * cores * 2 + checks) as u64
-}
-
-fn share_out(maxconn: Option<u32>, left: u64) -> Shares {
-    let affordable = u32::try_from(left / 2).unwrap_or(u32::MAX).max(1);
-    // Unasked, a ninth is kept for idle connections: one for every four clients.
-    let maxconn = maxconn.map_or_else(|| (affordable - affordable / 9).max(1), |asked| asked.min(affordable));
-    let idle = left.saturating_sub(2 * u64::from(maxconn)).min(u64::from(maxconn));
-    Shares { maxconn, idle: u32::try_from(idle).unwrap_or(u32::MAX) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_never_need_more_descriptors_than_there_are() {
-        let check = |maxconn, left, expect: (u32, u32)| {
-            let Shares { maxconn, idle } = share_out(maxconn, left);
-            assert_eq!((maxconn, idle), expect);
-            assert!(2 * u64::from(maxconn) + u64::from(idle) <= left);
-        };
-        check(Some(1000), 3000, (1000, 1000));
-        check(Some(1000), 100_000, (1000, 1000));
-        check(Some(1000), 2100, (1000, 100));
-        check(Some(1000), 2000, (1000, 0));
-        check(Some(1000), 500, (250, 0));
-        check(None, 18_000, (8000, 2000));
-        check(None, 2, (1, 0));
     }
 }

@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use baton_kernel::inherit::{self, ReceiveError};
+use baton_kernel::process::capabilities;
 use baton_kernel::process::daemon::{Daemonized, daemonize, forget_terminal};
 use baton_kernel::process::privileges::{Identity, change_root, drop_to};
-use baton_kernel::process::{ignore_sigpipe, usage};
+use baton_kernel::process::{forbid_new_rights, ignore_sigpipe, usage};
 use baton_kernel::retire::Retiring;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, listen};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -41,6 +42,7 @@ fn main() {
     if nix::unistd::Uid::effective().is_root() {
         let folder = tempfile::tempdir().unwrap();
         check("rights are given up for good", AS_IT_SHOULD, || rights(folder.path()));
+        check("one right is kept", AS_IT_SHOULD, one_right);
     } else {
         eprintln!("SKIPPED: giving up rights, for we have none");
     }
@@ -138,7 +140,8 @@ fn rights(root: &Path) -> i32 {
     assert!(change_root(Path::new("/no/such/folder")).is_err());
     change_root(root).unwrap();
     assert!(!Path::new("/proc/self").exists(), "the old root is out of sight");
-    let identity = Identity { uid: Some(65_534), gid: Some(65_533), groups: Some(vec![65_533, 65_532]) };
+    let identity =
+        Identity { uid: Some(65_534), gid: Some(65_533), groups: Some(vec![65_533, 65_532]), capabilities: None };
     drop_to(&identity).unwrap();
     assert!(nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_err());
     assert_eq!(nix::unistd::getuid().as_raw(), 65_534);
@@ -146,5 +149,27 @@ fn rights(root: &Path) -> i32 {
     assert_eq!(nix::unistd::getgroups().unwrap().len(), 2);
     let error = drop_to(&Identity { uid: Some(0), ..Identity::default() }).unwrap_err();
     assert_eq!(error.step, "setuid");
+    AS_IT_SHOULD
+}
+
+/// Another user, who may still bind a low port, and nothing else of what root may.
+fn one_right() -> i32 {
+    let kept = capabilities::named("cap_net_bind_service").unwrap();
+    let lost = capabilities::named("CAP_NET_RAW").unwrap();
+    assert_eq!(capabilities::named("cap_nonsense"), None);
+    let namespace = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET);
+    namespace.expect("root may have a network of its own");
+    let identity = Identity { uid: Some(65_534), gid: None, groups: None, capabilities: Some(vec![kept]) };
+    drop_to(&identity).unwrap();
+    assert_eq!(nix::unistd::getuid().as_raw(), 65_534);
+    assert_eq!(capabilities::missing(&[kept, lost]).unwrap(), vec![lost]);
+    // The new network's loopback is down, but its wildcard address can be bound.
+    let bound = std::net::TcpListener::bind("0.0.0.0:80");
+    assert!(bound.is_ok(), "{bound:?}");
+    forbid_new_rights().unwrap();
+    assert!(nix::sys::prctl::get_no_new_privs().unwrap());
+    capabilities::reduce_to(&[lost]).unwrap();
+    assert_eq!(capabilities::missing(&[kept, lost]).unwrap(), vec![kept, lost]);
+    assert!(std::net::TcpListener::bind("0.0.0.0:81").is_err());
     AS_IT_SHOULD
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bind, Model, Proxy, Server};
+use crate::{Bind, Model, Process, Proxy, Server};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -120,8 +120,6 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
             changes.push(Change::Global { setting, from, to, live });
         }
     };
-    let text =
-        |value: &dyn fmt::Debug| format!("{value:?}").replace("Some(", "").replace(')', "").replace("None", "unset");
     note("nbthread", text(&old.nbthread), text(&new.nbthread), false);
     note("maxconn", text(&old.maxconn), text(&new.maxconn), true);
     note("ulimit-n", text(&old.ulimit_n), text(&new.ulimit_n), false);
@@ -129,6 +127,7 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("group", text(&old.gid), text(&new.gid), false);
     note("chroot", text(&old.chroot), text(&new.chroot), false);
     note("pidfile", text(&old.pidfile), text(&new.pidfile), false);
+    diff_process(&old.process, &new.process, &mut note);
     note("hard-stop-after", text(&old.hard_stop_after), text(&new.hard_stop_after), true);
     note("grace", text(&old.grace), text(&new.grace), true);
     note("close-spread-time", text(&old.close_spread_time), text(&new.close_spread_time), true);
@@ -140,6 +139,21 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("tune.bufsize", text(&old.bufsize), text(&new.bufsize), false);
     note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
     note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
+}
+
+/// A value as an operator may read it.
+fn text(value: &dyn fmt::Debug) -> String {
+    format!("{value:?}").replace("Some(", "").replace(')', "").replace("None", "unset")
+}
+
+/// What is done once, when a process starts.
+fn diff_process(old: &Process, new: &Process, note: &mut impl FnMut(&'static str, String, String, bool)) {
+    note("strict-limits", text(&old.strict_limits), text(&new.strict_limits), false);
+    note("fd-hard-limit", text(&old.fd_hard_limit), text(&new.fd_hard_limit), false);
+    note("cpu-map", text(&old.cpu_map), text(&new.cpu_map), false);
+    note("setcap", text(&old.capabilities), text(&new.capabilities), false);
+    note("set-dumpable", text(&old.dumpable), text(&new.dumpable), false);
+    note("insecure-setuid-wanted", text(&old.may_gain_rights), text(&new.may_gain_rights), false);
 }
 
 fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::LogTarget;
+use crate::{LogTarget, Process};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Global {
     pub gid: Option<u32>,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
+    /// Other settings of the process: its limits, processors and rights.
+    pub process: Process,
     /// `node`.
     pub node: Option<String>,
     /// `description`.
@@ -76,6 +78,7 @@ impl Default for Global {
             uid: None,
             gid: None,
             chroot: None,
+            process: Process::default(),
             node: None,
             description: None,
             log: Vec::new(),

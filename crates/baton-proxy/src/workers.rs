@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use baton_kernel::process::cpus;
+use baton_model::CpuMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
@@ -48,12 +50,16 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts `count` threads named `baton/1` …, each with its own runtime; they wait for the first `Apply`.
+    /// Starts `count` threads named `baton/1` …, each with its own runtime, on the processors that `cpu_map` names for it;
+    /// they wait for the first `Apply`.
     ///
     /// # Errors
     /// A thread or its event loop cannot be had; those that were started end again.
-    pub fn start(count: usize, registry: Arc<Registry>, bufsize: usize) -> io::Result<Workers> {
-        let threads = (0..count).map(|number| Worker::start(number, registry.clone(), bufsize));
+    pub fn start(count: usize, registry: Arc<Registry>, bufsize: usize, cpu_map: &CpuMap) -> io::Result<Workers> {
+        let threads = (0..count).map(|number| {
+            let cpus = cpu_map.get(&(number as u32 + 1)).into_iter().flatten();
+            Worker::start(number, registry.clone(), bufsize, cpus.map(|&cpu| cpu as usize).collect())
+        });
         Ok(Workers { threads: threads.collect::<io::Result<_>>()? })
     }
 
@@ -87,12 +93,16 @@ impl Workers {
 }
 
 impl Worker {
-    fn start(number: usize, registry: Arc<Registry>, bufsize: usize) -> io::Result<Worker> {
+    fn start(number: usize, registry: Arc<Registry>, bufsize: usize, cpus: Vec<usize>) -> io::Result<Worker> {
         let (commands, orders) = mpsc::unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let shared = open.clone();
         let (report, reported) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("baton/{}", number + 1)).spawn(move || {
+            if !cpus.is_empty() {
+                // A wish: when it may use none of them, the thread runs everywhere, as HAProxy's do.
+                let _ = cpus::bind_thread_to(&cpus);
+            }
             run(number, registry, shared, bufsize, orders, &report);
         })?;
         reported.recv().map_err(|_| io::Error::other("a thread ended at once"))??;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Bind, BindOptions, Mode, Model, Proxy, Role, Server, Source};
+use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, Server, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
@@ -33,7 +33,7 @@ impl Served {
         listening.set_nonblocking(true).expect("non-blocking");
         let address = listening.local_addr().expect("bound");
         let registry = Arc::new(Registry::new(1, Instant::now()));
-        let workers = Workers::start(1, registry.clone(), bufsize).expect("a thread");
+        let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
         let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize };

@@ -1,6 +1,8 @@
 //! What `-v`, `-vv` and a wrong command line print.
 
 use baton_config::condition::{COMPATIBLE_VERSION, FEATURES};
+use baton_control::Capacity;
+use baton_model::Model;
 
 /// Baton's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -22,11 +24,13 @@ pub fn version_and_options() -> String {
         FEATURES.iter().map(|(name, is_there)| format!("{}{name}", if *is_there { '+' } else { '-' })).collect();
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let capacity = Capacity::now(&Model::default(), threads);
     format!(
         "{}Build options :\n  TARGET  = {}-{}\n  PROFILE = {profile}\n\n\
          Feature list : {}\n\n\
          Default settings :\n  bufsize = 16384, maxrewrite = 1024\n\n\
          Built with multi-threading support (default={threads}).\n\
+         Default maxconn here, before listening sockets : {capacity}.\n\
          Built with transparent proxy support using: IP_TRANSPARENT\n\n\
          Available polling systems :\n      epoll : pref=300,  test result OK\nTotal: 1 (1 usable), will use epoll.\n",
         version(),

@@ -247,5 +247,5 @@ fn rights_are_given_up_and_reloads_still_work() {
     proxy.change(&text_of(&format!(" bind {web}\n")));
     until("the removed address is closed", || std::net::TcpStream::connect(other).is_err());
     let reasons = proxy.change_refused(&text_of(&format!(" bind {web}\n bind 127.0.0.1:81\n")));
-    assert!(reasons.contains("port 81 is privileged") && reasons.contains("rights were given up since"), "{reasons}");
+    assert!(reasons.contains("port 81 is privileged") && reasons.contains("setcap cap_net_bind_service"), "{reasons}");
 }

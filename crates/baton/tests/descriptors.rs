@@ -18,7 +18,7 @@ const CLIENTS: usize = 100;
 fn config(addresses: &[SocketAddr]) -> String {
     let binds: String = addresses.iter().map(|address| format!(" bind {address}\n")).collect();
     format!(
-        "global\n nbthread {CORES}\n maxconn 500\n ulimit-n 64\ndefaults\n mode http\n timeout client 30s\n timeout connect 5s\n \
+        "global\n nbthread {CORES}\n maxconn 500\n ulimit-n 64\n no strict-limits\ndefaults\n mode http\n timeout client 30s\n timeout connect 5s\n \
          timeout server 5s\nfrontend web\n{binds} http-request return status 200 content-type text/plain string yes\n"
     )
 }

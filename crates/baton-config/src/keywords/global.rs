@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Apply, GLOBAL, Keyword, Status};
+use super::{Apply, GLOBAL, Keyword, Status, process};
 use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
 
 const fn row(
@@ -42,13 +42,21 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         close_spread_time,
         "Idle connections are closed spread over this time in a soft stop.",
     ),
+    row("cpu-map", "[auto:]1/THREADS CPUS...", process::cpu_map, "Processors of the threads."),
     row("daemon", "", daemon, "Go to the background."),
     row("default-path", "current|config|parent|origin DIR", default_path, "Where relative file names start from."),
     row("description", "TEXT", description, "A text about this instance."),
+    row("fd-hard-limit", "NUMBER", process::fd_hard_limit, "Most open descriptors, whatever the system allows."),
     row("gid", "NUMBER", gid, "Group id of the process."),
     row("grace", "TIME", grace, "How long to go on accepting after a soft stop was asked for."),
     row("group", "NAME", group, "Group of the process."),
     row("hard-stop-after", "TIME", hard_stop_after, "The longest a soft stop may take."),
+    row(
+        "insecure-setuid-wanted",
+        "",
+        process::insecure_setuid_wanted,
+        "Programs started by the process may gain rights by their setuid bit.",
+    ),
     row("localpeer", "NAME", localpeer, "The name of this instance among its peers."),
     row("log", "ADDRESS [len N] [format F] [sample R] FACILITY [MAX [MIN]]", log, "A log target for 'log global'."),
     row("log-send-hostname", "[NAME]", log_hostname, "The host name put into log lines."),
@@ -62,6 +70,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("presetenv", "NAME VALUE", setenv, "Sets an environment variable that is not set."),
     row("quiet", "", quiet, "Say nothing at start."),
     row("resetenv", "[NAME ...]", resetenv, "Removes the variables the files have set, except the named ones."),
+    row("set-dumpable", "", process::set_dumpable, "Write a core file when the process ends by accident."),
+    row("setcap", "NAME[,NAME...]", process::setcap, "Capabilities to keep when the user changes (as in HAProxy 2.9)."),
     row("setenv", "NAME VALUE", setenv, "Sets an environment variable."),
     row("spread-checks", "PERCENT", spread_checks, "Random part of the interval between checks."),
     row(
@@ -70,6 +80,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         stats_socket,
         "A socket of the runtime API; stored until there is one.",
     ),
+    row("strict-limits", "", process::strict_limits, "A limit that cannot be had ends the start (the default)."),
     row("tune.bufsize", "BYTES", bufsize, "Size of a buffer, and so the longest message head."),
     row("tune.http.maxhdr", "NUMBER", maxhdr, "Most header fields of a message."),
     row("tune.maxaccept", "NUMBER", maxaccept, "Connections accepted in one go."),
@@ -87,18 +98,15 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("zero-warning", "", zero_warning, "A warning is an error."),
     none("busy-polling", POLLER),
     none("ca-base", TLS),
-    none("cpu-map", "the kernel places the threads"),
     none("crt-base", TLS),
     none("expose-experimental-directives", "there are no experimental directives"),
     none("external-check", "it only permits checks by a program, which are refused where they are used"),
-    none("fd-hard-limit", "descriptors are limited by 'ulimit-n' and 'maxconn'"),
     none("h2-workaround-bogus-websocket-clients", "it belongs to HTTP/2, which Baton does not do yet"),
     none("httpclient.resolvers.id", INTERNAL),
     none("httpclient.resolvers.prefer", INTERNAL),
     none("httpclient.ssl.ca-file", INTERNAL),
     none("httpclient.ssl.verify", INTERNAL),
     none("insecure-fork-wanted", "Baton starts no programs while it serves"),
-    none("insecure-setuid-wanted", "Baton starts no programs while it serves"),
     none("issuers-chain-path", TLS),
     none("lua-prepend-path", "there are no scripts to find"),
     none("maxcompcpuusage", COMPRESSION),
@@ -122,7 +130,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("profiling.tasks", INTERNAL),
     none("server-state-base", "states are not read from files"),
     none("server-state-file", "states are not read from files"),
-    none("set-dumpable", "core files are left to the system"),
     none("ssl-default-bind-ciphers", TLS),
     none("ssl-default-bind-ciphersuites", TLS),
     none("ssl-default-bind-curves", TLS),
@@ -143,7 +150,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("stats bind-process", RUNTIME),
     none("stats maxconn", RUNTIME),
     none("stats timeout", RUNTIME),
-    none("strict-limits", "limits that cannot be had are always an error"),
     none("thread-group", "threads are not grouped"),
     none("thread-groups", "threads are not grouped"),
     none("tune.buffers.limit", INTERNAL),
@@ -230,7 +236,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
 ];
 
 /// Keywords that should stand once: the first one counts, as in HAProxy.
-fn again(call: &mut Call<'_, '_>, given: bool) -> bool {
+pub(super) fn again(call: &mut Call<'_, '_>, given: bool) -> bool {
     if !given {
         return false;
     }

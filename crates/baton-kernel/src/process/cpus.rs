@@ -17,8 +17,18 @@ pub fn usable() -> io::Result<Vec<usize>> {
 /// # Errors
 /// `EINVAL` when there is no such processor or this process may not use it.
 pub fn bind_thread(cpu: usize) -> io::Result<()> {
+    bind_thread_to(&[cpu])
+}
+
+/// Binds the calling thread to those of these processors that this process may use. Threads it starts inherit that.
+///
+/// # Errors
+/// `EINVAL` when it may use none of them, or a number is beyond what the system can count; nothing has changed then.
+pub fn bind_thread_to(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)?;
+    for &cpu in cpus {
+        set.set(cpu)?;
+    }
     sched_setaffinity(Pid::from_raw(0), &set)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! This process: who it runs as, what it may open, on which processors, and how it leaves the terminal.
 
+pub mod capabilities;
 pub mod cpus;
 pub mod daemon;
 pub mod limits;
@@ -10,6 +11,8 @@ pub mod users;
 
 use std::io;
 
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// Ignores SIGPIPE: writing to a closed connection is an error value then, not the end of the process. Rust's
@@ -18,4 +21,20 @@ pub fn ignore_sigpipe() -> io::Result<()> {
     // SAFETY: no handler function is installed, so nothing of ours runs in signal context.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
     Ok(())
+}
+
+/// Sees to it that no program started from here can gain rights, by a setuid bit or otherwise. There is no way back.
+pub fn forbid_new_rights() -> io::Result<()> {
+    Ok(prctl::set_no_new_privs()?)
+}
+
+/// Lets the kernel write a core file when this process ends by accident: the limits of core files and of files rise to what
+/// they may, and the process is dumpable again after its user changed. Where the file goes, and whether it can be written
+/// there, is up to the system (core(5)).
+pub fn allow_core_files() -> io::Result<()> {
+    for limit in [Resource::RLIMIT_CORE, Resource::RLIMIT_FSIZE] {
+        let (_, hard) = getrlimit(limit)?;
+        setrlimit(limit, hard, hard)?;
+    }
+    Ok(prctl::set_dumpable(true)?)
 }

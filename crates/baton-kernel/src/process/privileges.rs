@@ -4,7 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, chdir, chroot, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
+
+use super::capabilities::{self, Capability};
 
 /// Whom to become. What is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,12 +18,15 @@ pub struct Identity {
     pub gid: Option<u32>,
     /// Supplementary groups. `None`: all are given up when `gid` or `uid` changes and we are root.
     pub groups: Option<Vec<u32>>,
+    /// Capabilities to have afterwards, those of them that we have now. `None`: what the system leaves, which is none when
+    /// root becomes somebody else, and all of them otherwise.
+    pub capabilities: Option<Vec<Capability>>,
 }
 
 /// The step at which rights could not be given up. The process is in a state in between: end it.
 #[derive(Debug)]
 pub struct DropError {
-    /// `setgroups`, `setgid`, `setuid`, or `verify`: the kernel agreed, yet the rights are still there.
+    /// `setgroups`, `setgid`, `setuid`, `capset`, or `verify`: the kernel agreed, yet the rights are still there.
     pub step: &'static str,
     /// The system's words.
     pub source: io::Error,
@@ -38,8 +44,8 @@ impl std::error::Error for DropError {
     }
 }
 
-/// Becomes `identity`: supplementary groups first, then the group, then the user (real, effective and saved),
-/// for all threads, and checks that there is no way back.
+/// Becomes `identity`: supplementary groups first, then the group, then the user (real, effective and saved), for all
+/// threads, then the capabilities, for the calling one; checks that there is no way back.
 pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
     let at = |step| move |error: nix::errno::Errno| DropError { step, source: error.into() };
     let still = |what: &str| DropError { step: "verify", source: io::Error::other(what.to_owned()) };
@@ -59,6 +65,10 @@ pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
             return Err(still("the group did not change"));
         }
     }
+    let keeps = identity.capabilities.as_ref().is_some_and(|capabilities| !capabilities.is_empty());
+    if keeps {
+        prctl::set_keepcaps(true).map_err(at("capset"))?;
+    }
     if let Some(uid) = identity.uid.map(Uid::from_raw) {
         setresuid(uid, uid, uid).map_err(at("setuid"))?;
         let now = getresuid().map_err(at("verify"))?;
@@ -68,6 +78,12 @@ pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
         if !uid.is_root() && nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
             return Err(still("root can be regained"));
         }
+    }
+    if keeps {
+        prctl::set_keepcaps(false).map_err(at("capset"))?;
+    }
+    if let Some(kept) = &identity.capabilities {
+        capabilities::reduce_to(kept).map_err(|source| DropError { step: "capset", source })?;
     }
     if let Some(wanted) = groups {
         let now = getgroups().map_err(at("verify"))?;
@@ -86,4 +102,9 @@ pub fn change_root(directory: &Path) -> io::Result<()> {
     chroot(directory)?;
     chdir("/")?;
     Ok(())
+}
+
+/// Supplementary groups of this process.
+pub fn supplementary_groups() -> io::Result<Vec<u32>> {
+    Ok(getgroups()?.into_iter().map(Gid::as_raw).collect())
 }

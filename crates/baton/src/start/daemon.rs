@@ -5,18 +5,22 @@ use baton_kernel::process::daemon::{Daemonized, Ready, daemonize};
 use baton_kernel::process::pid_file::PidFile;
 use baton_model::Global;
 
-use super::{Stop, is_under_systemd};
+use super::{Stop, is_under_systemd, plain};
 use crate::arguments::Run;
 
-/// Whoever started us, when that one waits for a word.
+/// Whoever started us, when that one waits for a word, and the pid file with our number.
 #[derive(Debug)]
 pub(super) struct Terminal {
     waits: Option<Ready>,
+    pid_file: Option<PidFile>,
 }
 
 impl Terminal {
-    /// Lets go of the terminal, if this is a daemon: we serve.
+    /// We serve: the pid file holds from now on, and a daemon lets go of its terminal.
     pub(super) fn serving(self) {
+        if let Some(pid_file) = self.pid_file {
+            pid_file.keep();
+        }
         if let Some(waits) = self.waits
             && let Err(error) = waits.ready(true)
         {
@@ -25,33 +29,52 @@ impl Terminal {
     }
 }
 
-/// Forks when `-D` or `daemon` asks for that. Only the daemon comes back from here; the process that was started waits for its
-/// word and ends.
-pub(super) fn leave(run: &Run, global: &Global) -> Result<Terminal, Stop> {
-    let is_daemon = (run.daemon || global.daemon && !is_under_systemd(run)) && !run.foreground;
-    if !is_daemon {
-        return Ok(Terminal { waits: None });
+/// Whether `-D` or `daemon` asks for the background, and nothing forbids it.
+fn is_daemon(run: &Run, global: &Global) -> bool {
+    (run.daemon || global.daemon && !is_under_systemd(run)) && !run.foreground
+}
+
+/// Opens the pid file, forks when a daemon is asked for, and writes our number. Only the daemon comes back from here; the
+/// process that was started waits for its word and ends. What the pid file held before comes back if we never serve.
+pub(super) fn leave(run: &Run, global: &Global, messages: &Messages) -> Result<Terminal, Stop> {
+    let is_daemon = is_daemon(run, global);
+    let pid_file = open_pid_file(run, global, is_daemon, messages)?;
+    let waits = if is_daemon { fork()? } else { None };
+    let mut terminal = Terminal { waits, pid_file };
+    if let Some(file) = &mut terminal.pid_file
+        && let Err(error) = file.write(&[std::process::id() as i32])
+    {
+        let text = format!("[haproxy.main()] Cannot write pidfile {}: {}", file.path().display(), plain(&error));
+        if is_daemon {
+            return Err(text.into());
+        }
+        messages.notice(&text);
     }
+    Ok(terminal)
+}
+
+fn fork() -> Result<Option<Ready>, Stop> {
     match daemonize() {
         // The daemon's sockets must not be touched by destructors here: it has them too.
         Ok(Daemonized::Parent(waiting)) => std::process::exit(waiting.wait()),
-        Ok(Daemonized::Child(ready)) => Ok(Terminal { waits: Some(ready) }),
+        Ok(Daemonized::Child(ready)) => Ok(Some(ready)),
         Err(error) => Err(format!("[haproxy.main()] Cannot fork: {error}").into()),
     }
 }
 
-/// `-p`, or `pidfile`; opened before anything is given up.
-pub(super) fn open_pid_file(run: &Run, global: &Global) -> Result<Option<PidFile>, Stop> {
+/// `-p`, or `pidfile`, before anything is given up. A daemon does not start without it. In the foreground, where HAProxy
+/// writes none, its absence is remarked.
+fn open_pid_file(run: &Run, global: &Global, is_daemon: bool, messages: &Messages) -> Result<Option<PidFile>, Stop> {
     let Some(path) = run.pid_file.as_deref().or(global.pidfile.as_deref()) else { return Ok(None) };
-    let file = PidFile::open(path);
-    Ok(Some(file.map_err(|_| format!("[haproxy.main()] Cannot create pidfile {}", path.display()))?))
-}
-
-/// Writes our number, after the last fork.
-pub(super) fn write_pid(file: Option<PidFile>, messages: &Messages) {
-    if let Some(mut file) = file
-        && let Err(error) = file.write(&[std::process::id() as i32])
-    {
-        messages.warning(&format!("cannot write the pid file: {error}"));
+    match PidFile::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) => {
+            let text = format!("[haproxy.main()] Cannot create pidfile {}: {}", path.display(), plain(&error));
+            if is_daemon {
+                return Err(text.into());
+            }
+            messages.notice(&text);
+            Ok(None)
+        }
     }
 }

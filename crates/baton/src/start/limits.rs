@@ -1,9 +1,11 @@
-//! How many threads, and how many open files.
+//! How many threads, on which processors, and how many open files.
 
-use baton_control::{Messages, reload};
+use baton_control::{Capacity, Messages};
 use baton_kernel::process::cpus;
 use baton_kernel::process::limits::OpenFiles;
 use baton_model::{Global, Model};
+
+use super::Stop;
 
 /// The most threads; HAProxy's limit too.
 const THREADS_MAX: usize = 64;
@@ -15,25 +17,50 @@ pub(super) fn cores(global: &Global) -> usize {
     asked.unwrap_or_else(usable).clamp(1, THREADS_MAX)
 }
 
-/// `ulimit-n`, or what `maxconn` needs and idle connections may use, or as much as the system gives.
-pub(super) fn raise_descriptors(model: &Model, cores: usize, messages: &Messages) {
-    let global = &model.global;
-    let hard = OpenFiles::now().map_or(1024, |limit| limit.hard);
-    let wanted = global.ulimit_n.or_else(|| reload::descriptors_wanted(model, cores)).unwrap_or(hard);
-    match OpenFiles::raise(wanted) {
-        Ok(limit) if global.ulimit_n.is_some_and(|wanted| limit.soft < wanted) => {
-            messages.warning(&format!("[haproxy.main()] Cannot raise FD limit to {wanted}, limit is {}.", limit.soft))
-        }
-        Ok(limit) if global.maxconn.is_some_and(|asked| reload::shares(model, cores).maxconn < asked) => {
-            messages.warning(&format!(
-                "[haproxy.main()] FD limit ({}) too low for maxconn={}: {} connections are taken at once. Please raise \
-                 'ulimit-n' to {wanted} or more.",
-                limit.soft,
-                global.maxconn.unwrap_or_default(),
-                reload::shares(model, cores).maxconn
+/// Says which threads run everywhere although `cpu-map` names processors for them.
+pub(super) fn look_at_processors(global: &Global, cores: usize, messages: &Messages) {
+    let Ok(usable) = cpus::usable() else { return };
+    for (thread, wanted) in global.process.cpu_map.range(..=cores as u32) {
+        if !wanted.iter().any(|&cpu| usable.contains(&(cpu as usize))) {
+            let wanted: Vec<String> = wanted.iter().take(8).map(u32::to_string).collect();
+            messages.notice(&format!(
+                "cpu-map: thread {thread} may use none of the processors it is mapped to ({}): it runs on any.",
+                wanted.join(", ")
             ));
         }
-        Ok(_) => {}
-        Err(error) => messages.warning(&format!("[haproxy.main()] Cannot raise FD limit: {error}")),
     }
+}
+
+/// Raises the limit of open files to what the connections need.
+///
+/// # Errors
+/// When the system does not give it: a start that serves fewer than it was asked to serve is none, unless
+/// `no strict-limits`.
+pub(super) fn raise_descriptors(model: &Model, cores: usize, messages: &Messages) -> Result<(), Stop> {
+    let complain = |text: String| {
+        if model.global.process.strict_limits {
+            return Err(Stop::from(text));
+        }
+        messages.warning(&text);
+        Ok(())
+    };
+    let capacity = Capacity::now(model, cores);
+    let Capacity { maxconn, descriptors, wanted, .. } = capacity;
+    let limit = OpenFiles::raise(wanted).map_err(|error| format!("[haproxy.main()] Cannot raise FD limit: {error}"))?;
+    // What is wanted beyond that is for idle connections, and a wish.
+    let asked = model.global.ulimit_n.unwrap_or(descriptors);
+    if limit.soft < asked {
+        return complain(format!(
+            "[haproxy.main()] Cannot raise FD limit to {asked}, limit is {}. {capacity}: raise it (`ulimit -n`, LimitNOFILE= \
+             of systemd) or lower 'maxconn'.",
+            limit.soft
+        ));
+    }
+    if limit.soft < descriptors {
+        return complain(format!(
+            "[haproxy.main()] FD limit ({wanted}) too low for maxconn={maxconn}/maxsock={descriptors}. Please raise \
+             'ulimit-n' to {descriptors} or more to avoid any trouble."
+        ));
+    }
+    Ok(())
 }

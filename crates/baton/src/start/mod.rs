@@ -115,14 +115,14 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
         return Err(Stop { text: Some(text.into()) });
     }
     ignore_sigpipe().map_err(|error| format!("cannot ignore SIGPIPE: {error}"))?;
-    limits::raise_descriptors(&model, limits::cores(&model.global), messages);
+    let cores = limits::cores(&model.global);
+    limits::look_at_processors(&model.global, cores, messages);
+    limits::raise_descriptors(&model, cores, messages)?;
     let started_as = nix::unistd::geteuid().as_raw();
-    let (line, ready) = bind(&model, &outside, messages)?;
-    let pid_file = daemon::open_pid_file(&run, &model.global)?;
+    let (line, ready) = bind(&model, cores, &outside, messages)?;
     let manager = service_manager(&run, messages);
-    let terminal = daemon::leave(&run, &model.global)?;
-    daemon::write_pid(pid_file, messages);
-    rights::give_up(&model.global)?;
+    let terminal = daemon::leave(&run, &model.global, messages)?;
+    rights::give_up(&model.global, messages)?;
     let settings = Settings {
         options: run.options,
         outside,
@@ -134,8 +134,12 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
 }
 
 /// Opens everything that the configuration names.
-fn bind(model: &Arc<Model>, outside: &Outside, messages: &Rc<Messages>) -> Result<(ChangeLine, Ready), Stop> {
-    let cores = limits::cores(&model.global);
+fn bind(
+    model: &Arc<Model>,
+    cores: usize,
+    outside: &Outside,
+    messages: &Rc<Messages>,
+) -> Result<(ChangeLine, Ready), Stop> {
     let mut line = ChangeLine::new(cores, Instant::now(), live::say_health(messages.clone()));
     match line.prepare(model.clone(), outside, Instant::now()) {
         Ok(ready) => Ok((line, ready)),
