@@ -66,8 +66,9 @@ pub fn number(bytes: &[u8]) -> u32 {
     digits.fold(0u32, |number, byte| number.wrapping_mul(10).wrapping_add(u32::from(byte - b'0')))
 }
 
-/// The 4-byte full avalanche: Bob Jenkins' six shifts (published by him as public domain), after which HAProxy also takes
-/// the two lowest bits from the two highest ones, as its `sdbm(1)` converter shows.
+/// The 4-byte full avalanche: Bob Jenkins' six shifts (published by him as public domain; the manual names him), after which
+/// HAProxy also takes the two lowest bits from the two highest ones. Checked against 1,500 recorded values of HAProxy 2.6.12's
+/// `sdbm(1)` converter, and against what it chose by them (`tests/choices.rs`).
 pub fn avalanche(hash: u32) -> u32 {
     let mut hash = hash;
     hash = hash.wrapping_add(0x7ed5_5d16).wrapping_add(hash << 12);

@@ -1,6 +1,7 @@
 //! A static table of servers, each as often as its weight: `static-rr`, and `hash-type map-based`.
 //!
-//! The table's order is HAProxy's, found by looking at `static-rr`: each place goes to the server that collected the most
+//! The table's order is HAProxy's, checked against 38,400 recorded choices of HAProxy 2.6.12 under `static-rr` with 160 sets of
+//! weights and 8,640 under `hash-type map-based` (`tests/choices.rs`): each place goes to the server that collected the most
 //! credit, where each server is credited its weight per place and a place costs the total; credit is compared in whole
 //! totals only, and the first server of the configuration wins a tie.
 

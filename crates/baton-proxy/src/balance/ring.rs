@@ -1,6 +1,6 @@
 //! `hash-type consistent` and `balance random`: servers spread over a ring of hashes.
 //!
-//! The ring's layout is HAProxy's, found by asking it for thousands of keys: a server stands at
+//! The ring's layout is HAProxy's, checked against 8,640 recorded choices of HAProxy 2.6.12 (`tests/choices.rs`): a server stands at
 //! `avalanche(id * 4096 + n)` for `n` below sixteen times its weight, and a key goes to the nearest of these points, in
 //! either direction.
 
