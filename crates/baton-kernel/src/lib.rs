@@ -17,6 +17,7 @@ pub mod process;
 pub mod retire;
 pub mod splice;
 pub mod stream;
+pub mod transfer;
 pub mod watch;
 
 mod sockopt;
