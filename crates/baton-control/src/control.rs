@@ -127,6 +127,7 @@ impl Control {
             }
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
+        self.drop_left();
         announce();
         self.settings.manager.ready("");
         self.messages.is_serving();
@@ -150,6 +151,16 @@ impl Control {
                 return Ok(0);
             }
         }
+    }
+
+    /// Lets go of sockets that were given to us and that the configuration does not ask for.
+    fn drop_left(&mut self) {
+        let left: Vec<String> = self.line.listeners.left().known().map(ToString::to_string).collect();
+        if !left.is_empty() {
+            let list = left.join(", ");
+            self.messages.notice(&format!("Not in the configuration, and left to whoever passed them to us: {list}."));
+        }
+        self.line.listeners.drop_left();
     }
 
     /// Whether a soft stop is under way.

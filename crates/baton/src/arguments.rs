@@ -40,6 +40,8 @@ pub struct Run {
     pub master_worker: Option<String>,
     /// `-p`.
     pub pid_file: Option<PathBuf>,
+    /// `-x`: the stats socket of the process whose listening sockets are taken; the last one counts.
+    pub old_socket: Option<OsString>,
     /// `-C`.
     pub directory: Option<PathBuf>,
     /// Options that make no difference here but were given: worth a notice.
@@ -113,8 +115,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
                 run.without_effect.push("-S".into());
             }
             "x" => {
-                value().map_err(|_| Wrong::Usage(Some("Unix socket path expected with the -x flag\n".into())))?;
-                return Err(Wrong::Alert(not_yet("-x")));
+                let socket = value();
+                run.old_socket = Some(
+                    socket.map_err(|_| Wrong::Usage(Some("Unix socket path expected with the -x flag\n".into())))?,
+                );
             }
             "sf" | "st" => {
                 let is_pid = |word: &&OsString| !word.as_bytes().starts_with(b"-");
@@ -199,9 +203,16 @@ mod tests {
     fn taking_over_is_said_to_be_missing_unless_there_is_nobody() {
         assert!(!run("-f a -sf -c").daemon);
         assert!(run("-sf -f a -c").check);
-        for line in ["-f a -sf 1", "-f a -st 1 2 -c", "-f a -x /s"] {
+        for line in ["-f a -sf 1", "-f a -st 1 2 -c"] {
             assert!(matches!(parsed(line), Err(Wrong::Alert(text)) if text.contains("baton reload")), "{line}");
         }
+    }
+
+    #[test]
+    fn the_last_old_socket_counts() {
+        assert_eq!(run("-f a -x /one -x abns@two").old_socket, Some("abns@two".into()));
+        assert_eq!(run("-f a").old_socket, None);
+        assert!(matches!(parsed("-f a -x"), Err(Wrong::Usage(Some(text))) if text.starts_with("Unix socket path")));
     }
 
     #[test]

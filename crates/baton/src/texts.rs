@@ -62,7 +62,8 @@ pub fn usage(program: &str) -> String {
         -dW fails if any warning is emitted
         -dD diagnostic mode : warn about suspicious configuration statements
         -m, -S, -dM, -dS, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
-        -sf/-st [pid ]*, -x <unix_socket>: not available yet; use `{program} reload` or SIGUSR2
+        -x <unix_socket> get listening sockets from a unix socket
+        -sf/-st [pid ]*: not available yet; use `{program} reload` or SIGUSR2
         Changing the configuration: send SIGUSR2, or run `{program} reload`.
         Stopping: SIGUSR1 when the last connection ended, SIGTERM at once.
 

@@ -130,7 +130,7 @@ fn wrong_command_lines_show_the_usage() {
 
 #[test]
 fn taking_over_names_what_to_use_instead() {
-    for line in ["-f good.cfg -sf 1", "-f good.cfg -st 1 2", "-f good.cfg -x /s"] {
+    for line in ["-f good.cfg -sf 1", "-f good.cfg -st 1 2"] {
         let output = run(program(), folder().path(), line);
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains("`baton reload`, or SIGUSR2"), "{line}");

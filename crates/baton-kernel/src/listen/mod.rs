@@ -340,18 +340,25 @@ fn bind_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepare
 
 /// `fd@N`: a duplicate is used, so that the number stays valid for the next reload.
 fn inherited(endpoint: &Endpoint, number: i32, options: &ListenOptions) -> Result<Listening, ListenError> {
-    let bad = |e| ListenError::new(endpoint, ListenReason::BadDescriptor, Some(e));
+    let fd = duplicate(number).map_err(|e| ListenError::new(endpoint, ListenReason::BadDescriptor, Some(e)))?;
+    adopt(endpoint, fd, options.backlog)
+}
+
+/// A close-on-exec duplicate of a descriptor that is known by its number only: whoever started us passed it on.
+///
+/// # Errors
+/// `EBADF` when no descriptor of that number is open, `EMFILE` at the limit of open files.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
-        return Err(bad(io::Error::from_raw_os_error(libc::EBADF)));
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
-        return Err(bad(io::Error::last_os_error()));
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(copy) };
-    adopt(endpoint, fd, options.backlog)
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Checks that `fd` is a stream socket that listens; one that is bound but does not listen yet is made to, as

@@ -174,7 +174,7 @@ fn message(stream: &impl AsFd, most: usize) -> Result<Vec<Taken>, TakeError> {
         return Err(TakeError::Malformed("a message that does not end"));
     }
     let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let taken = |(fd, (namespace, interface)): (OwnedFd, (&[u8], &[u8]))| Taken {
+    let taken = |(fd, (namespace, interface)): (OwnedFd, Entry<'_>)| Taken {
         fd,
         namespace: name(namespace),
         interface: name(interface),
@@ -182,8 +182,11 @@ fn message(stream: &impl AsFd, most: usize) -> Result<Vec<Taken>, TakeError> {
     Ok(fds.into_iter().zip(entries).map(taken).collect())
 }
 
-/// The whole entries at the start of `payload`, at most `most`: namespace and interface of each.
-fn entries(mut payload: &[u8], most: usize) -> Result<Vec<(&[u8], &[u8])>, TakeError> {
+/// What a message says of a descriptor: namespace and interface.
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
+/// The whole entries at the start of `payload`, at most `most`.
+fn entries(mut payload: &[u8], most: usize) -> Result<Vec<Entry<'_>>, TakeError> {
     let mut entries = Vec::with_capacity(most);
     while entries.len() < most {
         let Some((namespace, rest)) = name(payload) else { break };

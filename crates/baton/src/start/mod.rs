@@ -4,6 +4,7 @@
 //! before the first thread; and the process that was started ends only when the daemon serves, or says why it does not.
 
 mod daemon;
+mod inherit;
 mod limits;
 mod live;
 mod rights;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
+use baton_control::listeners::Inherited;
 use baton_control::reload::{self, Ready};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::ignore_sigpipe;
@@ -119,7 +121,8 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
     limits::look_at_processors(&model.global, cores, messages);
     limits::raise_descriptors(&model, cores, messages)?;
     let started_as = nix::unistd::geteuid().as_raw();
-    let (line, ready) = bind(&model, cores, &outside, messages)?;
+    let inherited = inherit::sockets(&run, messages)?;
+    let (line, ready) = bind(&model, cores, inherited, &outside, messages)?;
     let manager = service_manager(&run, messages);
     let terminal = daemon::leave(&run, &model.global, messages)?;
     rights::give_up(&model.global, messages)?;
@@ -133,14 +136,16 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
     live::live(settings, line, ready, messages, || terminal.serving())
 }
 
-/// Opens everything that the configuration names.
+/// Takes or opens everything that the configuration names.
 fn bind(
     model: &Arc<Model>,
     cores: usize,
+    inherited: Inherited,
     outside: &Outside,
     messages: &Rc<Messages>,
 ) -> Result<(ChangeLine, Ready), Stop> {
     let mut line = ChangeLine::new(cores, Instant::now(), live::say_health(messages.clone()));
+    line.inherit(inherited);
     match line.prepare(model.clone(), outside, Instant::now()) {
         Ok(ready) => Ok((line, ready)),
         Err(reasons) => {

@@ -1,0 +1,101 @@
+//! Listening sockets that others pass to us when we start: a service manager with the process (`LISTEN_FDS`), an old
+//! process by its stats socket (`-x`).
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use baton_control::Messages;
+use baton_control::listeners::{INHERITED_MAX, Inherited};
+use baton_kernel::{Endpoint, listen, transfer};
+
+use super::Stop;
+use crate::arguments::Run;
+
+/// The first descriptor that a service manager passes (sd_listen_fds(3)).
+const FIRST: RawFd = 3;
+/// `-x` with this name asks nobody, as in HAProxy.
+const NOBODY: &str = "/dev/null";
+
+/// Everything that is passed to us. The configuration takes what it names.
+pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
+    let mut inherited = Inherited::default();
+    activation(&mut inherited, messages)?;
+    match run.old_socket.as_deref() {
+        None => {}
+        Some(name) if name == NOBODY => {}
+        Some(name) => old_process(name, &mut inherited, messages)?,
+    }
+    Ok(inherited)
+}
+
+/// Socket activation: `LISTEN_FDS` descriptors from [`FIRST`] on, if `LISTEN_PID` says that they are for us, with their
+/// names in `LISTEN_FDNAMES`. They keep their numbers, for `bind fd@3`.
+fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop> {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let (Some(pid), Some(count)) = (number("LISTEN_PID"), number("LISTEN_FDS")) else { return Ok(()) };
+    if pid != std::process::id() {
+        return Ok(());
+    }
+    let count = RawFd::try_from(count).ok().filter(|&count| count as usize <= INHERITED_MAX);
+    let count = count.ok_or_else(|| format!("LISTEN_FDS is more than {INHERITED_MAX}"))?;
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    for number in FIRST..FIRST + count {
+        let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");
+        let added = match listen::duplicate(number) {
+            Ok(fd) => inherited.add_known(fd, None, Some(number)).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = added {
+            messages.warning(&format!("descriptor {number} ({name}) of the service manager is of no use: {reason}"));
+        }
+    }
+    Ok(())
+}
+
+/// `-x`: asks the old process for its sockets. It goes on serving until it is told to stop.
+fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop> {
+    let shown = name.to_string_lossy();
+    let failed =
+        |reason: &dyn std::fmt::Display| format!("Failed to get the sockets from the old process! '{shown}': {reason}");
+    let endpoint = endpoint(name).map_err(|reason| failed(&reason))?;
+    let taken = transfer::take(&endpoint, INHERITED_MAX).map_err(|error| failed(&error))?;
+    for socket in taken {
+        let namespace = Some(socket.namespace).filter(|name| !name.is_empty());
+        if let Err(reason) = inherited.add_known(socket.fd, namespace, None) {
+            messages.warning(&format!("a socket of the old process is not taken: {reason}"));
+        }
+    }
+    Ok(())
+}
+
+/// A unix socket by its path, with or without `unix@`, or an abstract one (`abns@`).
+fn endpoint(name: &OsStr) -> Result<Endpoint, &'static str> {
+    let bytes = name.as_bytes();
+    if let Some(path) = bytes.strip_prefix(b"unix@") {
+        return Ok(Endpoint::Unix(Path::new(OsStr::from_bytes(path)).into()));
+    }
+    if let Some(name) = bytes.strip_prefix(b"abns@") {
+        return Ok(Endpoint::Abstract(name.to_vec()));
+    }
+    match bytes.contains(&b'@') && !bytes.contains(&b'/') {
+        true => Err("a path, 'unix@' or 'abns@' is expected"),
+        false => Ok(Endpoint::Unix(Path::new(name).into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_sockets_have_names_as_elsewhere() {
+        assert_eq!(endpoint(OsStr::new("/run/x@1")), Ok(Endpoint::Unix("/run/x@1".into())));
+        assert_eq!(endpoint(OsStr::new("unix@x")), Ok(Endpoint::Unix("x".into())));
+        assert_eq!(endpoint(OsStr::new("abns@x")), Ok(Endpoint::Abstract(b"x".to_vec())));
+        assert!(endpoint(OsStr::new("sockpair@4")).is_err());
+    }
+}
