@@ -9,6 +9,7 @@
 mod bound;
 mod inherited;
 mod leaving;
+mod lent;
 mod options;
 #[cfg(test)]
 mod tests;
@@ -29,9 +30,11 @@ use baton_proxy::{ListenerId, Refused};
 use self::bound::BoundGroup;
 use self::inherited::Given;
 use self::leaving::Leaving;
+use self::lent::Elsewhere;
 use crate::retirement::RetireStep;
 
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
+pub use self::lent::Gift;
 
 /// All listening addresses of the process.
 #[derive(Debug)]
@@ -55,8 +58,8 @@ struct Listener {
     options: ListenOptions,
     /// What is known of the sockets if they were given to us; empty if we opened them.
     given: Vec<Known>,
-    /// Whether another process has the sockets too by now.
-    is_handed_over: bool,
+    /// Who has the sockets too by now.
+    elsewhere: Elsewhere,
 }
 
 /// An address in service and its sockets, to be given to another process.
@@ -225,6 +228,7 @@ impl Listeners {
             .filter(|address| !wanted.iter().any(|(_, bind)| bind.address == **address))
             .cloned()
             .collect();
+        lent::settle(self.open.iter_mut().filter(|(address, _)| gone.contains(address)).map(|(_, listener)| listener));
         for address in gone {
             if let Some(listener) = self.open.remove(&address) {
                 self.retiring.push(Leaving::start(listener, address, now));
@@ -248,7 +252,7 @@ impl Listeners {
     /// wait in them. They are only closed here. An address that is not in service is no error.
     pub fn handed_over(&mut self, address: &Address, is_handed_over: bool) {
         if let Some(listener) = self.open.get_mut(address) {
-            listener.is_handed_over = is_handed_over;
+            listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
         }
     }
 
@@ -268,6 +272,13 @@ impl Listeners {
             is_over.then_some(leaving.id)
         };
         self.retiring.iter_mut().filter_map(empty).collect()
+    }
+
+    /// Sockets that other programs serve from now on, each with its place among those of its address: the cores shall not
+    /// accept from them any more.
+    pub fn left_to_others(&mut self) -> Vec<(ListenerId, usize)> {
+        let leaving = self.retiring.iter_mut().filter_map(|leaving| leaving.leaves_first().then_some(leaving.id));
+        leaving.map(|id| (id, 0)).collect()
     }
 
     /// The cores have closed it.
@@ -313,7 +324,7 @@ impl Listeners {
         };
         self.id_last += 1;
         let id = ListenerId(self.id_last);
-        self.open.insert(address.clone(), Listener { id, group, shards, options, given, is_handed_over: false });
+        self.open.insert(address.clone(), Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody });
         Ok(())
     }
 

@@ -157,6 +157,9 @@ impl ChangeLine {
 
     /// Closes retired addresses that have become empty.
     pub async fn close_empty(&mut self, now: Instant, workers: &Workers) {
+        for (id, place) in self.listeners.left_to_others() {
+            workers.command(Command::Leave(id, place)).await;
+        }
         for id in self.listeners.look(now) {
             workers.command(Command::Close(id)).await;
             self.listeners.closed(id);

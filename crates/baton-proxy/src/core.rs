@@ -210,6 +210,13 @@ impl Core {
         }
     }
 
+    /// Stops accepting on one socket of a listener; the others go on.
+    pub fn leave(&self, id: ListenerId, place: usize) {
+        if let Some(acceptor) = self.acceptors.borrow().get(&id) {
+            acceptor.leave(place);
+        }
+    }
+
     /// Soft stop: idle connections end within `spread`; without it at their own timeout.
     pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
         self.draining.set(true);
