@@ -20,6 +20,7 @@ pub mod reload;
 pub mod retirement;
 pub mod service_manager;
 mod status;
+mod tidy;
 
 pub use capacity::Capacity;
 pub use control::{Control, Settings};

@@ -18,6 +18,7 @@ use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
+use crate::tidy::Tidy;
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
@@ -33,6 +34,7 @@ pub struct ChangeLine {
     pub checker: Checker,
     /// Reloads that were refused.
     pub refused: u64,
+    tidy: Tidy,
 }
 
 /// A configuration that can be committed.
@@ -72,6 +74,7 @@ impl ChangeLine {
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
             refused: 0,
+            tidy: Tidy::default(),
         }
     }
 
@@ -93,6 +96,7 @@ impl ChangeLine {
             return self.refuse(messages, vec![reason]);
         }
         self.retire(Instant::now());
+        self.tidy.later();
         self.accept(plan, messages)
     }
 
