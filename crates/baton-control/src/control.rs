@@ -20,6 +20,7 @@ use crate::environment::Outside;
 use crate::messages::Messages;
 use crate::protocol::{Outcome, Reply, Request};
 use crate::reload::{self, ChangeLine, Ready};
+use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
 use crate::{retirement, status};
 
@@ -48,7 +49,7 @@ pub struct Control {
     pub(crate) settings: Arc<Settings>,
     pub(crate) line: ChangeLine,
     pub(crate) workers: Workers,
-    messages: Rc<Messages>,
+    pub(crate) messages: Rc<Messages>,
     reading: Option<Reading>,
     /// A reload was asked for after the files of the current one had begun to be read.
     again: Vec<Waiting>,
@@ -79,6 +80,7 @@ enum Event {
     Dump,
     PauseOrResume(&'static str),
     Asked(Asked),
+    Command(Question),
     Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
     Time,
 }
@@ -137,6 +139,7 @@ impl Control {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
+                Event::Command(question) => runtime::answer(&mut self, question),
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
                 Event::PauseOrResume(name) => {
@@ -176,8 +179,9 @@ impl Control {
                 None => pending().await,
             }
         };
+        let (reading, runtime) = (&mut self.reading, &mut self.line.runtime);
         let loaded = async {
-            match &mut self.reading {
+            match reading {
                 Some(reading) => (&mut reading.loaded).await,
                 None => pending().await,
             }
@@ -190,6 +194,7 @@ impl Control {
             _ = signals.ttou.recv() => Event::PauseOrResume("SIGTTOU"),
             _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
             Some(asked) = questions.recv() => Event::Asked(asked),
+            Some(question) = runtime.next() => Event::Command(question),
             () = time => Event::Time,
         }
     }

@@ -20,8 +20,14 @@ pub struct Messages {
     executable: String,
     is_quiet: Cell<bool>,
     is_introduced: Cell<bool>,
+    is_started: Cell<bool>,
+    /// What was said before the start was over; no more than [`STARTUP_BYTES_MAX`].
+    startup: RefCell<String>,
     log: RefCell<Log>,
 }
+
+/// Bytes of messages of the start that are kept.
+const STARTUP_BYTES_MAX: usize = 64 * 1024;
 
 /// Where lines for the log go.
 #[derive(Debug, Default)]
@@ -44,6 +50,8 @@ impl Messages {
             executable,
             is_quiet: Cell::new(is_quiet),
             is_introduced: Cell::new(false),
+            is_started: Cell::new(false),
+            startup: RefCell::default(),
             log: RefCell::default(),
         }
     }
@@ -56,6 +64,12 @@ impl Messages {
     /// The start is over: what is said from now on needs no introduction.
     pub fn is_serving(&self) {
         self.is_introduced.set(true);
+        self.is_started.set(true);
+    }
+
+    /// What was said before the start was over.
+    pub fn startup(&self) -> String {
+        self.startup.borrow().clone()
     }
 
     /// Takes over the log targets of a configuration.
@@ -132,6 +146,11 @@ impl Messages {
     }
 
     fn write(&self, text: &str) {
+        let mut startup = self.startup.borrow_mut();
+        if !self.is_started.get() && startup.len() + text.len() <= STARTUP_BYTES_MAX {
+            startup.push_str(text);
+        }
+        drop(startup);
         if self.is_quiet.get() {
             return;
         }

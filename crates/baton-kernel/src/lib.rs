@@ -10,7 +10,6 @@ pub mod connect;
 pub mod endpoint;
 pub mod group;
 pub mod half_open;
-pub mod holders;
 pub mod inherit;
 pub mod listen;
 pub mod netns;
@@ -18,7 +17,6 @@ pub mod process;
 pub mod retire;
 pub mod splice;
 pub mod stream;
-pub mod surplus;
 pub mod transfer;
 pub mod watch;
 

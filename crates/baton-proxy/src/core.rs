@@ -20,7 +20,6 @@ use crate::deadline::Deadline;
 use crate::generation::{Generation, ListenerId};
 use crate::record::LogWriter;
 use crate::runner::Runner;
-use crate::spare::Spare;
 use crate::state::Registry;
 use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
@@ -28,8 +27,6 @@ use crate::work::Work;
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
-/// How often a core frees half of the memory that it did not need since.
-const THIN: Duration = Duration::from_secs(5);
 
 /// The state of one core.
 #[derive(Debug)]
@@ -53,9 +50,9 @@ pub struct Core {
     sessions: RefCell<Slab<Rc<Session>>>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
-    spare: Spare<Box<Work>>,
-    runners: Spare<Runner>,
-    thinning: Cell<bool>,
+    #[expect(clippy::vec_box, reason = "it moves between here and a connection: a pointer, not hundreds of bytes")]
+    spare: RefCell<Vec<Box<Work>>>,
+    runners: RefCell<Vec<Runner>>,
     bufsize: usize,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
@@ -111,9 +108,8 @@ impl Core {
             acceptors: RefCell::default(),
             sessions: RefCell::default(),
             scratch: RefCell::default(),
-            spare: Spare::new(WORK_KEPT_MAX),
-            runners: Spare::new(WORK_KEPT_MAX),
-            thinning: Cell::new(false),
+            spare: RefCell::default(),
+            runners: RefCell::default(),
             bufsize,
             open,
             random: Cell::new(seed | 1),
@@ -166,30 +162,12 @@ impl Core {
             }
         }
         self.upstreams.retire(generation, self.registry.cores());
-        self.thin_from_now_on();
-    }
-
-    /// Frees memory that a burst left behind, from the first call on.
-    fn thin_from_now_on(self: &Rc<Self>) {
-        if self.thinning.replace(true) {
-            return;
-        }
-        let core = Rc::downgrade(self);
-        tokio::task::spawn_local(async move {
-            loop {
-                tokio::time::sleep(THIN).await;
-                let Some(core) = core.upgrade() else { return };
-                core.spare.thin();
-                core.runners.thin();
-                core.buffers.thin();
-            }
-        });
     }
 
     /// Memory for a request of this client, with the bytes that were read already.
     pub fn work(&self, client: &mut Client) -> Box<Work> {
-        let mut work = self.spare.take().unwrap_or_else(|| Work::new(self.bufsize));
-        if let Some(mut input) = client.take_input() {
+        let mut work = self.spare.borrow_mut().pop().unwrap_or_else(|| Work::new(self.bufsize));
+        if let Some(mut input) = client.input.take() {
             std::mem::swap(&mut work.input, &mut input);
             self.buffers.give(input);
         }
@@ -198,12 +176,15 @@ impl Core {
 
     /// A place for the future of a request.
     pub fn runner(&self) -> Runner {
-        self.runners.take().unwrap_or_else(Runner::new)
+        self.runners.borrow_mut().pop().unwrap_or_else(Runner::new)
     }
 
     /// Takes the place back.
     pub fn put_back(&self, runner: Runner) {
-        self.runners.give(runner);
+        let mut runners = self.runners.borrow_mut();
+        if runners.len() < WORK_KEPT_MAX {
+            runners.push(runner);
+        }
     }
 
     /// Takes the memory back; bytes of the next request stay with the client.
@@ -214,22 +195,18 @@ impl Core {
         }
         if !work.input.is_empty() {
             let spare = self.buffers.take();
-            client.keep_input(std::mem::replace(&mut work.input, spare));
+            client.input = Some(std::mem::replace(&mut work.input, spare));
         }
-        self.spare.give(work);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < WORK_KEPT_MAX {
+            spare.push(work);
+        }
     }
 
     /// Stops accepting on a listener and drops its sockets.
     pub fn close(&self, id: ListenerId) {
         if let Some(acceptor) = self.acceptors.borrow_mut().remove(&id) {
             acceptor.stop();
-        }
-    }
-
-    /// Stops accepting on one socket of a listener; the others go on.
-    pub fn leave(&self, id: ListenerId, place: usize) {
-        if let Some(acceptor) = self.acceptors.borrow().get(&id) {
-            acceptor.leave(place);
         }
     }
 
@@ -272,8 +249,7 @@ impl Core {
 /// A registered client connection.
 #[derive(Debug)]
 pub struct Registered {
-    /// The core.
-    pub core: Rc<Core>,
+    core: Rc<Core>,
     /// What it is told.
     pub session: Rc<Session>,
     key: usize,
@@ -318,27 +294,18 @@ pub async fn until<T>(
     deadline: &mut Deadline,
     mut event: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Result<T, Interrupt> {
-    std::future::poll_fn(|cx| poll_until(core, session, deadline, cx, &mut event)).await
-}
-
-/// One poll of [`until`].
-#[inline]
-pub fn poll_until<T>(
-    core: &Core,
-    session: &Session,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-    event: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-) -> Poll<Result<T, Interrupt>> {
-    if let Poll::Ready(value) = event(cx) {
-        return Poll::Ready(Ok(value));
-    }
-    if session.order() == Order::Abort {
-        return Poll::Ready(Err(Interrupt::Abort));
-    }
-    session.listen(cx);
-    if deadline.has_fired() {
-        core.clock.refresh();
-    }
-    deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(value) = event(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        if session.order() == Order::Abort {
+            return Poll::Ready(Err(Interrupt::Abort));
+        }
+        session.listen(cx);
+        if deadline.has_fired() {
+            core.clock.refresh();
+        }
+        deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
+    })
+    .await
 }

@@ -19,7 +19,6 @@ mod request;
 mod respond;
 mod route;
 mod runner;
-mod spare;
 pub mod state;
 mod stream;
 mod tcp;

@@ -4,7 +4,6 @@ pub mod capabilities;
 pub mod cpus;
 pub mod daemon;
 pub mod limits;
-pub mod memory;
 pub mod pid_file;
 pub mod privileges;
 pub mod usage;

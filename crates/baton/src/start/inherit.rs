@@ -21,7 +21,7 @@ const NOBODY: &str = "/dev/null";
 
 /// Everything that is passed to us. The configuration takes what it names.
 pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
-    let mut inherited = Inherited::of_strangers();
+    let mut inherited = Inherited::default();
     activation(&mut inherited, messages)?;
     match run.old_socket.as_deref() {
         None => {}

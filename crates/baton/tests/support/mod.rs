@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -61,18 +60,10 @@ impl Proxy {
     /// The same with more arguments.
     #[track_caller]
     pub fn start_with(text: &str, arguments: &[&str]) -> Proxy {
-        Proxy::start_under(&[], text, arguments)
-    }
-
-    /// The same as an argument of another program, which becomes Baton in the end.
-    #[track_caller]
-    pub fn start_under(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let config = folder.path().join("test.cfg");
         fs::write(&config, text).expect("the folder is ours");
-        let mut words = wrapper.iter().map(OsStr::new).chain([program().as_os_str()]);
-        let mut child = Command::new(words.next().expect("at least Baton itself"))
-            .args(words)
+        let mut child = Command::new(program())
             .arg("-db")
             .arg("-f")
             .arg(&config)
