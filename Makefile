@@ -1,6 +1,6 @@
 # Every target says what it needs and installs it, as root, on Debian (scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench audit fuzz clean
+.PHONY: help demo test build bench audit fuzz deb clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -30,6 +30,11 @@ audit: ## check licences, duplicate crates, unsafe code and stray machine paths
 fuzz: ## run every fuzz target; SECONDS_EACH=60
 	@scripts/setup fuzz
 	@for target in $$(scripts/fuzz); do scripts/fuzz "$$target" $(or $(SECONDS_EACH),60) || exit 1; done
+
+deb: ## build a Debian package in target/debian, install it out of sight, use it and remove it
+	@scripts/setup deb
+	cargo build --release --locked --package baton
+	@package=$$(cargo deb --quiet --no-build --strip --locked --package baton) && packaging/check-deb "$$package" && ls "$$package"
 
 clean: ## remove everything that was built
 	cargo clean

@@ -13,7 +13,6 @@ pub(crate) mod proxy;
 mod rule;
 pub(crate) mod server;
 mod source;
-mod stats;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -57,10 +57,18 @@ pub fn find(whom: Whom<'_>) -> Result<u32, String> {
     }
 }
 
-/// All processes of this network namespace that can be asked.
+/// All processes of this network namespace that can be asked; of a master and its workers the master.
 pub fn running() -> Result<Vec<u32>, String> {
     let text = std::fs::read_to_string("/proc/net/unix").map_err(|error| format!("/proc/net/unix: {error}"))?;
-    Ok(names(&text))
+    let all = names(&text);
+    let is_worker = |pid: &u32| parent(*pid).is_some_and(|parent| all.contains(&parent));
+    Ok(all.iter().copied().filter(|pid| !is_worker(pid)).collect())
+}
+
+/// Who started a process: the second word after its name in `/proc/PID/stat`.
+fn parent(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// A listening abstract socket is a line that ends in `@name`, with the flag 00010000.

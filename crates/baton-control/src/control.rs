@@ -17,10 +17,11 @@ use tokio::task::JoinHandle;
 use crate::drain::{Drain, DrainStep, Left};
 use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
+use crate::master::link::{Heard, ToWorker};
+use crate::master::{Servant, Summoned};
 use crate::messages::Messages;
 use crate::protocol::{Outcome, Reply, Request};
 use crate::reload::{self, ChangeLine, Ready};
-use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
 use crate::{retirement, status};
 
@@ -54,12 +55,16 @@ pub struct Control {
     /// A reload was asked for after the files of the current one had begun to be read.
     again: Vec<Waiting>,
     drain: Option<(Drain, Instant)>,
+    /// The line to our master, before we serve and from then on; `None` without a master.
+    pub(crate) summoned: Option<(Summoned, Option<Vec<u8>>)>,
+    pub(crate) servant: Option<Servant>,
 }
 
 /// Files being read on another thread.
 #[derive(Debug)]
 struct Reading {
     loaded: JoinHandle<Box<Loaded>>,
+    outside: Arc<Outside>,
     waiting: Vec<Waiting>,
 }
 
@@ -80,8 +85,8 @@ enum Event {
     Dump,
     PauseOrResume(&'static str),
     Asked(Asked),
-    Command(Question),
     Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
+    Master(io::Result<Heard<ToWorker>>),
     Time,
 }
 
@@ -110,7 +115,15 @@ impl Control {
             reading: None,
             again: Vec::new(),
             drain: None,
+            summoned: None,
+            servant: None,
         })
+    }
+
+    /// The process works for a master, which keeps the text that was read.
+    pub fn under(mut self, summoned: Summoned, text: Option<Vec<u8>>) -> Control {
+        self.summoned = Some((summoned, text));
+        self
     }
 
     /// Serves until a soft stop is complete; gives the exit code. `announce` is called once signals are listened to.
@@ -130,6 +143,7 @@ impl Control {
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
         self.drop_left();
+        self.begin_service().await;
         announce();
         self.settings.manager.ready("");
         self.messages.is_serving();
@@ -139,15 +153,17 @@ impl Control {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
-                Event::Command(question) => runtime::answer(&mut self, question),
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
                 Event::PauseOrResume(name) => {
                     self.messages.warning(&format!("{name} received: listeners are not paused or resumed, ignored."));
                 }
+                Event::Master(heard) => self.obey(heard, &asked).await,
                 Event::Time => {}
             }
-            self.line.close_empty(Instant::now(), &self.workers).await;
+            if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
+                self.report_sockets().await;
+            }
             if self.drained().await {
                 self.workers.command(Command::Abort).await;
                 self.workers.join();
@@ -179,14 +195,21 @@ impl Control {
                 None => pending().await,
             }
         };
-        let (reading, runtime) = (&mut self.reading, &mut self.line.runtime);
+        let (reading, servant) = (&mut self.reading, &self.servant);
         let loaded = async {
             match reading {
                 Some(reading) => (&mut reading.loaded).await,
                 None => pending().await,
             }
         };
+        let master = async {
+            match servant {
+                Some(servant) => servant.hear().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
+            heard = master => Event::Master(heard),
             loaded = loaded => Event::Loaded(loaded),
             _ = signals.usr2.recv() => Event::Reload,
             _ = signals.usr1.recv() => Event::SoftStop,
@@ -194,7 +217,6 @@ impl Control {
             _ = signals.ttou.recv() => Event::PauseOrResume("SIGTTOU"),
             _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
             Some(asked) = questions.recv() => Event::Asked(asked),
-            Some(question) = runtime.next() => Event::Command(question),
             () = time => Event::Time,
         }
     }
@@ -226,8 +248,11 @@ impl Control {
         }
         self.settings.manager.reloading();
         let settings = self.settings.clone();
-        let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &settings.outside)));
-        self.reading = Some(Reading { loaded, waiting: vec![waiting] });
+        let is_kept = self.servant.is_some();
+        let outside = Arc::new(if is_kept { settings.outside.recording() } else { settings.outside.view() });
+        let from = outside.clone();
+        let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &from)));
+        self.reading = Some(Reading { loaded, outside, waiting: vec![waiting] });
     }
 
     /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
@@ -235,9 +260,13 @@ impl Control {
         let Some(reading) = self.reading.take() else { return };
         let outcome = match loaded {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(loaded) => Ok(self.line.change(*loaded, &self.settings.outside, &self.workers).await),
+            Ok(loaded) => Ok(self.line.change(*loaded, &reading.outside, &self.workers).await),
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
+        if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
+            self.report_sockets().await;
+            self.keep_text(reading.outside.record()).await;
+        }
         self.settings.manager.ready("");
         match &outcome {
             Ok(outcome) => self.tell(outcome),

@@ -57,6 +57,12 @@ pub async fn serve(listener: StdListener, may_ask: Vec<u32>, asked: mpsc::Sender
     }
 }
 
+/// Serves one asker whom somebody else has accepted.
+pub async fn serve_one(stream: UnixStream, may_ask: Vec<u32>, asked: mpsc::Sender<Asked>) {
+    // An asker that does not speak our language, or left, is not our trouble.
+    let _ = answer(stream, &may_ask, asked).await;
+}
+
 async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Asked>) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();

@@ -1,27 +1,39 @@
 //! The world a configuration is read in, for a process that may have locked itself in since: after `chroot` files are
 //! still found by the paths of the outside, through a descriptor of the old root directory that was opened before.
 //! Host names are asked of the system as it is seen from inside.
+//!
+//! What is read can be recorded, and another process can read the record instead of the files: a worker that replaces a
+//! crashed one works by the text that was in use.
+
+mod text;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use baton_config::{Environment, MAX_FILE_BYTES, SystemEnvironment};
 use baton_model::Family;
 use baton_rules::Files;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
+use text::{Key, Text};
 
 /// The outside as it was at the start: its root directory, the working directory, and standard input.
 #[derive(Debug)]
 pub struct Outside {
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     /// Relative paths start here: the directory of the start, or `-C`.
     directory: PathBuf,
     /// `-f -` can be read only once.
     input: Option<Vec<u8>>,
+    /// What was read, to be kept for another process.
+    record: Option<Mutex<Text>>,
+    /// What another process read, which counts instead of the files of now.
+    recalled: Option<Text>,
 }
 
 impl Outside {
@@ -29,7 +41,57 @@ impl Outside {
     pub fn new(directory: PathBuf, input: Option<Vec<u8>>) -> io::Result<Outside> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = nix::fcntl::open("/", flags, Mode::empty())?;
-        Ok(Outside { root, directory, input })
+        Ok(Outside { root: Arc::new(root), directory, input, record: None, recalled: None })
+    }
+
+    /// The same outside, in a view of its own that remembers what is read through it.
+    pub fn recording(&self) -> Outside {
+        Outside { record: Some(Mutex::default()), ..self.view() }
+    }
+
+    /// The same outside, in a view of its own.
+    pub fn view(&self) -> Outside {
+        let (root, directory, input) = (self.root.clone(), self.directory.clone(), self.input.clone());
+        Outside { root, directory, input, record: None, recalled: None }
+    }
+
+    /// What was read since [`Outside::recording`]; `None` in other views.
+    pub fn record(&self) -> Option<Vec<u8>> {
+        let record = self.record.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(record.to_bytes())
+    }
+
+    /// The same outside as another process saw it: what it read is read again, whatever the files hold now. Files it did not
+    /// read are those of now.
+    ///
+    /// # Errors
+    /// When this is no record.
+    pub fn recalling(&self, record: &[u8]) -> io::Result<Outside> {
+        let recalled = Text::from_bytes(record).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Outside { recalled: Some(recalled), ..self.view() })
+    }
+
+    /// What is known from the record, or else is found out now and put into it.
+    fn known<T>(
+        &self,
+        key: Key,
+        found: impl FnOnce() -> io::Result<T>,
+        read: impl FnOnce(&[u8]) -> T,
+        write: impl FnOnce(&T) -> Vec<u8>,
+    ) -> io::Result<T> {
+        if let Some(known) = self.recalled.as_ref().and_then(|recalled| recalled.entries.get(&key)) {
+            return Ok(read(known));
+        }
+        let found = found()?;
+        if let Some(record) = &self.record {
+            record.lock().unwrap_or_else(PoisonError::into_inner).entries.insert(key, write(&found));
+        }
+        Ok(found)
+    }
+
+    /// What standard input held, if it was read.
+    pub fn into_input(self) -> Option<Vec<u8>> {
+        self.input
     }
 
     /// The directory relative paths start from.
@@ -68,31 +130,27 @@ impl Environment for Outside {
         if path == Path::new("-") {
             return self.input.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         }
-        let mut content = Vec::new();
-        let read = self.open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
-        if read as u64 > MAX_FILE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
-        }
-        Ok(content)
+        self.known(Key::file(&self.inside(path)), || self.read_now(path), <[u8]>::to_vec, Vec::clone)
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        self.kind(path) == Some(SFlag::S_IFDIR)
+        let found = || Ok(self.kind(path) == Some(SFlag::S_IFDIR));
+        let is_dir = self.known(
+            Key::directory(&self.inside(path)),
+            found,
+            |known| known == b"d",
+            |is| is.then_some(b'd').into_iter().collect(),
+        );
+        is_dir.unwrap_or(false)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut entries = nix::dir::Dir::openat(&self.root, &self.inside(dir), flags, Mode::empty())?;
-        let mut files = Vec::new();
-        for entry in entries.iter() {
-            let name = String::from_utf8_lossy(entry?.file_name().to_bytes()).into_owned();
-            let path = dir.join(&name);
-            if name.ends_with(".cfg") && !name.starts_with('.') && self.kind(&path) == Some(SFlag::S_IFREG) {
-                files.push(path);
-            }
-        }
-        files.sort();
-        Ok(files)
+        let path = |name: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(name.to_vec()));
+        let read = |known: &[u8]| known.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(path).collect();
+        let write = |paths: &Vec<PathBuf>| {
+            paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect()
+        };
+        self.known(Key::list(&self.inside(dir)), || self.list_now(dir), read, write)
     }
 
     fn var(&self, name: &str) -> Option<String> {
@@ -108,7 +166,13 @@ impl Environment for Outside {
     }
 
     fn resolve(&self, host: &str, family: Family) -> io::Result<Vec<IpAddr>> {
-        SystemEnvironment.resolve(host, family)
+        let read = |known: &[u8]| {
+            let words = std::str::from_utf8(known).unwrap_or_default().split(' ');
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        let write =
+            |found: &Vec<IpAddr>| found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ").into_bytes();
+        self.known(Key::host(host, family), || SystemEnvironment.resolve(host, family), read, write)
     }
 
     fn hostname(&self) -> String {
@@ -117,6 +181,32 @@ impl Environment for Outside {
 
     fn is_fd_open(&self, fd: i32) -> bool {
         SystemEnvironment.is_fd_open(fd)
+    }
+}
+
+impl Outside {
+    fn read_now(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let read = self.open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+        if read as u64 > MAX_FILE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
+        }
+        Ok(content)
+    }
+
+    fn list_now(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut entries = nix::dir::Dir::openat(&self.root, &self.inside(dir), flags, Mode::empty())?;
+        let mut files = Vec::new();
+        for entry in entries.iter() {
+            let name = String::from_utf8_lossy(entry?.file_name().to_bytes()).into_owned();
+            let path = dir.join(&name);
+            if name.ends_with(".cfg") && !name.starts_with('.') && self.kind(&path) == Some(SFlag::S_IFREG) {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
     }
 }
 
@@ -133,6 +223,31 @@ impl Files for Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_read_is_read_again_whatever_the_files_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &str| std::fs::write(folder.path().join(name), content).unwrap();
+        write("a.cfg", "one");
+        let outside = Outside::new(folder.path().to_owned(), None).unwrap();
+        let recording = outside.recording();
+        let read = |outside: &Outside, name: &str| Environment::read(outside, Path::new(name)).ok();
+        assert_eq!(read(&recording, "a.cfg"), Some(b"one".to_vec()));
+        assert!(recording.is_dir(Path::new(".")) && !recording.is_dir(Path::new("a.cfg")));
+        assert_eq!(recording.list(Path::new(".")).unwrap(), [PathBuf::from("./a.cfg")]);
+        let here = recording.resolve("127.0.0.1", Family::Any).unwrap();
+
+        write("a.cfg", "two");
+        write("b.cfg", "three");
+        let recalling = outside.recalling(&recording.record().unwrap()).unwrap();
+        assert_eq!(read(&recalling, "a.cfg"), Some(b"one".to_vec()));
+        assert_eq!(read(&recalling, "b.cfg"), Some(b"three".to_vec()), "it was not asked for before");
+        assert!(recalling.is_dir(Path::new(".")) && !recalling.is_dir(Path::new("a.cfg")));
+        assert_eq!(recalling.list(Path::new(".")).unwrap(), [PathBuf::from("./a.cfg")]);
+        assert_eq!(recalling.resolve("127.0.0.1", Family::Any).unwrap(), here);
+        assert_eq!(read(&outside, "a.cfg"), Some(b"two".to_vec()));
+        assert!(outside.recalling(b"something else").is_err());
+    }
 
     #[test]
     fn files_are_found_from_the_directory_of_the_start() {

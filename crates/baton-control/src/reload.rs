@@ -18,7 +18,7 @@ use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
-use crate::runtime::Runtime;
+use crate::tidy::Tidy;
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
@@ -32,10 +32,9 @@ pub struct ChangeLine {
     pub registry: Arc<Registry>,
     /// Health checks, on this thread.
     pub checker: Checker,
-    /// The sockets of operators, on this thread.
-    pub runtime: Runtime,
     /// Reloads that were refused.
     pub refused: u64,
+    tidy: Tidy,
 }
 
 /// A configuration that can be committed.
@@ -74,8 +73,8 @@ impl ChangeLine {
             listeners: Listeners::new(cores),
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
-            runtime: Runtime::default(),
             refused: 0,
+            tidy: Tidy::default(),
         }
     }
 
@@ -97,6 +96,7 @@ impl ChangeLine {
             return self.refuse(messages, vec![reason]);
         }
         self.retire(Instant::now());
+        self.tidy.later();
         self.accept(plan, messages)
     }
 
@@ -144,13 +144,12 @@ impl ChangeLine {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
             Some(Arc::new(ListenerPlan::new(open, frontend, &self.registry)))
         };
-        let listeners = open.frontends.into_iter().filter_map(lead).collect();
+        let listeners = open.into_iter().filter_map(lead).collect();
         generation.listeners = listeners;
         let generation = generation.commit(&self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
         self.generation = Some(generation);
         self.checker.apply(&model, |name| self.registry.backend_state(name));
-        self.runtime.apply(&model, open.stats);
         self.model = model;
         Ok(())
     }
@@ -160,13 +159,18 @@ impl ChangeLine {
         self.listeners.retire(&self.model, now);
     }
 
-    /// Closes retired addresses that have become empty.
-    pub async fn close_empty(&mut self, now: Instant, workers: &Workers) {
-        for id in self.listeners.look(now) {
+    /// Closes retired addresses that have become empty; gives how many.
+    pub async fn close_empty(&mut self, now: Instant, workers: &Workers) -> usize {
+        for (id, place) in self.listeners.left_to_others() {
+            workers.command(Command::Leave(id, place)).await;
+        }
+        let empty = self.listeners.look(now);
+        let count = empty.len();
+        for id in empty {
             workers.command(Command::Close(id)).await;
-            self.runtime.close(id);
             self.listeners.closed(id);
         }
+        count
     }
 
     /// The number of the configuration in use; 0 before the first.

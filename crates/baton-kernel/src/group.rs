@@ -94,9 +94,8 @@ impl ListenerGroup {
     }
 
     /// Keeps the first `live` shards (at least one) and gives back the others, to which the kernel sends no new
-    /// connection any more. Handshakes begun with them end with them: accept from each until
-    /// [`accept_queue`](crate::retire::accept_queue) is empty and nothing is
-    /// [half open](crate::half_open::count), then close the last one first.
+    /// connection any more. Handshakes begun with them end with them: [`Surplus`](crate::surplus::Surplus) knows when
+    /// they may be closed, and closes the last one first.
     ///
     /// The kernel numbers all sockets of the address: this needs a group that has the address to itself
     /// (`exclusive`), and nobody else's sockets among them.
@@ -109,6 +108,15 @@ impl ListenerGroup {
             steer(self.first(), live)?;
         }
         Ok(self.shards.split_off(live))
+    }
+
+    /// After a [`ListenerGroup::shrink`], once the sockets it gave back are closed: the kernel chooses among all sockets
+    /// of the address again, other processes' included.
+    pub fn settle(&self) -> io::Result<()> {
+        match is_steered(self.first(), &self.options, 1) {
+            true => unsteer(self.first()),
+            false => Ok(()),
+        }
     }
 
     fn first(&self) -> &Listening {
@@ -170,10 +178,13 @@ fn steer_to_all(first: &Listening, options: &ListenOptions, missing: usize) -> R
     if !is_steered(first, options, missing) {
         return Ok(());
     }
+    unsteer(first).map_err(|error| ListenError::new(first.endpoint(), ListenReason::Option("SO_REUSEPORT"), error))
+}
+
+/// Undoes [`steer`].
+fn unsteer(first: &Listening) -> io::Result<()> {
     match sockopt::set_int(first, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
-        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
-            Err(ListenError::new(first.endpoint(), ListenReason::Option("SO_REUSEPORT"), error))
-        }
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -29,6 +29,14 @@ const BUFFER: usize = 32 * 1024;
 /// # Errors
 /// When neither sock_diag nor `/proc/net` answers.
 pub fn count(local: SocketAddr) -> io::Result<usize> {
+    Ok(clients(local)?.len())
+}
+
+/// The other ends of the handshakes that are under way at `local`; see [`count`].
+///
+/// # Errors
+/// As [`count`].
+pub fn clients(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     diag(local).or_else(|_| proc_net(local))
 }
 
@@ -46,16 +54,16 @@ fn matches(listened: SocketAddr, found: SocketAddr) -> bool {
     listened.port() == found.port() && (listened_ip.is_unspecified() || listened_ip == found_ip)
 }
 
-fn diag(local: SocketAddr) -> io::Result<usize> {
+fn diag(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     let netlink =
         socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
-    let mut total = 0;
+    let mut clients = Vec::new();
     for &family in families(local) {
         let request = request(family as u8, local.port());
         sendto(netlink.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        total += dump(&netlink, local)?;
+        dump(&netlink, local, &mut clients)?;
     }
-    Ok(total)
+    Ok(clients)
 }
 
 /// A dump of the TCP connections of one family in our states with our local port.
@@ -73,10 +81,9 @@ fn request(family: u8, port: u16) -> [u8; REQUEST] {
     bytes
 }
 
-fn dump(netlink: &OwnedFd, local: SocketAddr) -> io::Result<usize> {
+fn dump(netlink: &OwnedFd, local: SocketAddr, clients: &mut Vec<SocketAddr>) -> io::Result<()> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "sock_diag: a message cut short");
     let mut buffer = vec![0; BUFFER];
-    let mut found = 0;
     loop {
         let length = recv(netlink.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
         let mut rest = &buffer[..length];
@@ -84,49 +91,61 @@ fn dump(netlink: &OwnedFd, local: SocketAddr) -> io::Result<usize> {
             let message_length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
             let message = rest.get(HEADER..message_length).ok_or_else(malformed)?;
             match i32::from(u16::from_ne_bytes([rest[4], rest[5]])) {
-                libc::NLMSG_DONE => return Ok(found),
+                libc::NLMSG_DONE => return Ok(()),
                 libc::NLMSG_ERROR => {
                     let code = message.get(..4).ok_or_else(malformed)?;
                     let code = i32::from_ne_bytes([code[0], code[1], code[2], code[3]]);
                     return Err(io::Error::from_raw_os_error(code.saturating_neg()));
                 }
-                _ => found += usize::from(matches(local, diag_local(message).ok_or_else(malformed)?)),
+                _ => {
+                    let (listened, client) = diag_ends(message).ok_or_else(malformed)?;
+                    clients.extend(matches(local, listened).then_some(client));
+                }
             }
             rest = rest.get(message_length.next_multiple_of(4)..).unwrap_or_default();
         }
     }
 }
 
-/// The local address in struct inet_diag_msg: family, three bytes, both ports, the address.
-fn diag_local(message: &[u8]) -> Option<SocketAddr> {
-    let port = u16::from_be_bytes([*message.get(4)?, *message.get(5)?]);
-    let address: [u8; 16] = message.get(8..24)?.try_into().ok()?;
-    let ip = match i32::from(message[0]) {
-        libc::AF_INET => IpAddr::from([address[0], address[1], address[2], address[3]]),
-        _ => IpAddr::from(address),
+/// Both ends in struct inet_diag_msg, ours first: family, three bytes, both ports, both addresses.
+fn diag_ends(message: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let end = |port_at: usize, address_at: usize| {
+        let port = u16::from_be_bytes([*message.get(port_at)?, *message.get(port_at + 1)?]);
+        let address: [u8; 16] = message.get(address_at..address_at + 16)?.try_into().ok()?;
+        let ip = match i32::from(message[0]) {
+            libc::AF_INET => IpAddr::from([address[0], address[1], address[2], address[3]]),
+            _ => IpAddr::from(address).to_canonical(),
+        };
+        Some(SocketAddr::new(ip, port))
     };
-    Some(SocketAddr::new(ip, port))
+    Some((end(4, 8)?, end(6, 24)?))
 }
 
-fn proc_net(local: SocketAddr) -> io::Result<usize> {
-    let mut total = 0;
+fn proc_net(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
+    let mut clients = Vec::new();
     for &family in families(local) {
         // Of this thread: the namespace of the process's first thread may be another one.
         let file = if family == libc::AF_INET { "/proc/thread-self/net/tcp" } else { "/proc/thread-self/net/tcp6" };
         let text = fs::read_to_string(file)?;
-        total += text.lines().filter_map(half_open_line).filter(|&found| matches(local, found)).count();
+        let ends = text.lines().filter_map(half_open_line);
+        clients.extend(ends.filter(|(found, _)| matches(local, *found)).map(|(_, client)| client));
     }
-    Ok(total)
+    Ok(clients)
 }
 
-/// The local address of a line of `/proc/net/tcp` in state 03: `1: 0100007F:1F90 0200007F:A001 03 …`. Addresses
-/// are hexadecimal words in the machine's byte order.
-fn half_open_line(line: &str) -> Option<SocketAddr> {
+/// Both ends in a line of `/proc/net/tcp` in state 03, ours first: `1: 0100007F:1F90 0200007F:A001 03 …`.
+fn half_open_line(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let mut words = line.split_ascii_whitespace().skip(1);
-    let (address, port) = words.next()?.split_once(':')?;
-    if words.nth(1)? != "03" {
+    let (local, client) = (words.next()?, words.next()?);
+    if words.next()? != "03" {
         return None;
     }
+    Some((proc_end(local)?, proc_end(client)?))
+}
+
+/// An address as hexadecimal words in the machine's byte order, and a port: `0100007F:1F90`.
+fn proc_end(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
     let word =
         |at: usize| -> Option<[u8; 4]> { Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes()) };
     let ip = match address.len() {
@@ -136,7 +155,7 @@ fn half_open_line(line: &str) -> Option<SocketAddr> {
             for at in 0..4 {
                 bytes[at * 4..at * 4 + 4].copy_from_slice(&word(at * 8)?);
             }
-            IpAddr::V6(Ipv6Addr::from(bytes))
+            IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
         }
         _ => return None,
     };

@@ -10,6 +10,7 @@ pub mod connect;
 pub mod endpoint;
 pub mod group;
 pub mod half_open;
+pub mod holders;
 pub mod inherit;
 pub mod listen;
 pub mod netns;
@@ -17,6 +18,7 @@ pub mod process;
 pub mod retire;
 pub mod splice;
 pub mod stream;
+pub mod surplus;
 pub mod transfer;
 pub mod watch;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{LogTarget, Process, Stats};
+use crate::{LogTarget, Process};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Global {
     pub daemon: bool,
     /// `quiet`.
     pub quiet: bool,
-    /// `master-worker`; the master comes with its own issue.
+    /// `master-worker`: a master supervises the process that serves.
     pub master_worker: bool,
     /// `nbthread`; `None`: the CPUs this process may use.
     pub nbthread: Option<u32>,
@@ -51,8 +51,8 @@ pub struct Global {
     pub spread_checks: u32,
     /// `max-spread-checks`.
     pub max_spread_checks: Option<Duration>,
-    /// `stats …`: the runtime API.
-    pub stats: Stats,
+    /// `stats socket` lines as written; the runtime API comes with its own issue.
+    pub stats_sockets: Vec<Vec<String>>,
     /// `tune.bufsize` in bytes.
     pub bufsize: usize,
     /// `tune.maxrewrite` in bytes.
@@ -89,7 +89,7 @@ impl Default for Global {
             close_spread_time: None,
             spread_checks: 0,
             max_spread_checks: None,
-            stats: Stats::default(),
+            stats_sockets: Vec::new(),
             bufsize: 16384,
             maxrewrite: 1024,
             maxhdr: 101,

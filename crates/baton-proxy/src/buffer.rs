@@ -1,7 +1,8 @@
 //! Read buffers, from a pool of the core's own. An idle connection holds none.
 
-use std::cell::RefCell;
 use std::ops::Deref;
+
+use crate::spare::Spare;
 
 /// Buffers a core keeps for later; more are given back to the allocator.
 const KEPT_MAX: usize = 256;
@@ -113,38 +114,41 @@ const LARGE_KEPT_MAX: usize = 64;
 #[derive(Debug)]
 pub struct BufferPool {
     size: usize,
-    spare: RefCell<Vec<Buffer>>,
-    large: RefCell<Vec<Buffer>>,
+    usual: Spare<Buffer>,
+    large: Spare<Buffer>,
 }
 
 impl BufferPool {
     /// A pool of buffers of `size` bytes (`tune.bufsize`).
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, spare: RefCell::default(), large: RefCell::default() }
+        BufferPool { size, usual: Spare::new(KEPT_MAX), large: Spare::new(LARGE_KEPT_MAX) }
     }
 
     /// An empty buffer.
     pub fn take(&self) -> Buffer {
-        self.spare.borrow_mut().pop().unwrap_or_else(|| Buffer::new(self.size))
+        self.usual.take().unwrap_or_else(|| Buffer::new(self.size))
     }
 
     /// An empty buffer for a long body: fewer system calls carry more bytes.
     pub fn take_large(&self) -> Buffer {
-        self.large.borrow_mut().pop().unwrap_or_else(|| Buffer::new(LARGE * self.size))
+        self.large.take().unwrap_or_else(|| Buffer::new(LARGE * self.size))
     }
 
     /// Gives a buffer of either size back.
     pub fn give(&self, mut buffer: Buffer) {
-        let (pool, most) = match buffer.capacity() {
-            size if size == self.size => (&self.spare, KEPT_MAX),
-            size if size == LARGE * self.size => (&self.large, LARGE_KEPT_MAX),
+        let pool = match buffer.capacity() {
+            size if size == self.size => &self.usual,
+            size if size == LARGE * self.size => &self.large,
             _ => return,
         };
-        let mut pool = pool.borrow_mut();
-        if pool.len() < most {
-            buffer.clear();
-            pool.push(buffer);
-        }
+        buffer.clear();
+        pool.give(buffer);
+    }
+
+    /// Frees what was not needed lately.
+    pub fn thin(&self) {
+        self.usual.thin();
+        self.large.thin();
     }
 
     /// Whether it is one of the large buffers.

@@ -20,6 +20,7 @@ use crate::deadline::Deadline;
 use crate::generation::{Generation, ListenerId};
 use crate::record::LogWriter;
 use crate::runner::Runner;
+use crate::spare::Spare;
 use crate::state::Registry;
 use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
@@ -27,6 +28,8 @@ use crate::work::Work;
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
+/// How often a core frees half of the memory that it did not need since.
+const THIN: Duration = Duration::from_secs(5);
 
 /// The state of one core.
 #[derive(Debug)]
@@ -50,9 +53,9 @@ pub struct Core {
     sessions: RefCell<Slab<Rc<Session>>>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
-    #[expect(clippy::vec_box, reason = "it moves between here and a connection: a pointer, not hundreds of bytes")]
-    spare: RefCell<Vec<Box<Work>>>,
-    runners: RefCell<Vec<Runner>>,
+    spare: Spare<Box<Work>>,
+    runners: Spare<Runner>,
+    thinning: Cell<bool>,
     bufsize: usize,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
@@ -108,8 +111,9 @@ impl Core {
             acceptors: RefCell::default(),
             sessions: RefCell::default(),
             scratch: RefCell::default(),
-            spare: RefCell::default(),
-            runners: RefCell::default(),
+            spare: Spare::new(WORK_KEPT_MAX),
+            runners: Spare::new(WORK_KEPT_MAX),
+            thinning: Cell::new(false),
             bufsize,
             open,
             random: Cell::new(seed | 1),
@@ -162,11 +166,29 @@ impl Core {
             }
         }
         self.upstreams.retire(generation, self.registry.cores());
+        self.thin_from_now_on();
+    }
+
+    /// Frees memory that a burst left behind, from the first call on.
+    fn thin_from_now_on(self: &Rc<Self>) {
+        if self.thinning.replace(true) {
+            return;
+        }
+        let core = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(THIN).await;
+                let Some(core) = core.upgrade() else { return };
+                core.spare.thin();
+                core.runners.thin();
+                core.buffers.thin();
+            }
+        });
     }
 
     /// Memory for a request of this client, with the bytes that were read already.
     pub fn work(&self, client: &mut Client) -> Box<Work> {
-        let mut work = self.spare.borrow_mut().pop().unwrap_or_else(|| Work::new(self.bufsize));
+        let mut work = self.spare.take().unwrap_or_else(|| Work::new(self.bufsize));
         if let Some(mut input) = client.input.take() {
             std::mem::swap(&mut work.input, &mut input);
             self.buffers.give(input);
@@ -176,15 +198,12 @@ impl Core {
 
     /// A place for the future of a request.
     pub fn runner(&self) -> Runner {
-        self.runners.borrow_mut().pop().unwrap_or_else(Runner::new)
+        self.runners.take().unwrap_or_else(Runner::new)
     }
 
     /// Takes the place back.
     pub fn put_back(&self, runner: Runner) {
-        let mut runners = self.runners.borrow_mut();
-        if runners.len() < WORK_KEPT_MAX {
-            runners.push(runner);
-        }
+        self.runners.give(runner);
     }
 
     /// Takes the memory back; bytes of the next request stay with the client.
@@ -197,16 +216,20 @@ impl Core {
             let spare = self.buffers.take();
             client.input = Some(std::mem::replace(&mut work.input, spare));
         }
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < WORK_KEPT_MAX {
-            spare.push(work);
-        }
+        self.spare.give(work);
     }
 
     /// Stops accepting on a listener and drops its sockets.
     pub fn close(&self, id: ListenerId) {
         if let Some(acceptor) = self.acceptors.borrow_mut().remove(&id) {
             acceptor.stop();
+        }
+    }
+
+    /// Stops accepting on one socket of a listener; the others go on.
+    pub fn leave(&self, id: ListenerId, place: usize) {
+        if let Some(acceptor) = self.acceptors.borrow().get(&id) {
+            acceptor.leave(place);
         }
     }
 

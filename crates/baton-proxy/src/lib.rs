@@ -19,6 +19,7 @@ mod request;
 mod respond;
 mod route;
 mod runner;
+mod spare;
 pub mod state;
 mod stream;
 mod tcp;

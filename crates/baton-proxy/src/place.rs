@@ -5,12 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use baton_http::Method;
 use baton_model::{Algorithm, Proxy};
 
 use crate::accept::Client;
 use crate::balance::{Ask, Found, Granted, Picked, ServerState, Slot, Wanted, keys};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase, Side};
+use crate::parse;
 use crate::record::Entry;
 use crate::stream::Stream;
 use crate::work::Work;
@@ -136,9 +138,10 @@ pub fn http_key(proxy: &Proxy, client: &Client, work: &Work) -> Option<u32> {
     match &proxy.balance.algorithm {
         Algorithm::Source => client.addresses.source.map(|source| keys::source(kind, source.ip())),
         Algorithm::Uri(what) => Some(keys::uri(kind, what, head.target(buf))),
-        Algorithm::UrlParam { name, check_post } => {
+        Algorithm::UrlParam { name, .. } => {
             let query = head.query(buf).unwrap_or_default();
-            let of_body = || check_post.and_then(|_| keys::url_param(kind, name, &work.input));
+            let is_there = key_is_in_body(proxy, work);
+            let of_body = || is_there.then(|| keys::url_param(kind, name, parse::body_begun(work))).flatten();
             keys::url_param(kind, name, query).or_else(of_body)
         }
         Algorithm::Hdr { name, domain_only } => {
@@ -153,6 +156,12 @@ pub fn http_key(proxy: &Proxy, client: &Client, work: &Work) -> Option<u32> {
         | Algorithm::RdpCookie(_)
         | Algorithm::Hash(_) => None,
     }
+}
+
+/// Whether the body is looked at, and has to be there, before a server can be chosen (`balance url_param … check_post`).
+pub fn key_is_in_body(proxy: &Proxy, work: &Work) -> bool {
+    matches!(proxy.balance.algorithm, Algorithm::UrlParam { check_post: Some(_), .. })
+        && work.request.method == Method::Post
 }
 
 /// The same for a connection in `mode tcp`.

@@ -27,6 +27,8 @@ pub enum Command {
     Apply(Arc<Generation>),
     /// Drop the sockets of a listener: its queue is empty.
     Close(ListenerId),
+    /// Accept no more on the socket at this place among those of a listener: another process does.
+    Leave(ListenerId, usize),
     /// Soft stop: no keep-alive after the next response; idle connections end within `spread`, or at their own timeout.
     Drain {
         /// `close-spread-time`; `None` leaves idle connections to their timeouts.
@@ -150,6 +152,7 @@ async fn obey(
         match command {
             Command::Apply(generation) => core.apply(&generation),
             Command::Close(id) => core.close(id),
+            Command::Leave(id, place) => core.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
             Command::Abort => {
                 core.abort();

@@ -1,6 +1,6 @@
 //! What HAProxy 2.6 chose and computed, recorded, against our balancing: `recordings/choices.txt` holds a line for each
 //! configuration with the server of each request, `recordings/avalanche.txt` values of its `sdbm(1)` converter. With
-//! `BATON_RECORD=1` and a haproxy on this machine the files are written anew.
+//! `BATON_RECORD=1` and a haproxy on this machine these are written anew. `recordings/bounded.txt` says itself how it came to be.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -138,6 +138,33 @@ fn choices_are_haproxys() {
     assert_eq!(recorded.len(), setups.len(), "a line for each configuration");
     for (setup, line) in setups.iter().zip(recorded) {
         assert_eq!(format!("{}: {}", setup.name(), setup.choices()), line);
+    }
+}
+
+#[test]
+fn bounded_loads_are_haproxys() {
+    let recorded = recorded("bounded.txt");
+    assert_eq!(recorded.len(), 120);
+    for line in recorded {
+        let words: Vec<_> = line.split(' ').collect();
+        let [weights, factor, targets, expect] = words[..] else { panic!("{line}") };
+        let weights = weights.split(',').map(|weight| weight.parse().expect("a number")).collect();
+        let mut proxy = Setup { algorithm: "uri", hash: "consistent sdbm avalanche".into(), weights }.proxy();
+        proxy.balance.factor = factor.parse().expect("a number");
+        let now = Instant::now();
+        let state = BackendState::new(&proxy, now);
+        let targets: Vec<_> = targets.split(',').collect();
+        let mut held = Vec::new();
+        for number in 0..expect.len() {
+            let target = targets[number % targets.len()].as_bytes();
+            let key = Some(keys::uri(&proxy.balance.hash, &UriHash::default(), target));
+            match state.pick(&Ask { key, ..Ask::new(now) }) {
+                Picked::Slot(slot) => held.push(slot),
+                other => panic!("{other:?}"),
+            }
+        }
+        let servers: String = held.iter().map(|slot| slot.server().name().as_ref()).collect();
+        assert_eq!(servers, expect, "{line}");
     }
 }
 

@@ -17,6 +17,9 @@ use std::process::ExitCode;
 use arguments::{Asked, Wrong};
 use baton_config::condition;
 use baton_control::Messages;
+use baton_control::master::Summons;
+use baton_control::master::process::{Program, WORKER_ARGUMENT};
+use start::Origin;
 
 /// Exit code of `-cc` when the condition cannot be evaluated.
 const BAD_CONDITION: u8 = 2;
@@ -29,11 +32,20 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(verbs::is_verb) {
         return verbs::run(&called, &arguments);
     }
+    let summons = match is_worker(&mut arguments).then(Summons::receive).transpose() {
+        Ok(summons) => summons,
+        Err(text) => {
+            Messages::new(&program, texts::VERSION, false).alert(&text);
+            return ExitCode::FAILURE;
+        }
+    };
     match arguments::parse(&arguments) {
         Ok(Asked::Version { with_options: false }) => print(&texts::version()),
         Ok(Asked::Version { with_options: true }) => print(&texts::version_and_options()),
         Ok(Asked::Condition(text)) => evaluate(&program, &text),
-        Ok(Asked::Run(run)) => start::run(&program, *run),
+        Ok(Asked::Run(run)) => {
+            start::run(&program, *run, Origin { program: Program::this(called, arguments), summons })
+        }
         Err(Wrong::Alert(text)) => {
             Messages::new(&program, texts::VERSION, false).alert(&text);
             ExitCode::FAILURE
@@ -47,6 +59,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes the argument by which a master tells its worker what it is.
+fn is_worker(arguments: &mut Vec<OsString>) -> bool {
+    let is_worker = arguments.first().is_some_and(|first| first == WORKER_ARGUMENT);
+    if is_worker {
+        arguments.remove(0);
+    }
+    is_worker
 }
 
 /// `-cc`: 0 is true, 1 is false, 2 cannot be told.

@@ -50,7 +50,7 @@ pub fn usage(program: &str) -> String {
         -d enters debug mode ; -db only disables background mode.
         -V enters verbose mode (disables quiet mode)
         -D goes daemon ; -C changes to <dir> before loading files.
-        -W, -Ws: accepted; one process serves, without a master (-Ws tells systemd).
+        -W a master supervises the process that serves ; -Ws tells systemd too
         -q quiet mode : don't display messages
         -c check mode : only check config files and exit
         -cc check condition : evaluate a condition and exit

@@ -16,11 +16,13 @@ use baton_prove::{
 };
 use support::{Proxy, free_address, frontend_counter, until};
 
-/// Reloads of the whole test; every [`BROKEN_EVERY`]th is a broken file besides.
+/// Reloads of the whole test, unless BATON_RELOADS says how many; every [`BROKEN_EVERY`]th is a broken file besides.
 const RELOADS: usize = 1000;
 const BROKEN_EVERY: usize = 50;
 /// Before memory is looked at for the first time.
-const WARM_UP: usize = 100;
+const WARM_UP: usize = 300;
+/// How often memory is told, which `--nocapture` shows.
+const TELL_EVERY: usize = 100;
 /// Memory may grow by this while it settles; a leak of one kilobyte a reload would be seen.
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
 
@@ -99,6 +101,8 @@ fn assert_clean(what: &str, result: &LoadResult) {
 
 #[tokio::test]
 async fn a_thousand_reloads_are_not_felt() {
+    let reloads =
+        std::env::var("BATON_RELOADS").ok().and_then(|count| count.parse().ok()).unwrap_or(RELOADS).max(RELOADS);
     let origins: Vec<_> = (0..4).map(|number| origin(&format!("o{number}"), OriginKind::Http)).collect();
     let echo = origin("echo", OriginKind::TcpEcho);
     let places = Places {
@@ -120,7 +124,7 @@ async fn a_thousand_reloads_are_not_felt() {
 
     let mut resident = 0;
     let mut requests_seen = 0;
-    for step in 1..=RELOADS {
+    for step in 1..=reloads {
         let outcome = proxy.change(&config(&places, step));
         assert!(!outcome.plan.is_empty(), "step {step} changes something");
         if step.is_multiple_of(BROKEN_EVERY) {
@@ -132,8 +136,12 @@ async fn a_thousand_reloads_are_not_felt() {
             assert!(frontend_counter(&status, "tunnel", "conn_tot") >= 5, "tunnels were counted once and for all");
             requests_seen = requests;
         }
-        if step == WARM_UP {
-            resident = proxy.status().resident_bytes;
+        if step.is_multiple_of(TELL_EVERY) {
+            let now = proxy.status().resident_bytes;
+            println!("{step} reloads: {} KiB", now >> 10);
+            if step == WARM_UP {
+                resident = now;
+            }
         }
         // Lets the load's threads in on a machine with few processors.
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -146,7 +154,7 @@ async fn a_thousand_reloads_are_not_felt() {
     assert!(tunnels.is_clean(), "tunnels: {}", tunnels.kinds());
     assert_clean("keep-alive", &keep_alive);
     assert_clean("a connection for each request", &each_its_own);
-    assert!(grown < GROWTH_BYTES_MAX, "{grown} bytes more after {} reloads", RELOADS - WARM_UP);
+    assert!(grown < GROWTH_BYTES_MAX, "{grown} bytes more after {} reloads", reloads - WARM_UP);
 
     proxy.change(&config(&places, 0));
     until("nobody is connected", || proxy.status().connections == 0);
@@ -156,8 +164,8 @@ async fn a_thousand_reloads_are_not_felt() {
         keep_alive.counts.completed + each_its_own.counts.completed + websockets.opened,
         "every request was counted once, over all configurations"
     );
-    assert_eq!(status.refused, (RELOADS / BROKEN_EVERY) as u64);
-    assert_eq!(status.generation, RELOADS as u64 + 2);
+    assert_eq!(status.refused, (reloads / BROKEN_EVERY) as u64);
+    assert_eq!(status.generation, reloads as u64 + 2);
     let mut now = 0;
     until("descriptors are back where they were", || {
         let status = proxy.status();

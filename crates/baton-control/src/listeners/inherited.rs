@@ -21,6 +21,7 @@ pub const INHERITED_MAX: usize = 8192;
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<Given>,
+    is_order_unknown: bool,
 }
 
 /// One of them.
@@ -39,6 +40,8 @@ pub struct Known {
     pub namespace: Option<String>,
     /// Its number as a descriptor that the giver had inherited (`fd@N`).
     pub number: Option<i32>,
+    /// Whether sockets of one address came in the order in which they were opened, which is the kernel's order.
+    pub is_in_order: bool,
 }
 
 /// A descriptor that is of no use here.
@@ -82,6 +85,11 @@ impl fmt::Display for Known {
 }
 
 impl Inherited {
+    /// A pool for the sockets of another program: they come in some order.
+    pub fn of_strangers() -> Inherited {
+        Inherited { is_order_unknown: true, ..Inherited::default() }
+    }
+
     /// Takes a listening socket into the pool. It is made non-blocking; nothing else about it changes. A second
     /// descriptor of a socket that is there already is closed.
     ///
@@ -104,7 +112,10 @@ impl Inherited {
         let identity = Identity::of(&listening).map_err(Unusable::Unknown)?;
         let identity = identity.ok_or_else(|| Unusable::Unknown(io::ErrorKind::Unsupported.into()))?;
         if !self.sockets.iter().any(|given| given.known.identity.socket == identity.socket) {
-            self.sockets.push(Given { listening, known: Known { identity, namespace, number } });
+            self.sockets.push(Given {
+                listening,
+                known: Known { identity, namespace, number, is_in_order: !self.is_order_unknown },
+            });
         }
         Ok(())
     }
@@ -112,6 +123,11 @@ impl Inherited {
     /// Takes all sockets of another pool.
     pub fn extend(&mut self, other: Inherited) {
         self.put_back(other.sockets);
+    }
+
+    /// The descriptors alone, in order.
+    pub fn into_fds(self) -> Vec<OwnedFd> {
+        self.sockets.into_iter().map(|given| given.listening.into_fd()).collect()
     }
 
     /// How many there are.

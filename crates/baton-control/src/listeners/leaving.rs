@@ -1,7 +1,7 @@
 //! An address on its way out: no new connections, and who reached it before is still accepted.
 
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use baton_model::Address;
 use baton_proxy::ListenerId;
 use socket2::SockRef;
 
+use super::lent::{Elsewhere, Lent};
 use super::{Known, Listener};
 use crate::retirement::{RetireStep, Retirement, Seen};
 
@@ -26,39 +27,68 @@ pub(super) struct Leaving {
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
     given: Vec<Known>,
-    /// Another process has the sockets too and serves them: nothing may be done to them but closing our descriptors.
-    is_handed_over: bool,
-    is_stats: bool,
+    /// Who has the sockets too and serves them: nothing may be done to those but closing our descriptors.
+    elsewhere: Elsewhere,
+    /// With [`Elsewhere::First`].
+    lent: Option<Lent>,
+    is_told: bool,
     retirement: Retirement,
 }
 
 impl Leaving {
     /// Keeps new clients from the sockets of an address that was in service.
     pub(super) fn start(listener: Listener, address: Address, now: Instant) -> Leaving {
-        let (mut sockets, mut open_still) = (Vec::new(), Vec::new());
-        // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
-        if !matches!(address, Address::Fd(_)) && !listener.is_handed_over {
-            for listening in listener.group.into_shards() {
-                match Retiring::start(listening) {
-                    Ok(retiring) => sockets.push(retiring),
-                    Err(error) => {
-                        // Let in as few as possible; a failure leaves the queue as long as it was.
-                        let _ = error.listening.relisten(0);
-                        open_still.push(error.listening);
-                    }
+        let (mut sockets, mut open_still, mut lent) = (Vec::new(), Vec::new(), None);
+        let ours = match listener.elsewhere {
+            // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
+            _ if matches!(address, Address::Fd(_)) => Vec::new(),
+            Elsewhere::Nobody => listener.group.into_shards(),
+            Elsewhere::All => Vec::new(),
+            Elsewhere::First => match Lent::start(listener.group, &listener.given) {
+                Ok(started) => {
+                    lent = Some(started);
+                    Vec::new()
+                }
+                // Clients of the others come again a second later.
+                Err(others) => others,
+            },
+        };
+        for listening in ours {
+            match Retiring::start(listening) {
+                Ok(retiring) => sockets.push(retiring),
+                Err(error) => {
+                    // Let in as few as possible; a failure leaves the queue as long as it was.
+                    let _ = error.listening.relisten(0);
+                    open_still.push(error.listening);
                 }
             }
         }
-        let Listener { id, shards, options, given, is_handed_over, is_stats, .. } = listener;
+        let Listener { id, shards, options, given, elsewhere, .. } = listener;
         let retirement = Retirement::start(now, open_still.is_empty());
-        Leaving { address, id, sockets, open_still, shards, options, given, is_handed_over, is_stats, retirement }
+        Leaving {
+            address,
+            id,
+            sockets,
+            open_still,
+            shards,
+            options,
+            given,
+            elsewhere,
+            lent,
+            is_told: false,
+            retirement,
+        }
+    }
+
+    /// Its sockets.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(Retiring::listening).chain(&self.open_still).map(AsFd::as_fd)
     }
 
     /// Whether the address can come back into service with these options.
-    pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
+    pub(super) fn can_resume(&self, options: &ListenOptions) -> bool {
         let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
-        let is_same = *options == self.options && is_stats == self.is_stats;
-        matches!(self.address, Address::Inet(_)) && is_whole && is_same
+        matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
     }
 
     /// Puts the address back into service, with who waits in its queues.
@@ -70,20 +100,36 @@ impl Leaving {
             sockets.push(listening);
         }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
-        let Leaving { id, shards, options, given, is_stats, .. } = self;
-        Ok(Listener { id, group, shards, options, given, is_handed_over: false, is_stats })
+        let Leaving { id, shards, options, given, .. } = self;
+        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody })
     }
 
     /// What to do at `now`.
     pub(super) fn step(&mut self, now: Instant) -> RetireStep {
-        match self.is_handed_over {
+        let is_nothing_ours = match &self.lent {
+            Some(lent) => lent.is_alone(),
+            None => self.elsewhere == Elsewhere::All,
+        };
+        match is_nothing_ours {
             true => RetireStep::Close,
-            false => self.retirement.step(now, self.see()),
+            false => {
+                let seen = self.see();
+                self.retirement.step(now, seen)
+            }
         }
     }
 
+    /// Whether it is to be said, once, that nobody here accepts from the first socket any more.
+    pub(super) fn leaves_first(&mut self) -> bool {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        self.elsewhere == Elsewhere::First && !is_told
+    }
+
     /// What is left of those who came before.
-    fn see(&self) -> Seen {
+    fn see(&mut self) -> Seen {
+        if let Some(lent) = &mut self.lent {
+            return lent.see();
+        }
         let mut seen = Seen::Empty;
         for socket in &self.open_still {
             match accept_queue(socket) {
@@ -112,11 +158,19 @@ impl Leaving {
 
     /// Frees the address even if a connection that came by it still holds on to its descriptors.
     pub(super) fn close(self) {
-        if !matches!(self.address, Address::Fd(_)) && !self.is_handed_over {
-            for shard in self.shards.iter() {
-                // Fails on a socket that does not listen any more, which is what is wanted.
-                let _ = SockRef::from(shard).shutdown(Shutdown::Both);
-            }
+        if let Some(lent) = self.lent {
+            lent.close();
+            return;
+        }
+        let of_others = match self.elsewhere {
+            _ if matches!(self.address, Address::Fd(_)) => self.shards.len(),
+            Elsewhere::Nobody => 0,
+            Elsewhere::First => 1,
+            Elsewhere::All => self.shards.len(),
+        };
+        for shard in self.shards.iter().skip(of_others) {
+            // Fails on a socket that does not listen any more, which is what is wanted.
+            let _ = SockRef::from(shard).shutdown(Shutdown::Both);
         }
     }
 }

@@ -1,8 +1,32 @@
 //! `-W`, `-Ws`: the master holds the listening sockets and supervises one worker.
 //!
-//! [`supervisor`] decides, without I/O. The master carries no traffic and has one thread; the worker is a process of its
-//! own, started from the same binary, which changes its configuration in place as every Baton does.
+//! ```text
+//!   master (one thread, no traffic)                worker (a process of its own: `baton --worker …`)
+//!   starts it, with the line as standard input ──▶
+//!   sockets, input, text, begin                ──▶ takes the sockets its configuration asks for, opens what is missing
+//!                                              ◀── hold (duplicates of its sockets), text (what is in use), ready
+//!   serve, session (connections), ping         ──▶ answers
+//!                                              ◀── hold and release after each change, pong
+//! ```
+//!
+//! [`supervisor`] decides, without I/O; [`run`] is the loop around it; [`process`] starts workers; [`link`] is the line, and
+//! [`servant`] its other end (`service` is its part of a running process); [`held`] keeps the sockets; [`conversation`] answers `baton reload` and hands other askers on;
+//! [`cli`] is the socket of `-S`; [`state`] is what the master keeps when it becomes a new binary.
+//!
+//! A reload changes nothing but the worker's configuration: the process stays. A worker that dies loses its connections, and
+//! nobody who waits in the queue of a socket: the next worker takes the same sockets. It works by the text that was in use,
+//! not by the files of that moment, because a crash is no reload.
 
+mod conversation;
+pub mod held;
+pub mod link;
+pub mod process;
+pub mod run;
+pub mod servant;
+mod service;
+pub mod state;
 pub mod supervisor;
 
+pub use run::{Setup, run};
+pub use servant::{Servant, Summoned, Summons};
 pub use supervisor::Supervisor;

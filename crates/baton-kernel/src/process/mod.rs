@@ -4,6 +4,8 @@ pub mod capabilities;
 pub mod cpus;
 pub mod daemon;
 pub mod limits;
+pub mod memory;
+pub mod over_exec;
 pub mod pid_file;
 pub mod privileges;
 pub mod usage;

@@ -34,8 +34,8 @@ const PAUSE_WHEN_FULL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Acceptor {
     target: Rc<RefCell<Target>>,
-    /// One for each socket that is this core's to serve.
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// One for each socket that is this core's to serve, with the socket's place among those of the listener.
+    tasks: Vec<(usize, tokio::task::JoinHandle<()>)>,
 }
 
 /// Where accepted connections go now.
@@ -51,8 +51,8 @@ impl Acceptor {
         let sockets = plan.shards.clone();
         let target = Rc::new(RefCell::new(Target { plan, slot }));
         let tasks = sockets_of(core.number, core.registry.cores(), sockets.len())
-            .filter_map(|at| SharedSocket::at(&sockets, at))
-            .map(|socket| tokio::task::spawn_local(accept_all(core.clone(), socket, target.clone())))
+            .filter_map(|at| Some((at, SharedSocket::at(&sockets, at)?)))
+            .map(|(at, socket)| (at, tokio::task::spawn_local(accept_all(core.clone(), socket, target.clone()))))
             .collect();
         Acceptor { target, tasks }
     }
@@ -64,7 +64,12 @@ impl Acceptor {
 
     /// Stops accepting and lets go of the sockets.
     pub fn stop(&self) {
-        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        self.tasks.iter().for_each(|(_, task)| task.abort());
+    }
+
+    /// Stops accepting on one socket of the listener, which another process serves.
+    pub fn leave(&self, place: usize) {
+        self.tasks.iter().filter(|(at, _)| *at == place).for_each(|(_, task)| task.abort());
     }
 }
 

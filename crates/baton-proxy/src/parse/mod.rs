@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use baton_http::{ChunkStep, Framing, Parsed};
+use baton_http::{ChunkStep, Framing, Name, Parsed, Version};
 
 use crate::accept::Client;
 use crate::core::{Core, Interrupt, Order, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::Entry;
+use crate::respond;
 use crate::work::Work;
 
 /// What ended the wait for a request.
@@ -139,23 +140,46 @@ fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
     ended
 }
 
-/// `option http-buffer-request`: waits until the body is complete or the buffer is full.
+/// `option http-buffer-request` and `balance url_param … check_post`: waits until the body is complete or the buffer is full.
+/// A client that wants to be told to send it is told so, and its server is not asked.
 pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
     let timeouts = &entry.frontend.plan.proxy.timeouts;
     let limit: Option<Duration> = timeouts.http_request.or(timeouts.client);
     client.deadline.set(limit.map(|limit| entry.began + limit));
+    if work.request.expect_continue && work.request.version == Version::Http11 && !body_complete(work) {
+        work.down.clear();
+        work.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        entry.bytes_out += respond::HEAD_OVERHEAD + b"Continue".len() as u64;
+        respond::send(core, client, work, entry).await?;
+        work.request.headers.remove_known(Name::Expect);
+        client.deadline.set(limit.map(|limit| entry.began + limit));
+    }
     while !body_complete(work) && !work.input.is_full() {
         match read(core, client, work).await {
             Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::new(Cause::ClientAborted, Phase::Data)),
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
-                entry.request_time = None;
+                if entry.frontend.plan.proxy.http.buffer_request {
+                    entry.request_time = None;
+                }
                 return Err(Ended::new(Cause::ClientTimeout, Phase::Request));
             }
         }
     }
     Ok(())
+}
+
+/// The body as far as it is in the input; of a chunked one the first chunk.
+pub fn body_begun(work: &Work) -> &[u8] {
+    match work.request.framing {
+        Framing::Chunked => match work.request_chunks.clone().step(&work.input) {
+            Ok(ChunkStep::Data { skip, len }) => &work.input[skip..skip + len],
+            Ok(ChunkStep::Done { .. } | ChunkStep::NeedMore { .. }) | Err(_) => &[],
+        },
+        Framing::Length(length) => &work.input[..usize::try_from(length).unwrap_or(usize::MAX).min(work.input.len())],
+        Framing::None | Framing::UntilClose | Framing::Tunnel => &[],
+    }
 }
 
 /// Whether the whole body is in the input.

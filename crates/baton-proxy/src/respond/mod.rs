@@ -13,7 +13,7 @@ use crate::work::Work;
 
 /// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
 /// HAProxy counts it.
-const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
+pub(crate) const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
 
 /// The size of a response's head by HAProxy's way of counting.
 pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {

@@ -85,7 +85,10 @@ pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry
         }
     }
     forwarded::add(client, work, &proxy.http, &backend.plan.proxy.http);
-    if (proxy.http.buffer_request || backend.plan.proxy.http.buffer_request) && work.request.framing != Framing::None {
+    let is_wanted = proxy.http.buffer_request
+        || backend.plan.proxy.http.buffer_request
+        || place::key_is_in_body(&backend.plan.proxy, work);
+    if is_wanted && work.request.framing != Framing::None {
         crate::parse::body(core, client, work, entry).await?;
     }
     let wish = wish(core, client, work, &view, &backend);

@@ -1,7 +1,8 @@
 //! Leaving the terminal, and the pid file.
 
 use baton_control::Messages;
-use baton_kernel::process::daemon::{Daemonized, Ready, daemonize};
+use baton_control::master::Summoned;
+use baton_kernel::process::daemon::{Daemonized, Ready, daemonize, forget_terminal};
 use baton_kernel::process::pid_file::PidFile;
 use baton_model::Global;
 
@@ -13,17 +14,32 @@ use crate::arguments::Run;
 pub(super) struct Terminal {
     waits: Option<Ready>,
     pid_file: Option<PidFile>,
+    /// A worker whose master is a daemon.
+    is_to_forget: bool,
 }
 
 impl Terminal {
+    /// Of a worker: its master has left the terminal, or will.
+    pub(super) fn of_worker(summoned: &Summoned) -> Terminal {
+        Terminal { waits: None, pid_file: None, is_to_forget: summoned.begin.is_detached }
+    }
+
+    /// Whether this is a daemon.
+    pub(super) fn is_daemon(&self) -> bool {
+        self.waits.is_some()
+    }
+
     /// We serve: the pid file holds from now on, and a daemon lets go of its terminal.
     pub(super) fn serving(self) {
         if let Some(pid_file) = self.pid_file {
             pid_file.keep();
         }
-        if let Some(waits) = self.waits
-            && let Err(error) = waits.ready(true)
-        {
+        let left = match self.waits {
+            Some(waits) => waits.ready(true),
+            None if self.is_to_forget => forget_terminal(),
+            None => Ok(()),
+        };
+        if let Err(error) = left {
             eprintln!("[WARNING]  ({}) : {error}", std::process::id());
         }
     }
@@ -40,7 +56,7 @@ pub(super) fn leave(run: &Run, global: &Global, messages: &Messages) -> Result<T
     let is_daemon = is_daemon(run, global);
     let pid_file = open_pid_file(run, global, is_daemon, messages)?;
     let waits = if is_daemon { fork()? } else { None };
-    let mut terminal = Terminal { waits, pid_file };
+    let mut terminal = Terminal { waits, pid_file, is_to_forget: false };
     if let Some(file) = &mut terminal.pid_file
         && let Err(error) = file.write(&[std::process::id() as i32])
     {

@@ -21,13 +21,20 @@ const NOBODY: &str = "/dev/null";
 
 /// Everything that is passed to us. The configuration takes what it names.
 pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
-    let mut inherited = Inherited::default();
+    let mut inherited = Inherited::of_strangers();
     activation(&mut inherited, messages)?;
     match run.old_socket.as_deref() {
         None => {}
         Some(name) if name == NOBODY => {}
         Some(name) => old_process(name, &mut inherited, messages)?,
     }
+    Ok(inherited)
+}
+
+/// What a service manager passes, for a master to hold.
+pub(super) fn activated(messages: &Messages) -> Result<Inherited, Stop> {
+    let mut inherited = Inherited::default();
+    activation(&mut inherited, messages)?;
     Ok(inherited)
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use baton_control::master::Summoned;
 use baton_control::reload::Ready;
 use baton_control::{ChangeLine, Control, Messages, Settings, health};
 use baton_model::Level;
@@ -13,6 +14,7 @@ pub(super) fn live(
     settings: Settings,
     line: ChangeLine,
     ready: Ready,
+    master: Option<(Summoned, Option<Vec<u8>>)>,
     messages: &Rc<Messages>,
     announce: impl FnOnce(),
 ) -> Result<u8, Stop> {
@@ -21,6 +23,10 @@ pub(super) fn live(
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let control = Control::start(settings, line, ready, messages.clone()).await?;
+        let control = match master {
+            Some((summoned, text)) => control.under(summoned, text),
+            None => control,
+        };
         Ok(control.run(announce).await.map_err(|error| error.to_string())?)
     })
 }

@@ -7,7 +7,9 @@ mod daemon;
 mod inherit;
 mod limits;
 mod live;
+mod master;
 mod rights;
+mod worker;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,6 +19,8 @@ use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
 use baton_control::listeners::Inherited;
+use baton_control::master::Summons;
+use baton_control::master::process::Program;
 use baton_control::reload::{self, Ready};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::ignore_sigpipe;
@@ -24,18 +28,32 @@ use baton_model::Model;
 
 use crate::arguments::Run;
 use crate::texts::VERSION;
+use daemon::Terminal;
 
 /// Exit code of a check that finds no fault and nothing to serve.
 const NO_LISTENER: u8 = 2;
 
+/// Who started this process, and how another one like it is started.
+#[derive(Debug)]
+pub struct Origin {
+    /// The program and its arguments.
+    pub program: Program,
+    /// What our master said; `None` when we are no worker.
+    pub summons: Option<Summons>,
+}
+
 /// Checks, or serves until told to stop.
-pub fn run(program: &str, run: Run) -> ExitCode {
+pub fn run(program: &str, run: Run, origin: Origin) -> ExitCode {
     let messages = Rc::new(Messages::new(program, VERSION, run.quiet));
-    match start(run, &messages) {
+    let last_words = origin.summons.as_ref().and_then(Summons::last_words);
+    match start(run, origin, &messages) {
         Ok(code) => ExitCode::from(code),
         Err(Stop { text }) => {
             if let Some(text) = text {
                 messages.alert(&text);
+            }
+            if let Some(last_words) = last_words {
+                last_words.say(&messages.said());
             }
             ExitCode::FAILURE
         }
@@ -55,14 +73,19 @@ impl From<String> for Stop {
     }
 }
 
-fn start(run: Run, messages: &Rc<Messages>) -> Result<u8, Stop> {
+fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
     if let Some(directory) = &run.directory {
         std::env::set_current_dir(directory)
             .map_err(|error| format!("Could not change to directory {} : {}", directory.display(), plain(&error)))?;
     }
-    let outside = look_outside(&run.options).map_err(|error| format!("cannot look around: {error}"))?;
-    let loaded = reload::read(&run.options, &outside);
-    messages.diagnostics(&loaded.diagnostics);
+    let outside =
+        look_outside(&run.options, origin.summons.as_mut()).map_err(|error| format!("cannot look around: {error}"))?;
+    let view = worker::view(&outside, origin.summons.as_ref(), messages);
+    let loaded = reload::read(&run.options, &view);
+    let is_said = loaded.model.is_some() && origin.summons.as_ref().is_some_and(|summons| summons.begin.is_first);
+    if !is_said {
+        messages.diagnostics(&loaded.diagnostics);
+    }
     let Some(model) = &loaded.model else {
         let text = (!is_about_a_missing_file(&loaded.diagnostics))
             .then(|| "config : Fatal errors found in configuration.".into());
@@ -75,8 +98,26 @@ fn start(run: Run, messages: &Rc<Messages>) -> Result<u8, Stop> {
         return Ok(say_checked(&run, &loaded));
     }
     let model = Arc::new(loaded.model.expect("looked at above"));
-    notices(&run, &model, messages);
-    serve(run, model, outside, messages)
+    if origin.summons.as_ref().is_some_and(|summons| !summons.begin.is_first) {
+        // Whom the first worker took over from is gone.
+        run.old_socket = None;
+    }
+    if origin.summons.is_none() {
+        notices(&run, messages);
+        if master::is_wanted(&run, &model) {
+            return master::supervise(&run, &model, &origin, outside, messages);
+        }
+    }
+    serve(run, model, Views { outside, view }, origin, messages)
+}
+
+/// How files are seen.
+#[derive(Debug)]
+struct Views {
+    /// As they are at any moment.
+    outside: Outside,
+    /// By the first reading.
+    view: Outside,
 }
 
 /// What `-c` says of a file without faults.
@@ -98,20 +139,14 @@ fn say_checked(run: &Run, loaded: &Loaded) -> u8 {
 }
 
 /// What was asked for and is done in another way than by HAProxy.
-fn notices(run: &Run, model: &Model, messages: &Messages) {
-    let by_file = model.global.master_worker.then(|| "'master-worker'".to_owned());
-    if let Some(word) = run.master_worker.clone().or(by_file) {
-        messages.notice(&format!(
-            "{word}: there is no master; one process serves and changes its configuration in place (SIGUSR2 or `baton reload`)."
-        ));
-    }
+fn notices(run: &Run, messages: &Messages) {
     for flag in &run.without_effect {
         messages.notice(&format!("option '{flag}' has no effect."));
     }
 }
 
 /// Binds, daemonizes, gives up rights, and runs the change line.
-fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>) -> Result<u8, Stop> {
+fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
     if !reload::has_listener(&model) {
         let text = "[haproxy.main()] No enabled listener found (check for 'bind' directives) ! Exiting.";
         return Err(Stop { text: Some(text.into()) });
@@ -121,19 +156,22 @@ fn serve(run: Run, model: Arc<Model>, outside: Outside, messages: &Rc<Messages>)
     limits::look_at_processors(&model.global, cores, messages);
     limits::raise_descriptors(&model, cores, messages)?;
     let started_as = nix::unistd::geteuid().as_raw();
-    let inherited = inherit::sockets(&run, messages)?;
-    let (line, ready) = bind(&model, cores, inherited, &outside, messages)?;
-    let manager = service_manager(&run, messages);
-    let terminal = daemon::leave(&run, &model.global, messages)?;
-    rights::give_up(&model.global, messages)?;
-    let settings = Settings {
-        options: run.options,
-        outside,
-        version: VERSION.into(),
-        manager,
-        may_ask: vec![started_as, nix::unistd::geteuid().as_raw()],
+    let Views { outside, view } = views;
+    let mut inherited = inherit::sockets(&run, messages)?;
+    let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
+    inherited.extend(held.unwrap_or_default());
+    let (line, ready) = bind(&model, cores, inherited, &view, messages)?;
+    let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
+    let terminal = match &summoned {
+        Some(summoned) => Terminal::of_worker(summoned),
+        None => daemon::leave(&run, &model.global, messages)?,
     };
-    live::live(settings, line, ready, messages, || terminal.serving())
+    rights::give_up(&model.global, messages)?;
+    let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];
+    may_ask.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
+    let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, may_ask };
+    let master = summoned.map(|summoned| (summoned, view.record()));
+    live::live(settings, line, ready, master, messages, || terminal.serving())
 }
 
 /// Takes or opens everything that the configuration names.
@@ -172,7 +210,10 @@ fn is_under_systemd(run: &Run) -> bool {
 }
 
 /// Where files are found from now on: the working directory and the root of this moment, and standard input if it is read.
-fn look_outside(options: &Options) -> std::io::Result<Outside> {
+fn look_outside(options: &Options, summons: Option<&mut Summons>) -> std::io::Result<Outside> {
+    if let Some(summons) = summons {
+        return Outside::new(std::env::current_dir()?, summons.input.take());
+    }
     let reads_input = options.files.iter().any(|file| file == Path::new("-"));
     let input = reads_input.then(|| {
         use std::io::Read;

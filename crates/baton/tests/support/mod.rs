@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -60,10 +61,18 @@ impl Proxy {
     /// The same with more arguments.
     #[track_caller]
     pub fn start_with(text: &str, arguments: &[&str]) -> Proxy {
+        Proxy::start_under(&[], text, arguments)
+    }
+
+    /// The same as an argument of another program, which becomes Baton in the end.
+    #[track_caller]
+    pub fn start_under(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let config = folder.path().join("test.cfg");
         fs::write(&config, text).expect("the folder is ours");
-        let mut child = Command::new(program())
+        let mut words = wrapper.iter().map(OsStr::new).chain([program().as_os_str()]);
+        let mut child = Command::new(words.next().expect("at least Baton itself"))
+            .args(words)
             .arg("-db")
             .arg("-f")
             .arg(&config)
@@ -87,7 +96,7 @@ impl Proxy {
         });
         let mut proxy = Proxy { folder, config, child, said, listener: Some(listener) };
         let end = Instant::now() + PATIENCE;
-        while ask(Whom::Pid(proxy.pid()), Request::Status).is_err() {
+        while !matches!(ask(Whom::Pid(proxy.pid()), Request::Status), Ok(Reply::Status(_))) {
             if let Ok(Some(status)) = proxy.child.try_wait() {
                 panic!("ended with {status}:\n{}", proxy.said());
             }
@@ -174,7 +183,12 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        // The workers of a master first: they would live on without it.
+        let workers = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.child.id()));
         let _ = self.child.kill();
+        for pid in workers.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         let _ = self.child.wait();
     }
 }

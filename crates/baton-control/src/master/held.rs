@@ -1,0 +1,98 @@
+//! The listening sockets a master holds, so that their queues outlive a worker. It never accepts from them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use socket2::SockRef;
+
+use super::supervisor::WorkerId;
+use crate::listeners::INHERITED_MAX;
+
+/// Duplicates of a worker's listening sockets, in the order in which they came, which is the kernel's order within a
+/// `SO_REUSEPORT` group.
+#[derive(Debug, Default)]
+pub struct Held {
+    sockets: Vec<One>,
+}
+
+#[derive(Debug)]
+struct One {
+    cookie: u64,
+    fd: OwnedFd,
+    /// Who had it held last; `None` for what came from elsewhere.
+    holder: Option<WorkerId>,
+}
+
+impl Held {
+    /// Holds a socket for a worker. Another descriptor of one that is held already is closed.
+    ///
+    /// # Errors
+    /// When it is no socket, or there are [`INHERITED_MAX`] already.
+    pub fn hold(&mut self, fd: OwnedFd, holder: Option<WorkerId>) -> io::Result<()> {
+        let cookie = SockRef::from(&fd).cookie()?;
+        if let Some(held) = self.sockets.iter_mut().find(|held| held.cookie == cookie) {
+            held.holder = holder;
+            return Ok(());
+        }
+        if self.sockets.len() >= INHERITED_MAX {
+            return Err(io::Error::other(format!("there are {INHERITED_MAX} already")));
+        }
+        self.sockets.push(One { cookie, fd, holder });
+        Ok(())
+    }
+
+    /// Lets go of sockets, by the kernel's numbers, unless another worker that is alive has them too.
+    pub fn release(&mut self, cookies: &[u64], by: WorkerId, is_alive: impl Fn(WorkerId) -> bool) {
+        let is_anothers = |held: &One| held.holder.is_some_and(|holder| holder != by && is_alive(holder));
+        self.sockets.retain(|held| !cookies.contains(&held.cookie) || is_anothers(held));
+    }
+
+    /// Lets go of all.
+    pub fn clear(&mut self) {
+        self.sockets.clear();
+    }
+
+    /// All, in order.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.sockets.iter().map(|held| held.fd.as_fd()).collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_queue_outlives_the_one_who_opened_it() {
+        let mut held = Held::default();
+        let opened = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = opened.local_addr().unwrap();
+        let cookie = SockRef::from(&opened).cookie().unwrap();
+        let (one, other) = (WorkerId(1), WorkerId(2));
+        held.hold(opened.try_clone().unwrap().into(), Some(one)).unwrap();
+        held.hold(opened.try_clone().unwrap().into(), Some(other)).unwrap();
+        assert_eq!(held.len(), 1, "one socket, however many descriptors");
+        let waiting = TcpStream::connect(address).unwrap();
+        drop(opened);
+        let again = TcpListener::from(held.fds()[0].try_clone_to_owned().unwrap());
+        assert_eq!(again.accept().unwrap().1, waiting.local_addr().unwrap());
+        drop(again);
+        held.release(&[cookie], one, |_| true);
+        assert!(!held.is_empty(), "the other has it too");
+        held.release(&[cookie], one, |_| false);
+        assert!(held.is_empty() && TcpStream::connect(address).is_err());
+        assert!(held.hold(std::fs::File::open("/dev/null").unwrap().into(), None).is_err());
+    }
+}

@@ -1,0 +1,240 @@
+//! The line between a master and its worker: messages with descriptors over a `SOCK_SEQPACKET` pair, of which the worker
+//! gets its end as standard input.
+//!
+//! A message is a packet of JSON, so that a side that dies leaves none half said. Both sides may be of different versions
+//! while a binary is replaced: unknown fields are passed over, and a message that is not known is [`Heard::Unknown`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use baton_kernel::inherit::{self, FDS_MAX};
+use baton_kernel::watch;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The longest message in bytes; what is longer travels as a memory file.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// How long the other side may leave us without room for a message before it counts as stuck.
+pub const ROOM_WITHIN: Duration = Duration::from_secs(5);
+
+/// Descriptors of listening sockets in one message.
+pub const SOCKETS_PER_MESSAGE: usize = FDS_MAX - 3;
+
+/// What a master says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum ToWorker {
+    /// Listening sockets that the master holds, one descriptor each.
+    Sockets,
+    /// With a memory file: what standard input held when the master was started (`-f -`).
+    Input,
+    /// With a memory file: the text to work by instead of the files (see [`crate::environment`]).
+    Text,
+    /// Everything was said that is needed for a start.
+    Begin(Begin),
+    /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
+    Serve,
+    /// With a connected stream: a session of the runtime API with the rights of this level (`user`, `operator`, `admin`).
+    Session {
+        /// HAProxy's word for it.
+        level: String,
+    },
+    /// Answer with [`ToMaster::Pong`].
+    Ping,
+}
+
+/// How a worker shall start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Begin {
+    /// The master has shown the messages about the files already.
+    pub is_first: bool,
+    /// Nobody sees standard output and error once the service runs (`-D`).
+    pub is_detached: bool,
+    /// The worker whose state to take over.
+    pub take_over: Option<u32>,
+    /// Users besides root that may ask.
+    pub may_ask: Vec<u32>,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum ToMaster {
+    /// With descriptors: listening sockets that it opened and the master shall hold.
+    Hold,
+    /// Sockets that it closed for good, by the kernel's numbers (`SO_COOKIE`).
+    Release {
+        /// The numbers.
+        sockets: Vec<u64>,
+    },
+    /// With a memory file: the text that is in use now.
+    Text,
+    /// It serves.
+    Ready {
+        /// Version of its binary.
+        version: String,
+        /// The version of [`super::state`] its binary reads: whether its master could take up from this one.
+        state: u32,
+    },
+    /// What it said while it started, also when it failed.
+    Said {
+        /// Lines as they were printed.
+        text: String,
+    },
+    /// Another process took over from it: it ends, and shall not be replaced.
+    HandedOver {
+        /// The other's process id.
+        to: u32,
+    },
+    /// To [`ToWorker::Ping`].
+    Pong,
+}
+
+/// What was heard.
+#[derive(Debug)]
+pub enum Heard<T> {
+    /// A message with its descriptors.
+    Message(T, Vec<OwnedFd>),
+    /// Something that only another version understands; its descriptors are closed.
+    Unknown,
+    /// The other side is gone.
+    Closed,
+}
+
+/// One end of the line, within a runtime.
+#[derive(Debug)]
+pub struct Link {
+    socket: AsyncFd<Socket>,
+}
+
+/// Both ends of a new line.
+pub fn pair() -> io::Result<(Socket, Socket)> {
+    Socket::pair(Domain::UNIX, Type::from(nix::libc::SOCK_SEQPACKET), None)
+}
+
+impl Link {
+    /// Goes on within the current runtime.
+    pub fn new(socket: Socket) -> io::Result<Link> {
+        socket.set_nonblocking(true)?;
+        Ok(Link { socket: watch::stream(socket)? })
+    }
+
+    /// The socket, to be kept over `exec`.
+    pub fn socket(&self) -> &Socket {
+        self.socket.get_ref()
+    }
+
+    /// Says something, with descriptors.
+    ///
+    /// # Errors
+    /// When the other side is gone, or `TimedOut` when it is stuck.
+    pub async fn say<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let text = encode(message)?;
+        let send = self.socket.async_io(Interest::WRITABLE, |socket| inherit::send(socket, &text, fds));
+        let sent = tokio::time::timeout(ROOM_WITHIN, send).await;
+        sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(|_| ())
+    }
+
+    /// Hands over any number of listening sockets, some in each message.
+    ///
+    /// # Errors
+    /// As [`Link::say`].
+    pub async fn say_sockets<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        for some in fds.chunks(SOCKETS_PER_MESSAGE) {
+            self.say(message, some).await?;
+        }
+        Ok(())
+    }
+
+    /// The next message, whenever it comes. May be abandoned and begun again.
+    ///
+    /// # Errors
+    /// The system's, or lost descriptors.
+    pub async fn hear<T: DeserializeOwned>(&self) -> io::Result<Heard<T>> {
+        self.socket.async_io(Interest::READABLE, |socket| receive(socket)).await
+    }
+}
+
+/// Says something outside of a runtime, waiting for room.
+pub fn say<T: Serialize>(socket: &Socket, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    inherit::send(&socket.as_fd(), &encode(message)?, fds).map(|_| ())
+}
+
+/// The next message, outside of a runtime; blocks as long as the socket's timeout says.
+pub fn hear<T: DeserializeOwned>(socket: &Socket) -> io::Result<Heard<T>> {
+    receive(socket)
+}
+
+fn receive<T: DeserializeOwned>(socket: &Socket) -> io::Result<Heard<T>> {
+    let mut packet = vec![0; MESSAGE_BYTES_MAX];
+    let received = match inherit::receive(&socket.as_fd(), &mut packet) {
+        Ok(received) => received,
+        Err(error) => {
+            let error = io::Error::from(error);
+            return if error.kind() == io::ErrorKind::ConnectionReset { Ok(Heard::Closed) } else { Err(error) };
+        }
+    };
+    if received.length == 0 {
+        return Ok(Heard::Closed);
+    }
+    match serde_json::from_slice(&packet[..received.length]) {
+        Ok(message) => Ok(Heard::Message(message, received.fds)),
+        Err(_) => Ok(Heard::Unknown),
+    }
+}
+
+fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let text = serde_json::to_vec(message)?;
+    if text.len() > MESSAGE_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(message: T, expect: &str) {
+        assert_eq!(String::from_utf8(encode(&message).unwrap()).unwrap(), expect);
+        assert_eq!(serde_json::from_str::<T>(expect).unwrap(), message);
+    }
+
+    #[test]
+    fn messages_are_these_for_ever() {
+        check(ToWorker::Sockets, r#"{"say":"sockets"}"#);
+        check(ToWorker::Session { level: "admin".into() }, r#"{"say":"session","level":"admin"}"#);
+        let begin = Begin { is_first: true, is_detached: false, take_over: Some(7), may_ask: vec![0] };
+        let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0]}"#;
+        check(ToWorker::Begin(begin), text);
+        check(ToMaster::Release { sockets: vec![1, 2] }, r#"{"say":"release","sockets":[1,2]}"#);
+        check(ToMaster::Ready { version: "0.1.0".into(), state: 1 }, r#"{"say":"ready","version":"0.1.0","state":1}"#);
+        check(ToMaster::HandedOver { to: 7 }, r#"{"say":"handed-over","to":7}"#);
+    }
+
+    #[tokio::test]
+    async fn packets_keep_their_descriptors_and_strangers_are_passed_over() {
+        let (one, other) = pair().unwrap();
+        let (one, other) = (Link::new(one).unwrap(), Link::new(other).unwrap());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let many = vec![file.as_fd(); SOCKETS_PER_MESSAGE + 1];
+        one.say_sockets(&ToMaster::Hold, &many).await.unwrap();
+        inherit::send(&one.socket(), br#"{"say":"something new"}"#, &[]).unwrap();
+        one.say(&ToMaster::Pong, &[]).await.unwrap();
+        assert!(one.say(&ToMaster::Said { text: "x".repeat(MESSAGE_BYTES_MAX) }, &[]).await.is_err());
+        drop(one);
+        for count in [SOCKETS_PER_MESSAGE, 1] {
+            let Heard::Message(ToMaster::Hold, fds) = other.hear().await.unwrap() else { panic!() };
+            assert_eq!(fds.len(), count);
+        }
+        assert!(matches!(other.hear::<ToMaster>().await.unwrap(), Heard::Unknown));
+        assert!(matches!(other.hear().await.unwrap(), Heard::Message(ToMaster::Pong, _)));
+        assert!(matches!(other.hear::<ToMaster>().await.unwrap(), Heard::Closed));
+    }
+}

@@ -1,0 +1,200 @@
+//! The worker's end of the line to its master.
+//!
+//! Before anything else it takes what it needs for its start ([`Summons`]); then it tells the master which sockets to hold,
+//! and serves whoever the master hands to it ([`Servant`]). A master that is gone changes nothing: the worker serves on.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use baton_kernel::process::over_exec::{memory_file, read_whole, take_standard_input};
+use socket2::{SockRef, Socket};
+
+use super::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
+use super::state;
+use crate::listeners::{Inherited, Listeners};
+
+/// How long the master may take to say what a start needs.
+const SUMMONS_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of a text or of what standard input held.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+/// What a worker starts with.
+#[derive(Debug)]
+pub struct Summons {
+    line: Socket,
+    /// How to start.
+    pub begin: Begin,
+    /// What standard input held when the master was started.
+    pub input: Option<Vec<u8>>,
+    /// The text to work by.
+    pub text: Option<Vec<u8>>,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Summons {
+    /// Takes the line from standard input, and hears what the master has to say.
+    ///
+    /// # Errors
+    /// A sentence; somebody who is no master has started us like a worker, perhaps.
+    pub fn receive() -> Result<Summons, String> {
+        let wrong = |error: io::Error| format!("there is no master at standard input: {error}");
+        let line = Socket::from(take_standard_input().map_err(wrong)?);
+        line.set_nonblocking(false).map_err(wrong)?;
+        line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
+        let (mut sockets, mut input, mut text) = (Vec::new(), None, None);
+        loop {
+            match link::hear(&line).map_err(wrong)? {
+                Heard::Message(ToWorker::Sockets, fds) => sockets.extend(fds),
+                Heard::Message(ToWorker::Input, fds) => input = content(fds).map_err(wrong)?,
+                Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
+                Heard::Message(ToWorker::Begin(begin), _) => {
+                    return Ok(Summons { line, begin, input, text, sockets });
+                }
+                Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
+                Heard::Closed => return Err("the master is gone".into()),
+            }
+        }
+    }
+
+    /// For the case that the start fails; `None` when there is no descriptor left.
+    pub fn last_words(&self) -> Option<LastWords> {
+        self.line.try_clone().ok().map(|line| LastWords { line })
+    }
+
+    /// The sockets that the master holds, to be taken by those who ask for them; and the line.
+    pub fn into_parts(self) -> (Inherited, Summoned) {
+        let mut inherited = Inherited::default();
+        let mut given = BTreeSet::new();
+        for fd in self.sockets {
+            if let Ok(cookie) = SockRef::from(&fd).cookie() {
+                given.insert(cookie);
+            }
+            // What cannot be used is released with the first report.
+            let _ = inherited.add(fd);
+        }
+        (inherited, Summoned { line: self.line, given, begin: self.begin })
+    }
+}
+
+/// A way to tell the master why a start failed, whatever became of the rest.
+#[derive(Debug)]
+pub struct LastWords {
+    line: Socket,
+}
+
+impl LastWords {
+    /// Says what was printed.
+    pub fn say(self, said: &str) {
+        // A master that is gone does not want to know.
+        let _ = link::say(&self.line, &said_message(said), &[]);
+    }
+}
+
+fn content(fds: Vec<OwnedFd>) -> io::Result<Option<Vec<u8>>> {
+    fds.into_iter().next().map(|fd| read_whole(fd, TEXT_BYTES_MAX)).transpose()
+}
+
+/// A worker that has its sockets and has not begun to serve.
+#[derive(Debug)]
+pub struct Summoned {
+    line: Socket,
+    given: BTreeSet<u64>,
+    /// How to start.
+    pub begin: Begin,
+}
+
+impl Summoned {
+    /// Goes on within the current runtime.
+    ///
+    /// # Errors
+    /// The reactor's.
+    pub fn serve(self) -> io::Result<Servant> {
+        Ok(Servant { link: Link::new(self.line)?, told: BTreeSet::new(), given: self.given })
+    }
+}
+
+/// A worker that serves, under a master.
+#[derive(Debug)]
+pub struct Servant {
+    link: Link,
+    /// Sockets that the master holds for us.
+    told: BTreeSet<u64>,
+    /// Sockets that the master gave us, until the first report.
+    given: BTreeSet<u64>,
+}
+
+impl Servant {
+    /// Tells which sockets to hold and which ones are closed. Cheap when nothing changed.
+    ///
+    /// # Errors
+    /// When the master is gone or stuck: then there is none any more.
+    pub async fn report(&mut self, listeners: &Listeners) -> io::Result<()> {
+        let mut now = BTreeSet::new();
+        let mut new = Vec::new();
+        for socket in listeners.sockets() {
+            let cookie = SockRef::from(&socket).cookie()?;
+            if now.insert(cookie) && !self.told.contains(&cookie) {
+                new.push(socket);
+            }
+        }
+        self.link.say_sockets(&ToMaster::Hold, &new).await?;
+        self.told.append(&mut self.given);
+        let sockets: Vec<u64> = self.told.difference(&now).copied().collect();
+        for some in sockets.chunks(1024) {
+            self.link.say(&ToMaster::Release { sockets: some.to_vec() }, &[]).await?;
+        }
+        self.told = now;
+        Ok(())
+    }
+
+    /// Keeps a text with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`], or without memory.
+    pub async fn keep_text(&self, text: &[u8]) -> io::Result<()> {
+        let file = memory_file("baton-text", text)?;
+        self.link.say(&ToMaster::Text, &[file.as_fd()]).await
+    }
+
+    /// Says that we serve.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn ready(&self, version: &str, said: &str) -> io::Result<()> {
+        self.link.say(&said_message(said), &[]).await?;
+        self.link.say(&ToMaster::Ready { version: version.into(), state: state::VERSION }, &[]).await
+    }
+
+    /// Says that another process took over from us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn handed_over(&self, to: u32) -> io::Result<()> {
+        self.link.say(&ToMaster::HandedOver { to }, &[]).await
+    }
+
+    /// Answers [`ToWorker::Ping`].
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn pong(&self) -> io::Result<()> {
+        self.link.say(&ToMaster::Pong, &[]).await
+    }
+
+    /// What the master says next. May be abandoned and begun again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn hear(&self) -> io::Result<Heard<ToWorker>> {
+        self.link.hear().await
+    }
+}
+
+fn said_message(said: &str) -> ToMaster {
+    /// Room for the rest of the message, and for escapes.
+    const SAID_BYTES_MAX: usize = link::MESSAGE_BYTES_MAX / 8;
+    let end = (0..=SAID_BYTES_MAX.min(said.len())).rev().find(|&at| said.is_char_boundary(at)).unwrap_or_default();
+    ToMaster::Said { text: said[..end].to_owned() }
+}

@@ -1,0 +1,92 @@
+//! A running process under a master: what it tells, and what it does for it.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::link::{Heard, ToWorker};
+use crate::control::Control;
+use crate::endpoint::{self, Asked};
+
+impl Control {
+    /// We serve: the master learns which sockets to hold, which text is in use, and that it may go on.
+    pub(crate) async fn begin_service(&mut self) {
+        let Some((summoned, text)) = self.summoned.take() else { return };
+        match summoned.serve() {
+            Ok(servant) => self.servant = Some(servant),
+            Err(error) => return self.messages.warning(&format!("the master is not told how we are: {error}")),
+        }
+        self.report_sockets().await;
+        self.keep_text(text).await;
+        let said = self.messages.said();
+        let version = self.settings.version.clone();
+        if let Some(servant) = &self.servant {
+            let told = servant.ready(&version, &said).await;
+            self.look_at_master(told);
+        }
+    }
+
+    /// Tells the master which sockets to hold and which ones are closed.
+    pub(crate) async fn report_sockets(&mut self) {
+        if let Some(servant) = &mut self.servant {
+            let told = servant.report(&self.line.listeners).await;
+            self.look_at_master(told);
+        }
+    }
+
+    /// Keeps the text that is in use with the master.
+    pub(crate) async fn keep_text(&mut self, text: Option<Vec<u8>>) {
+        if let (Some(servant), Some(text)) = (&self.servant, text) {
+            let told = servant.keep_text(&text).await;
+            self.look_at_master(told);
+        }
+    }
+
+    /// Does what the master says.
+    pub(crate) async fn obey(&mut self, heard: io::Result<Heard<ToWorker>>, asked: &mpsc::Sender<Asked>) {
+        let (message, fds) = match heard {
+            Ok(Heard::Message(message, fds)) => (message, fds),
+            Ok(Heard::Unknown) => return,
+            Ok(Heard::Closed) => return self.look_at_master(Err(io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => return self.look_at_master(Err(error)),
+        };
+        let stream = || {
+            let stream = StdStream::from(fds.into_iter().next()?);
+            stream.set_nonblocking(true).ok()?;
+            UnixStream::from_std(stream).ok()
+        };
+        match message {
+            ToWorker::Serve => {
+                if let Some(stream) = stream() {
+                    tokio::spawn(endpoint::serve_one(stream, self.settings.may_ask.clone(), asked.clone()));
+                }
+            }
+            ToWorker::Ping => {
+                if let Some(servant) = &self.servant {
+                    let told = servant.pong().await;
+                    self.look_at_master(told);
+                }
+            }
+            // Closing the connection says that there is nobody to speak with.
+            ToWorker::Session { .. } => {}
+            // What belongs to a start only.
+            ToWorker::Sockets | ToWorker::Input | ToWorker::Text | ToWorker::Begin(_) => {}
+        }
+    }
+
+    /// A master that is gone or stuck is none any more; we serve on.
+    fn look_at_master(&mut self, told: io::Result<()>) {
+        if let Err(error) = told
+            && self.servant.take().is_some()
+            && !self.is_stopping()
+        {
+            self.messages.alert(&format!(
+                "The master is gone ({error}); process {} serves on. Replace it by `-sf {}` or end it by a signal.",
+                std::process::id(),
+                std::process::id()
+            ));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What outlives `exec`: descriptors that stay open over it, memory files, and signals that wait.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::dup2_stdin;
+
+/// Keeps a descriptor open over `exec`, and gives the number it will have there. Programs that are started meanwhile have
+/// it too, so that this belongs right before `exec`.
+pub fn keep(fd: &impl AsFd) -> io::Result<RawFd> {
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(fd.as_fd().as_raw_fd())
+}
+
+/// Lets a descriptor end with `exec` again.
+pub fn keep_no_more(fd: &impl AsFd) -> io::Result<()> {
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(())
+}
+
+/// Owns a descriptor that was [kept](keep) over `exec`, and lets it end with the next one.
+///
+/// # Errors
+/// `InvalidInput` for standard input, output and error; EBADF when it is not open.
+pub fn take(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    // SAFETY: closing takes a number; it was seen open above. Whoever passed it over exec meant us to have it, and no value
+    // of this program owns it, for it was opened before this program began.
+    unsafe { libc::close(number) };
+    Ok(copy)
+}
+
+/// Takes what standard input is, and leaves `/dev/null` in its place.
+pub fn take_standard_input() -> io::Result<OwnedFd> {
+    let taken = io::stdin().as_fd().try_clone_to_owned()?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(taken)
+}
+
+/// A file in memory without a name, at its beginning.
+pub fn memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// The content of a file from its beginning, at most `bytes_max` of it.
+///
+/// # Errors
+/// `FileTooLarge` when there is more.
+pub fn read_whole(fd: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::from(fd);
+    file.seek(SeekFrom::Start(0))?;
+    let mut content = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > bytes_max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
+}
+
+/// Makes these signals wait, over `exec` too, until [`let_in`]: a program that has just begun would end by them.
+pub fn hold_back(signals: &[Signal]) -> io::Result<()> {
+    Ok(sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals.iter().copied().collect::<SigSet>()), None)?)
+}
+
+/// Lets signals in that were [held back](hold_back).
+pub fn let_in(signals: &[Signal]) -> io::Result<()> {
+    Ok(sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&signals.iter().copied().collect::<SigSet>()), None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_kept_descriptor_is_there_after_exec() {
+        let file = memory_file("test", b"from before").unwrap();
+        let number = keep(&file).unwrap();
+        let script = format!("cat /proc/self/fd/{number}");
+        let run = || Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(run().stdout, b"from before");
+        keep_no_more(&file).unwrap();
+        assert!(!run().status.success());
+        assert_eq!(read_whole(file, 11).unwrap(), b"from before");
+        assert!(read_whole(memory_file("test", b"from before").unwrap(), 10).is_err());
+    }
+
+    #[test]
+    fn a_number_is_taken_once() {
+        let file = memory_file("test", b"x").unwrap();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(file);
+        let taken = take(number).unwrap();
+        assert_eq!(read_whole(taken, 1).unwrap(), b"x");
+        assert!(take(1).is_err() && take(-1).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! `-W`, `-Ws`, `master-worker`: this process becomes the master, and a worker of its own serves.
+
+use std::rc::Rc;
+
+use baton_control::master::{self, Setup};
+use baton_control::{Messages, Outside, ServiceManager};
+use baton_kernel::process::limits::OpenFiles;
+use baton_model::Model;
+
+use super::{Origin, Stop, daemon, inherit, is_under_systemd};
+use crate::arguments::Run;
+use crate::texts::VERSION;
+use baton_control::service_manager::watchdog_interval;
+
+/// Whether a master was asked for.
+pub(super) fn is_wanted(run: &Run, model: &Model) -> bool {
+    run.master_worker.is_some() || model.global.master_worker
+}
+
+/// Leaves the terminal and supervises a worker until told to stop. The configuration has been judged; the worker reads it
+/// for itself.
+pub(super) fn supervise(
+    run: &Run,
+    model: &Model,
+    origin: &Origin,
+    outside: Outside,
+    messages: &Rc<Messages>,
+) -> Result<u8, Stop> {
+    // For the sockets of the worker. One that the system does not give is missed, and told, when there are so many.
+    let _ = OpenFiles::now().and_then(|limit| OpenFiles::raise(limit.hard));
+    let var = |name: &str| std::env::var(name).ok().filter(|_| is_under_systemd(run));
+    let manager = ServiceManager::connect(var("NOTIFY_SOCKET").map(Into::<std::ffi::OsString>::into).as_deref());
+    let manager = manager.unwrap_or_else(|error| {
+        messages.warning(&format!("the service manager is not told how we are: {error}"));
+        ServiceManager::default()
+    });
+    messages.apply(model);
+    let terminal = daemon::leave(run, &model.global, messages)?;
+    let setup = Setup {
+        program: origin.program.clone(),
+        version: VERSION.into(),
+        messages: messages.clone(),
+        manager,
+        watchdog: watchdog_interval(var, std::process::id()),
+        input: outside.into_input(),
+        is_detached: terminal.is_daemon(),
+        sockets: inherit::activated(messages)?.into_fds(),
+    };
+    Ok(master::run(setup, || terminal.serving())?)
+}
