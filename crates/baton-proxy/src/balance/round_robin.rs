@@ -63,6 +63,14 @@ impl RoundRobin {
 
     /// After a reload: `old[i]` is where server `i` was before. Who was there keeps its turn, a new one waits for its own.
     pub(super) fn inherit(&mut self, before: &RoundRobin, old: &[Option<usize>]) {
+        self.take_over(before, old);
+        // A heavier weight counts at once: nobody waits longer than for a whole turn of it.
+        for place in self.places.iter_mut().filter(|place| place.weight > 0 && !place.fresh) {
+            place.due = place.due.min(self.position + self.total / place.weight + 1);
+        }
+    }
+
+    fn take_over(&mut self, before: &RoundRobin, old: &[Option<usize>]) {
         self.position = before.position;
         for (server, place) in self.places.iter_mut().enumerate() {
             let kept = old.get(server).copied().flatten().and_then(|old| before.places.get(old));
@@ -114,7 +122,7 @@ impl RoundRobin {
                 placed: turn.placed.min(turns.position),
             });
         }
-        self.inherit(&before, &old);
+        self.take_over(&before, &old);
     }
 
     /// The next one that is not `full`; `avoid` only when there is no other.
