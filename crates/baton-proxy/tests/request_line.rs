@@ -400,3 +400,37 @@ fn dead_end() -> (SocketAddr, TcpListener) {
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
     (listening.local_addr().expect("bound"), listening)
 }
+
+#[test]
+fn a_connection_whose_server_took_only_a_part_of_a_body_is_not_used_again() {
+    const BODY: usize = 1 << 20;
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listening.local_addr().expect("bound");
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+    let origin = std::thread::spawn(move || {
+        let (mut first, _) = listening.accept().expect("the proxy connects");
+        read_head(&mut first).expect("a request");
+        first.write_all(answer.as_bytes()).expect("the proxy reads");
+        // Bytes of the body lie unread: this resets the connection.
+        drop(first);
+        let (mut second, _) = listening.accept().expect("the proxy connects again");
+        let head = read_head(&mut second).expect("another request");
+        let mut body = [0; 3];
+        second.read_exact(&mut body).expect("its body");
+        second.write_all(answer.as_bytes()).expect("the proxy reads");
+        (head, body)
+    });
+    let mut proxy = listen(Mode::Http, address);
+    proxy.http.reuse = baton_model::Reuse::Always;
+    let served = Served::new(proxy);
+    let mut client = served.connect();
+    write!(client, "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY}\r\n\r\nbegun").expect("sent");
+    read_exactly(&mut client, answer);
+    client.write_all(&vec![b'x'; BODY - "begun".len()]).expect("the proxy takes the rest");
+    client.write_all(b"POST /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc").expect("sent");
+    read_exactly(&mut client, answer);
+    let (head, body) = origin.join().expect("the origin ends");
+    assert!(head.starts_with("POST /2 "), "{head}");
+    assert_eq!(&body, b"abc");
+    served.end();
+}

@@ -458,8 +458,9 @@ fn response_waits(since: Instant, work: &Work, upload: &Flow, given_up: bool, do
 }
 
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
-/// does not take it any more. `Ok`: the request is complete, so that another one can follow.
-pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<(), Ended> {
+/// does not take it any more. `Ok`: the request is
+/// complete, so that another one can follow; true if the server has all of it.
+pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<bool, Ended> {
     let core = ends.core;
     let mut up = Active { from: core.now(), to: core.now() };
     let mut refused = false;
@@ -478,7 +479,7 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut 
         })
         .await;
         match outcome {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => return Ok(!refused),
             Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Data)),
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {

@@ -412,14 +412,15 @@ async fn pass_on(
     entry.bytes_in += upload.moved;
     outcome?;
     let rest = if upload.finished || !keep {
-        Ok(())
+        Ok(upload.finished)
     } else {
         let moved = upload.moved;
         let rest = exchange::rest_of_request(&mut ends, work, upload).await;
         entry.bytes_in += upload.moved - moved;
         rest
     };
-    if server_reusable && upload.finished && !left_over && connection_mode(entry) == ConnectionMode::KeepAlive {
+    let delivered = matches!(rest, Ok(true));
+    if server_reusable && delivered && !left_over && connection_mode(entry) == ConnectionMode::KeepAlive {
         connection.idle_since = core.now();
         let exhausted = connection.config.max_reuse.is_some_and(|max| connection.requests > max);
         if exhausted {
