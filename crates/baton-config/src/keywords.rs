@@ -13,6 +13,7 @@ pub(crate) mod proxy;
 mod rule;
 pub(crate) mod server;
 mod source;
+mod stats;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -14,8 +14,8 @@ const PER_CONNECTION: u64 = 2;
 const PER_CORE: u64 = 5;
 /// Descriptors of a listening socket: one with the change line, and one with a core.
 const PER_SOCKET: u64 = 2;
-/// Descriptors kept back for the process itself: standard streams, signals, files being read, questions of operators, and
-/// connections that cores accept at the same moment.
+/// Descriptors kept back for the process itself: standard streams, signals, files being read, questions by `baton reload` and
+/// its like, and connections that cores accept at the same moment.
 const OWN: u64 = 64;
 /// The fewest connections that are worth a start, as in HAProxy.
 const MAXCONN_MIN: u32 = 100;
@@ -99,8 +99,11 @@ impl Capacity {
 fn reserved(model: &Model, cores: usize) -> u64 {
     let proxies = || model.proxies.iter().filter(|proxy| !proxy.disabled);
     let binds: usize = proxies().map(|proxy| proxy.binds.len()).sum();
+    let stats = &model.global.stats;
+    let operators =
+        PER_SOCKET * stats.sockets.len() as u64 + if stats.sockets.is_empty() { 0 } else { u64::from(stats.maxconn) };
     let checks = proxies().flat_map(|proxy| &proxy.servers).filter(|server| server.check.enabled).count();
-    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + checks as u64
+    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + operators + checks as u64
 }
 
 /// Connections that a number of descriptors suffices for.

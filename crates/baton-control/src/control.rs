@@ -22,6 +22,7 @@ use crate::master::{Servant, Summoned};
 use crate::messages::Messages;
 use crate::protocol::{Outcome, Reply, Request};
 use crate::reload::{self, ChangeLine, Ready};
+use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
 use crate::{retirement, status};
 
@@ -85,6 +86,7 @@ enum Event {
     Dump,
     PauseOrResume(&'static str),
     Asked(Asked),
+    Command(Question),
     Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
@@ -153,6 +155,7 @@ impl Control {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
+                Event::Command(question) => runtime::answer(&mut self, question),
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
                 Event::PauseOrResume(name) => {
@@ -195,7 +198,7 @@ impl Control {
                 None => pending().await,
             }
         };
-        let (reading, servant) = (&mut self.reading, &self.servant);
+        let (reading, runtime, servant) = (&mut self.reading, &mut self.line.runtime, &self.servant);
         let loaded = async {
             match reading {
                 Some(reading) => (&mut reading.loaded).await,
@@ -217,6 +220,7 @@ impl Control {
             _ = signals.ttou.recv() => Event::PauseOrResume("SIGTTOU"),
             _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
             Some(asked) = questions.recv() => Event::Asked(asked),
+            Some(question) = runtime.next() => Event::Command(question),
             () = time => Event::Time,
         }
     }

@@ -1,6 +1,7 @@
 //! The change line: everything that touches live state goes through [`reload::ChangeLine`].
 //!
-//! [`control::Control`] is the running process: signals, questions ([`protocol`], [`endpoint`]) and time come in.
+//! [`control::Control`] is the running process: signals, questions ([`protocol`], [`endpoint`]), commands ([`runtime`]) and
+//! time come in.
 //! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
 //! wanted; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
 
@@ -18,6 +19,7 @@ pub mod plan;
 pub mod protocol;
 pub mod reload;
 pub mod retirement;
+pub mod runtime;
 pub mod service_manager;
 mod status;
 mod tidy;

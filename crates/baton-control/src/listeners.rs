@@ -1,4 +1,5 @@
-//! Listening addresses: open as long as the configuration names them, whatever frontend they serve.
+//! Listening addresses: open as long as the configuration names them, whatever frontend they serve, and whether they are a
+//! frontend's or the runtime API's.
 //!
 //! A change goes through here in three moves, as everywhere on the change line: [`Listeners::prepare`] opens what is new
 //! so that nobody can reach it yet and refuses what cannot be; [`Listeners::publish`] lets clients in;
@@ -23,7 +24,7 @@ use std::time::Instant;
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
-use baton_model::{Address, Bind, Model, Proxy};
+use baton_model::{Address, Bind, Model, Proxy, StatsSocket};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
@@ -60,6 +61,8 @@ struct Listener {
     given: Vec<Known>,
     /// Who has the sockets too by now.
     elsewhere: Elsewhere,
+    /// It is the runtime API's.
+    is_stats: bool,
 }
 
 /// An address in service and its sockets, to be given to another process.
@@ -87,11 +90,61 @@ enum New {
 /// What a configuration needs, ready to be used. Given back to [`Listeners::give_up`], it leaves no trace.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Every bind of the model with its frontend, in order.
-    wanted: Vec<(Arc<Proxy>, Bind)>,
+    /// Every address of the model, in order.
+    wanted: Vec<(Owner, Bind)>,
     new: Vec<(Address, New, ListenOptions)>,
     /// Options the kept sockets had before.
     before: Vec<(Address, ListenOptions)>,
+}
+
+/// Whose an address is.
+#[derive(Clone, Debug)]
+enum Owner {
+    /// A frontend's.
+    Frontend(Arc<Proxy>),
+    /// The runtime API's.
+    Stats(Box<StatsSocket>),
+}
+
+impl Owner {
+    /// As messages name it.
+    fn object(&self) -> String {
+        match self {
+            Owner::Frontend(proxy) => format!("{} {}", proxy.role.word(), proxy.name),
+            Owner::Stats(_) => "stats socket".into(),
+        }
+    }
+
+    fn is_stats(&self) -> bool {
+        matches!(self, Owner::Stats(_))
+    }
+
+    fn frontend(&self) -> Option<&Proxy> {
+        match self {
+            Owner::Frontend(proxy) => Some(proxy),
+            Owner::Stats(_) => None,
+        }
+    }
+}
+
+/// Open addresses of a configuration, by whom they lead to.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Those of frontends, for the cores.
+    pub frontends: Vec<OpenListener>,
+    /// Those of the runtime API.
+    pub stats: Vec<OpenStats>,
+}
+
+/// An open `stats socket`.
+#[derive(Debug)]
+pub struct OpenStats {
+    /// Identity; the same as before for an address that stays.
+    pub id: ListenerId,
+    /// What was asked.
+    pub socket: StatsSocket,
+    /// Its socket.
+    pub shards: Arc<[OwnedFd]>,
 }
 
 impl Listeners {
@@ -130,34 +183,32 @@ impl Listeners {
     pub fn prepare(&mut self, model: &Model) -> Result<Prepared, Vec<Refused>> {
         let mut refused = Vec::new();
         let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
-        let mut seen: HashMap<&Address, &Proxy> = HashMap::new();
-        for (proxy, bind) in &prepared.wanted {
-            if let Some(other) = seen.insert(&bind.address, proxy) {
-                refused.push(refuse(
-                    proxy,
-                    bind,
-                    format!(
-                        "{} is already the address of {} {}: each address has one frontend",
-                        bind.address,
-                        other.role.word(),
-                        other.name
-                    ),
-                ));
+        let mut seen: HashMap<&Address, &Owner> = HashMap::new();
+        for (owner, bind) in &prepared.wanted {
+            if let Some(other) = seen.insert(&bind.address, owner) {
+                let (address, other) = (&bind.address, other.object());
+                let reason = format!("{address} is already the address of {other}: each address has one frontend");
+                refused.push(refuse(owner, bind, reason));
                 continue;
             }
-            let options = options::of(model, proxy, bind);
+            let options = options::of(model, owner.frontend(), bind);
             let leaving = self.leaving(&bind.address);
             let outcome = match (self.open.get_mut(&bind.address), leaving) {
+                (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
+                    "{} cannot change between a frontend and the runtime API: remove the address with one reload and add \
+                     it with the next",
+                    bind.address
+                )),
                 (Some(listener), _) => listener.change(&options).map(|before| {
                     prepared.before.extend(before.map(|before| (bind.address.clone(), before)));
                 }),
                 // It is put back into service when the change is committed.
-                (None, Some(at)) if self.retiring[at].can_resume(&options) => Ok(()),
+                (None, Some(at)) if self.retiring[at].can_resume(owner.is_stats(), &options) => Ok(()),
                 (None, _) => self.open_new(bind, &options, &prepared.new).map(|group| {
                     prepared.new.push((bind.address.clone(), group, options.clone()));
                 }),
             };
-            refused.extend(outcome.err().map(|reason| refuse(proxy, bind, reason)));
+            refused.extend(outcome.err().map(|reason| refuse(owner, bind, reason)));
         }
         if refused.is_empty() {
             return Ok(prepared);
@@ -185,13 +236,14 @@ impl Listeners {
     ///
     /// # Errors
     /// Practically never (a directory removed in this very moment): the kernel's words. Everything is as before then.
-    pub fn publish(&mut self, prepared: Prepared) -> Result<Vec<OpenListener>, Refused> {
+    pub fn publish(&mut self, prepared: Prepared) -> Result<Published, Refused> {
         let Prepared { wanted, new, before } = prepared;
         let mut opened = Vec::new();
         let mut new = new.into_iter();
         let mut outcome = Ok(());
         for (address, group, options) in new.by_ref() {
-            match self.serve(&address, group, options) {
+            let is_stats = wanted.iter().any(|(owner, bind)| bind.address == address && owner.is_stats());
+            match self.serve(&address, group, options, is_stats) {
                 Ok(()) => opened.push(address),
                 Err(reason) => {
                     let (object, source) = (format!("bind {address}"), baton_model::Source::default());
@@ -206,17 +258,21 @@ impl Listeners {
             self.give_up(Prepared { wanted, new: rest, before });
             return Err(refused);
         }
-        let mut listeners = Vec::new();
-        for (proxy, bind) in wanted {
+        let mut published = Published::default();
+        for (owner, bind) in wanted {
             if !self.open.contains_key(&bind.address) {
-                self.resume(&bind.address).map_err(|reason| refuse(&proxy, &bind, reason))?;
+                self.resume(&bind.address).map_err(|reason| refuse(&owner, &bind, reason))?;
             }
-            if let Some(listener) = self.open.get(&bind.address) {
-                let frontend = proxy.name.clone();
-                listeners.push(OpenListener { id: listener.id, frontend, bind, shards: listener.shards.clone() });
+            let Some(listener) = self.open.get(&bind.address) else { continue };
+            let (id, shards) = (listener.id, listener.shards.clone());
+            match owner {
+                Owner::Frontend(proxy) => {
+                    published.frontends.push(OpenListener { id, frontend: proxy.name.clone(), bind, shards });
+                }
+                Owner::Stats(socket) => published.stats.push(OpenStats { id, socket: *socket, shards }),
             }
         }
-        Ok(listeners)
+        Ok(published)
     }
 
     /// Keeps new clients from every address the model does not have. Who reached one before is still accepted.
@@ -315,7 +371,7 @@ impl Listeners {
     }
 
     /// Puts the sockets of an address into service.
-    fn serve(&mut self, address: &Address, new: New, options: ListenOptions) -> Result<(), String> {
+    fn serve(&mut self, address: &Address, new: New, options: ListenOptions, is_stats: bool) -> Result<(), String> {
         let (group, given) = match new {
             New::Prepared(group) => (group.publish().map_err(|error| error.to_string())?, Vec::new()),
             New::Bound(group) => (group.publish()?, Vec::new()),
@@ -330,7 +386,8 @@ impl Listeners {
         };
         self.id_last += 1;
         let id = ListenerId(self.id_last);
-        self.open.insert(address.clone(), Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody });
+        let listener = Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, is_stats };
+        self.open.insert(address.clone(), listener);
         Ok(())
     }
 
@@ -426,10 +483,17 @@ impl Listener {
     }
 }
 
-/// Every bind of the frontends that take part.
-fn wanted(model: &Model) -> Vec<(Arc<Proxy>, Bind)> {
+/// Every bind of the frontends that take part, and the sockets of the runtime API.
+fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
     let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
-    enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (proxy.clone(), bind.clone()))).collect()
+    let binds = enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (Owner::Frontend(proxy.clone()), bind.clone())));
+    let stats = model.global.stats.sockets.iter().map(|socket| {
+        let mut bind = socket.bind.clone();
+        // Its sessions are served by one thread.
+        bind.options.shards = Some(1);
+        (Owner::Stats(Box::new(socket.clone())), bind)
+    });
+    binds.chain(stats).collect()
 }
 
 fn duplicate(group: &ListenerGroup) -> io::Result<Arc<[OwnedFd]>> {
@@ -447,8 +511,8 @@ fn overlap(one: &Address, other: &Address) -> bool {
     }
 }
 
-fn refuse(proxy: &Proxy, bind: &Bind, reason: String) -> Refused {
-    Refused { object: format!("{} {}", proxy.role.word(), proxy.name), reason, source: bind.source.clone() }
+fn refuse(owner: &Owner, bind: &Bind, reason: String) -> Refused {
+    Refused { object: owner.object(), reason, source: bind.source.clone() }
 }
 
 /// The kernel's form of an address, for messages elsewhere.

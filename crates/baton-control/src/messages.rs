@@ -20,14 +20,14 @@ pub struct Messages {
     executable: String,
     is_quiet: Cell<bool>,
     is_introduced: Cell<bool>,
-    is_serving: Cell<bool>,
-    /// What was said until the process serves, also when it is quiet; at most [`SAID_BYTES_MAX`].
-    said: RefCell<String>,
+    is_started: Cell<bool>,
+    /// What was said before the start was over; no more than [`STARTUP_BYTES_MAX`].
+    startup: RefCell<String>,
     log: RefCell<Log>,
 }
 
-/// Bytes of start-up messages that are remembered.
-const SAID_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of messages of the start that are kept.
+const STARTUP_BYTES_MAX: usize = 64 * 1024;
 
 /// Where lines for the log go.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl Messages {
             executable,
             is_quiet: Cell::new(is_quiet),
             is_introduced: Cell::new(false),
-            is_serving: Cell::new(false),
-            said: RefCell::default(),
+            is_started: Cell::new(false),
+            startup: RefCell::default(),
             log: RefCell::default(),
         }
     }
@@ -64,7 +64,12 @@ impl Messages {
     /// The start is over: what is said from now on needs no introduction.
     pub fn is_serving(&self) {
         self.is_introduced.set(true);
-        self.is_serving.set(true);
+        self.is_started.set(true);
+    }
+
+    /// What was said before the start was over.
+    pub fn startup(&self) -> String {
+        self.startup.borrow().clone()
     }
 
     /// Takes over the log targets of a configuration.
@@ -140,17 +145,12 @@ impl Messages {
         }
     }
 
-    /// What was said until the process served.
-    pub fn said(&self) -> String {
-        self.said.borrow().clone()
-    }
-
     fn write(&self, text: &str) {
-        let mut said = self.said.borrow_mut();
-        if !self.is_serving.get() && said.len() + text.len() <= SAID_BYTES_MAX {
-            said.push_str(text);
+        let mut startup = self.startup.borrow_mut();
+        if !self.is_started.get() && startup.len() + text.len() <= STARTUP_BYTES_MAX {
+            startup.push_str(text);
         }
-        drop(said);
+        drop(startup);
         if self.is_quiet.get() {
             return;
         }

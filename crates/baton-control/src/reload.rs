@@ -18,6 +18,7 @@ use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
+use crate::runtime::Runtime;
 use crate::tidy::Tidy;
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
@@ -32,6 +33,8 @@ pub struct ChangeLine {
     pub registry: Arc<Registry>,
     /// Health checks, on this thread.
     pub checker: Checker,
+    /// The sockets of operators, on this thread.
+    pub runtime: Runtime,
     /// Reloads that were refused.
     pub refused: u64,
     tidy: Tidy,
@@ -73,6 +76,7 @@ impl ChangeLine {
             listeners: Listeners::new(cores),
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
+            runtime: Runtime::default(),
             refused: 0,
             tidy: Tidy::default(),
         }
@@ -144,12 +148,13 @@ impl ChangeLine {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
             Some(Arc::new(ListenerPlan::new(open, frontend, &self.registry)))
         };
-        let listeners = open.into_iter().filter_map(lead).collect();
+        let listeners = open.frontends.into_iter().filter_map(lead).collect();
         generation.listeners = listeners;
         let generation = generation.commit(&self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
         self.generation = Some(generation);
         self.checker.apply(&model, |name| self.registry.backend_state(name));
+        self.runtime.apply(&model, open.stats);
         self.model = model;
         Ok(())
     }
@@ -168,6 +173,7 @@ impl ChangeLine {
         let count = empty.len();
         for id in empty {
             workers.command(Command::Close(id)).await;
+            self.runtime.close(id);
             self.listeners.closed(id);
         }
         count

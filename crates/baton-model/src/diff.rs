@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bind, Model, Process, Proxy, Server};
+use crate::{Bind, Model, Process, Proxy, Server, Stats};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,7 +135,9 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("log", text(&old.log), text(&new.log), true);
     note("log-tag", text(&old.log_tag), text(&new.log_tag), true);
     note("log-send-hostname", text(&old.log_hostname), text(&new.log_hostname), true);
-    note("stats socket", text(&old.stats_sockets), text(&new.stats_sockets), true);
+    note("stats socket", sockets(&old.stats), sockets(&new.stats), true);
+    note("stats timeout", text(&old.stats.timeout), text(&new.stats.timeout), true);
+    note("stats maxconn", text(&old.stats.maxconn), text(&new.stats.maxconn), true);
     note("tune.bufsize", text(&old.bufsize), text(&new.bufsize), false);
     note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
     note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
@@ -154,6 +156,14 @@ fn diff_process(old: &Process, new: &Process, note: &mut impl FnMut(&'static str
     note("setcap", text(&old.capabilities), text(&new.capabilities), false);
     note("set-dumpable", text(&old.dumpable), text(&new.dumpable), false);
     note("insecure-setuid-wanted", text(&old.may_gain_rights), text(&new.may_gain_rights), false);
+}
+
+/// The sockets of the runtime API in a line.
+fn sockets(stats: &Stats) -> String {
+    match stats.sockets.is_empty() {
+        true => "unset".into(),
+        false => stats.sockets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {

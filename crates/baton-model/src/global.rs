@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{LogTarget, Process};
+use crate::{LogTarget, Process, Stats};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,8 +51,8 @@ pub struct Global {
     pub spread_checks: u32,
     /// `max-spread-checks`.
     pub max_spread_checks: Option<Duration>,
-    /// `stats socket` lines as written; the runtime API comes with its own issue.
-    pub stats_sockets: Vec<Vec<String>>,
+    /// `stats …`: the runtime API.
+    pub stats: Stats,
     /// `tune.bufsize` in bytes.
     pub bufsize: usize,
     /// `tune.maxrewrite` in bytes.
@@ -89,7 +89,7 @@ impl Default for Global {
             close_spread_time: None,
             spread_checks: 0,
             max_spread_checks: None,
-            stats_sockets: Vec::new(),
+            stats: Stats::default(),
             bufsize: 16384,
             maxrewrite: 1024,
             maxhdr: 101,

@@ -18,6 +18,7 @@ mod proxy;
 mod rule;
 mod server;
 mod source;
+mod stats;
 mod timeouts;
 
 pub use address::{Address, Family};
@@ -36,4 +37,5 @@ pub use proxy::{Mode, Model, Proxy, Role};
 pub use rule::{Rule, Ruleset};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress};
 pub use source::Source;
+pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
 pub use timeouts::Timeouts;

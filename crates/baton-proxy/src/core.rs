@@ -189,7 +189,7 @@ impl Core {
     /// Memory for a request of this client, with the bytes that were read already.
     pub fn work(&self, client: &mut Client) -> Box<Work> {
         let mut work = self.spare.take().unwrap_or_else(|| Work::new(self.bufsize));
-        if let Some(mut input) = client.input.take() {
+        if let Some(mut input) = client.take_input() {
             std::mem::swap(&mut work.input, &mut input);
             self.buffers.give(input);
         }
@@ -214,7 +214,7 @@ impl Core {
         }
         if !work.input.is_empty() {
             let spare = self.buffers.take();
-            client.input = Some(std::mem::replace(&mut work.input, spare));
+            client.keep_input(std::mem::replace(&mut work.input, spare));
         }
         self.spare.give(work);
     }
@@ -272,7 +272,8 @@ impl Core {
 /// A registered client connection.
 #[derive(Debug)]
 pub struct Registered {
-    core: Rc<Core>,
+    /// The core.
+    pub core: Rc<Core>,
     /// What it is told.
     pub session: Rc<Session>,
     key: usize,
@@ -317,18 +318,27 @@ pub async fn until<T>(
     deadline: &mut Deadline,
     mut event: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Result<T, Interrupt> {
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(value) = event(cx) {
-            return Poll::Ready(Ok(value));
-        }
-        if session.order() == Order::Abort {
-            return Poll::Ready(Err(Interrupt::Abort));
-        }
-        session.listen(cx);
-        if deadline.has_fired() {
-            core.clock.refresh();
-        }
-        deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
-    })
-    .await
+    std::future::poll_fn(|cx| poll_until(core, session, deadline, cx, &mut event)).await
+}
+
+/// One poll of [`until`].
+#[inline]
+pub fn poll_until<T>(
+    core: &Core,
+    session: &Session,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+    event: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+) -> Poll<Result<T, Interrupt>> {
+    if let Poll::Ready(value) = event(cx) {
+        return Poll::Ready(Ok(value));
+    }
+    if session.order() == Order::Abort {
+        return Poll::Ready(Err(Interrupt::Abort));
+    }
+    session.listen(cx);
+    if deadline.has_fired() {
+        core.clock.refresh();
+    }
+    deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
 }

@@ -14,8 +14,8 @@ use tokio::time::Sleep;
 #[derive(Debug, Default)]
 pub struct Deadline {
     due: Option<Instant>,
-    /// The timer, and when it fires; its waker is always that of the connection's task.
-    timer: Option<(Pin<Box<Sleep>>, Instant)>,
+    /// The timer; its waker is always that of the connection's task.
+    timer: Option<Pin<Box<Sleep>>>,
     registered: bool,
 }
 
@@ -32,7 +32,7 @@ impl Deadline {
 
     /// Whether the timer has fired: `now` may be read anew before it is compared with what is due.
     pub fn has_fired(&self) -> bool {
-        self.timer.as_ref().is_some_and(|(timer, _)| timer.is_elapsed())
+        self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
     }
 
     /// Ready once `now` has reached the instant set. Must always be polled by the same task.
@@ -42,16 +42,15 @@ impl Deadline {
             return Poll::Ready(());
         }
         match &mut self.timer {
-            Some((timer, armed)) if *armed > due || timer.is_elapsed() => {
+            Some(timer) if timer.deadline() > due.into() || timer.is_elapsed() => {
                 timer.as_mut().reset(due.into());
-                *armed = due;
                 self.registered = false;
             }
             Some(_) => {}
-            None => self.timer = Some((Box::pin(tokio::time::sleep_until(due.into())), due)),
+            None => self.timer = Some(Box::pin(tokio::time::sleep_until(due.into()))),
         }
         if !self.registered
-            && let Some((timer, _)) = &mut self.timer
+            && let Some(timer) = &mut self.timer
         {
             if timer.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
@@ -100,7 +99,7 @@ mod tests {
         deadline.set(after(50));
         assert!(futures_poll_once(&mut deadline).await.is_pending());
         deadline.set(after(200));
-        assert_eq!(deadline.timer.as_ref().map(|(_, armed)| Some(*armed)), Some(after(50)));
+        assert_eq!(deadline.timer.as_ref().map(|timer| Some(timer.deadline().into_std())), Some(after(50)));
         assert_eq!(wait(&mut deadline).await, 200);
     }
 

@@ -1,5 +1,6 @@
 //! The request line: what happens to a request, in order. Each call is a folder of that name.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -17,56 +18,56 @@ use crate::route::{self, Routed};
 use crate::state::enter;
 use crate::work::Work;
 
-/// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own: this one is
-/// held by every idle connection.
+/// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own, and what
+/// lasts is polled by reference: this future is held by every idle connection.
 pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
-    let core = &core;
     if client.listener.bind.options.accept_proxy
-        && let Err(fault) = Box::pin(client.accept_proxy(core)).await
+        && let Err(fault) = Box::pin(client.accept_proxy(&core)).await
     {
-        return record::refused(core, &client, fault);
+        return record::refused(&core, &client, fault);
     }
-    let view = client.view();
-    if !route::admits(core, &mut client, &view) {
-        client.stream.reset_on_close();
-        return;
-    }
-    record::connected(core, &client, &view);
-    match view.plan.proxy.mode {
-        Mode::Http => {
-            drop(view);
-            requests(core, client).await;
-        }
-        Mode::Tcp => Box::pin(crate::tcp::serve(core, &mut client, view)).await,
+    match admit(&core, &mut client) {
+        None => client.stream.reset_on_close(),
+        Some(Mode::Tcp) => Box::pin(crate::tcp::serve(&core, &mut client)).await,
+        Some(Mode::Http) => loop {
+            if client.input.is_none() {
+                parse::await_request(&core, &mut client);
+                let arrival = poll_fn(|cx| parse::poll_arrival(&core, &mut client, cx)).await;
+                if let Arrival::Over(interrupt) = arrival
+                    && (client.requests > 0 || interrupt == Interrupt::Abort)
+                {
+                    return;
+                }
+            }
+            let mut runner = core.runner();
+            runner.begin(core.clone(), client);
+            let next;
+            (client, next) = poll_fn(|cx| runner.poll(cx)).await;
+            core.put_back(runner);
+            match next {
+                Next::Request => {}
+                Next::Close => return,
+                Next::Linger => return Box::pin(client.linger(&core)).await,
+            }
+        },
     }
 }
 
-/// Serves requests one after the other until one of the two sides ends the connection.
-async fn requests(core: &Rc<Core>, mut client: Box<Client>) {
-    loop {
-        if client.input.is_none()
-            && let Arrival::Over(interrupt) = parse::arrival(core, &mut client).await
-            && (client.requests > 0 || interrupt == Interrupt::Abort)
-        {
-            return;
-        }
-        let mut runner = core.runner();
-        let next;
-        (client, next) = runner.serve(core.clone(), client).await;
-        core.put_back(runner);
-        match next {
-            Next::Request => {}
-            Next::Close => return,
-            Next::Linger => return Box::pin(client.linger(core)).await,
-        }
+/// Rules about connections, and the line of one. The frontend's mode if the connection is to be served.
+fn admit(core: &Core, client: &mut Client) -> Option<Mode> {
+    let view = client.view();
+    if !route::admits(core, client, &view) {
+        return None;
     }
+    record::connected(core, client, &view);
+    Some(view.plan.proxy.mode)
 }
 
 /// Serves one request, with memory that the core lends.
 pub async fn serve(core: Rc<Core>, mut client: Box<Client>) -> (Box<Client>, Next) {
     let mut work = core.work(&mut client);
     let next = request(&core, &mut client, &mut work).await;
-    client.requests += 1;
+    client.requests = client.requests.saturating_add(1);
     core.rest(&mut client, work);
     (client, next)
 }
@@ -182,5 +183,25 @@ pub(crate) fn connection_mode(entry: &Entry) -> ConnectionMode {
         (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
         (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
         (ConnectionMode::KeepAlive, ConnectionMode::KeepAlive) => ConnectionMode::KeepAlive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of each of the two parts of an idle connection that are ours.
+    const IDLE_MAX: usize = 256;
+    /// What the runtime needs of a task, and the rounding of its size.
+    const TASK: usize = 128;
+
+    fn size<F>(_: impl FnOnce(Rc<Core>, Box<Client>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Client>() <= IDLE_MAX, "{}", size_of::<Client>());
+        assert!(size(connection) <= IDLE_MAX - TASK, "{}", size(connection));
     }
 }

@@ -3,7 +3,7 @@
 //! Serving a request takes some kilobytes of state that an idle connection must not hold, and that must not be allocated for
 //! each request either. So a core lends out pinned memory: the future is put into it, driven, and dropped in its place.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use crate::request::{self, Next};
 pub struct Runner(Pin<Box<dyn Run>>);
 
 /// What a request's future takes and gives back: it owns its client meanwhile.
-type Served = (Box<Client>, Next);
+pub type Served = (Box<Client>, Next);
 
 trait Run {
     fn begin(self: Pin<&mut Self>, core: Rc<Core>, client: Box<Client>);
@@ -59,10 +59,14 @@ impl Runner {
         Runner(Box::pin(Place { make: request::serve, future: None }))
     }
 
-    /// Serves one request of the client.
-    pub async fn serve(&mut self, core: Rc<Core>, client: Box<Client>) -> Served {
+    /// Begins to serve one request of the client, in the place of whatever was served before.
+    pub fn begin(&mut self, core: Rc<Core>, client: Box<Client>) {
         self.0.as_mut().begin(core, client);
-        poll_fn(|cx| self.0.as_mut().poll(cx)).await
+    }
+
+    /// Ready, once, with the client when its request is served.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Served> {
+        self.0.as_mut().poll(cx)
     }
 }
 

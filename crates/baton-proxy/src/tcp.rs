@@ -14,12 +14,11 @@ use crate::relay::{chosen, unless_cut};
 use crate::route;
 use crate::state::enter;
 use crate::upstream::{self, ConnectFailed, Connection};
-use crate::view::{BackendView, FrontendView};
+use crate::view::BackendView;
 
 /// Serves a connection to its end.
-pub async fn serve(core: &Rc<Core>, client: &mut Client, view: Rc<FrontendView>) {
+pub async fn serve(core: &Rc<Core>, client: &mut Client) {
     let mut entry = record::start(core, client);
-    entry.frontend = view;
     let outcome = relay(core, client, &mut entry).await;
     if let Some(backend) = &entry.backend {
         backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
@@ -34,7 +33,7 @@ async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Resul
     let connection = connect(core, client, entry, &backend).await?;
     record::write_early(core, client, entry, &[]);
     let patience = entry.frontend.patience(&backend);
-    let mut up = Pump::new(client.input.take().filter(|buffer| !buffer.is_empty()));
+    let mut up = Pump::new(client.take_input().filter(|buffer| !buffer.is_empty()));
     let mut down = Pump::default();
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));

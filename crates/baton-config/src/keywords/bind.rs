@@ -2,6 +2,7 @@
 
 use baton_model::{Address, Bind, BindOptions, Family};
 
+use super::stats::{self, StatsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
 use crate::lower::{Call, Draft, MAX_OBJECTS};
@@ -14,6 +15,16 @@ pub(crate) struct BindDraft {
     pub name: Option<String>,
     pub id: Option<u32>,
     pub options: BindOptions,
+    /// What only a `stats socket` line has.
+    pub stats: StatsDraft,
+}
+
+impl BindDraft {
+    /// One address of the line.
+    pub fn bind(&self, address: Address, call: &Call<'_, '_>) -> Bind {
+        let source = call.line.source();
+        Bind { address, name: self.name.clone(), id: self.id, options: self.options.clone(), source }
+    }
 }
 
 type Apply = fn(&mut BindDraft, &mut Call<'_, '_>, usize) -> usize;
@@ -30,21 +41,22 @@ const fn later(name: &'static str, args: usize) -> Parameter<BindDraft> {
     Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
 }
 
-const API: &str = "it belongs to the runtime API, which Baton does not have yet";
-
 pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("accept-proxy", 0, |b, _, _| flag(&mut b.options.accept_proxy), "A PROXY protocol header comes first."),
     row("backlog", 1, backlog, "Length of the kernel's queue of connections that wait to be accepted."),
     row("defer-accept", 0, |b, _, _| flag(&mut b.options.defer_accept), "Accept when the first data has come."),
+    row("expose-fd", 1, stats::expose_fd, "On a 'stats socket': a new process may take the listening sockets by it."),
     row("gid", 1, gid, "Group id of the unix socket."),
     row("group", 1, group, "Group of the unix socket."),
     row("id", 1, id, "Numeric id of the socket."),
     row("interface", 1, interface, "Accept from this network interface only."),
+    row("level", 1, stats::level, "On a 'stats socket': what its sessions may do, 'user', 'operator' or 'admin'."),
     row("maxconn", 1, maxconn, "Connections at once on this address."),
     row("mode", 1, mode, "Permissions of the unix socket, octal."),
     row("mss", 1, mss, "Maximum segment size."),
     row("name", 1, name, "Name of the socket in statistics."),
     row("nice", 1, nice, "Read for compatibility."),
+    row("severity-output", 1, stats::severity, "On a 'stats socket': whether messages begin with their severity."),
     row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
     row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
     row("tfo", 0, |b, _, _| flag(&mut b.options.tfo), "TCP fast open."),
@@ -53,9 +65,6 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("user", 1, user, "User of the unix socket."),
     row("v4v6", 0, |b, _, _| v6(b, false), "An IPv6 socket accepts IPv4 as well."),
     row("v6only", 0, |b, _, _| v6(b, true), "An IPv6 socket accepts IPv6 only."),
-    none("expose-fd", 1, API),
-    none("level", 1, API),
-    none("severity-output", 1, API),
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
     later("accept-netscaler-cip", 1),
@@ -126,15 +135,8 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
         let message = format!("{about}'id' : custom id {id} already used at {}", other.source);
         return call.error(call.first, "duplicate-id", message);
     }
-    for address in addresses {
-        draft.proxy.binds.push(Bind {
-            address,
-            name: bind.name.clone(),
-            id: bind.id,
-            options: bind.options.clone(),
-            source: call.line.source(),
-        });
-    }
+    stats::on_a_bind(&bind, call, &about);
+    draft.proxy.binds.extend(addresses.into_iter().map(|address| bind.bind(address, call)));
 }
 
 /// Reads the words behind the address of a `bind` line. `None` when one of them is at fault.
@@ -179,7 +181,7 @@ pub(crate) fn parameters(
 }
 
 /// One address text to addresses: one for each port of a range.
-fn expand(text: &str, call: &mut Call<'_, '_>) -> Result<Vec<Address>, String> {
+pub(super) fn expand(text: &str, call: &mut Call<'_, '_>) -> Result<Vec<Address>, String> {
     let (host, family, port) = match address::parse(text)? {
         Text::Unix(path) => return Ok(vec![Address::Unix(path)]),
         Text::Abstract(name) => return Ok(vec![Address::Abstract(name)]),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Apply, GLOBAL, Keyword, Status, process};
+use super::{Apply, GLOBAL, Keyword, Status, process, stats};
 use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
 
 const fn row(
@@ -31,7 +31,6 @@ const fn gone(name: &'static str, text: &'static str) -> Keyword {
 const TLS: &str = "it belongs to TLS, which Baton does not do yet";
 const POLLER: &str = "Baton has one way to wait for events";
 const INTERNAL: &str = "it tunes a part of HAProxy that Baton does not have";
-const RUNTIME: &str = "it belongs to the runtime API, which Baton does not have yet";
 const COMPRESSION: &str = "it belongs to compression, which Baton does not do yet";
 
 pub(crate) static KEYWORDS: &[Keyword] = &[
@@ -76,10 +75,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("spread-checks", "PERCENT", spread_checks, "Random part of the interval between checks."),
     row(
         "stats socket",
-        "ADDRESS [bind options]",
-        stats_socket,
-        "A socket of the runtime API; stored until there is one.",
+        "ADDRESS [level L] [severity-output S] [expose-fd listeners] [bind options]",
+        stats::socket,
+        "A socket of the runtime API (see [runtime.md](runtime.md)).",
     ),
+    row("stats maxconn", "NUMBER", stats::maxconn, "Sessions of the runtime API at once."),
+    row("stats timeout", "TIME", stats::timeout, "The longest a session of the runtime API may be silent."),
     row("strict-limits", "", process::strict_limits, "A limit that cannot be had ends the start (the default)."),
     row("tune.bufsize", "BYTES", bufsize, "Size of a buffer, and so the longest message head."),
     row("tune.http.maxhdr", "NUMBER", maxhdr, "Most header fields of a message."),
@@ -147,9 +148,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("ssl-provider-path", TLS),
     none("ssl-server-verify", TLS),
     none("ssl-skip-self-issued-ca", TLS),
-    none("stats bind-process", RUNTIME),
-    none("stats maxconn", RUNTIME),
-    none("stats timeout", RUNTIME),
+    none("stats bind-process", "there is one process"),
     none("thread-group", "threads are not grouped"),
     none("thread-groups", "threads are not grouped"),
     none("tune.buffers.limit", INTERNAL),
@@ -447,17 +446,6 @@ fn spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     {
         global.model.spread_checks = value as u32;
     }
-}
-
-fn stats_socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if call.arg(0).is_empty() {
-        return call.expects(0, "an address or a path to a UNIX socket");
-    }
-    if let Err(message) = crate::address::parse(call.arg(0)) {
-        return call.wrong(0, format!("'stats socket' : {message}"));
-    }
-    global.model.stats_sockets.push(call.rest());
-    call.notice("no-effect", "'stats socket' is kept, but Baton does not have the runtime API yet".into());
 }
 
 fn bufsize(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

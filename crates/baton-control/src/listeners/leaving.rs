@@ -32,6 +32,7 @@ pub(super) struct Leaving {
     /// With [`Elsewhere::First`].
     lent: Option<Lent>,
     is_told: bool,
+    is_stats: bool,
     retirement: Retirement,
 }
 
@@ -63,7 +64,7 @@ impl Leaving {
                 }
             }
         }
-        let Listener { id, shards, options, given, elsewhere, .. } = listener;
+        let Listener { id, shards, options, given, elsewhere, is_stats, .. } = listener;
         let retirement = Retirement::start(now, open_still.is_empty());
         Leaving {
             address,
@@ -74,6 +75,7 @@ impl Leaving {
             options,
             given,
             elsewhere,
+            is_stats,
             lent,
             is_told: false,
             retirement,
@@ -86,9 +88,10 @@ impl Leaving {
     }
 
     /// Whether the address can come back into service with these options.
-    pub(super) fn can_resume(&self, options: &ListenOptions) -> bool {
+    pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
         let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
-        matches!(self.address, Address::Inet(_)) && is_whole && *options == self.options
+        let is_same = *options == self.options && is_stats == self.is_stats;
+        matches!(self.address, Address::Inet(_)) && is_whole && is_same
     }
 
     /// Puts the address back into service, with who waits in its queues.
@@ -100,8 +103,8 @@ impl Leaving {
             sockets.push(listening);
         }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
-        let Leaving { id, shards, options, given, .. } = self;
-        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody })
+        let Leaving { id, shards, options, given, is_stats, .. } = self;
+        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, is_stats })
     }
 
     /// What to do at `now`.

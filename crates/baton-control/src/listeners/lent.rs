@@ -167,7 +167,7 @@ mod tests {
         proxy.binds.push(Bind { address: Address::Inet(address), name: None, id: None, options, source });
         let mut listeners = Listeners::new(3);
         let prepared = listeners.prepare(&Model { proxies: vec![proxy.into()], ..Model::default() }).unwrap();
-        let open = listeners.publish(prepared).unwrap().pop().unwrap();
+        let open = listeners.publish(prepared).unwrap().frontends.pop().unwrap();
         let gift = listeners.gifts().unwrap().pop().unwrap();
         listeners.lent(&[gift.address]);
         (listeners, open.id, address, open.shards, gift.fd)

@@ -19,12 +19,12 @@ pub(super) fn endpoint(address: &Address) -> Endpoint {
     }
 }
 
-/// The options of the sockets of a bind line, defaults of its frontend applied.
-pub(super) fn of(model: &Model, proxy: &Proxy, bind: &Bind) -> ListenOptions {
+/// The options of the sockets of a bind line, defaults of its frontend applied; a `stats socket` has none.
+pub(super) fn of(model: &Model, frontend: Option<&Proxy>, bind: &Bind) -> ListenOptions {
     let options = &bind.options;
     let is_inet = matches!(bind.address, Address::Inet(_));
-    let backlog =
-        options.backlog.or(proxy.backlog).or(proxy.maxconn).or(model.global.maxconn).unwrap_or(BACKLOG_DEFAULT);
+    let by_frontend = frontend.and_then(|proxy| proxy.backlog.or(proxy.maxconn).or(model.global.maxconn));
+    let backlog = options.backlog.or(by_frontend).unwrap_or(BACKLOG_DEFAULT);
     ListenOptions {
         backlog,
         reuse_port: is_inet,

@@ -33,7 +33,7 @@ fn free_port() -> SocketAddr {
 fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>, Vec<String>> {
     let words = |refused: Refused| refused.to_string();
     let prepared = listeners.prepare(model).map_err(|all| all.into_iter().map(words).collect::<Vec<_>>())?;
-    let open = listeners.publish(prepared).map_err(|refused| vec![words(refused)])?;
+    let open = listeners.publish(prepared).map_err(|refused| vec![words(refused)])?.frontends;
     listeners.retire(model, Instant::now());
     Ok(open)
 }

@@ -20,7 +20,7 @@ impl Control {
         }
         self.report_sockets().await;
         self.keep_text(text).await;
-        let said = self.messages.said();
+        let said = self.messages.startup();
         let version = self.settings.version.clone();
         if let Some(servant) = &self.servant {
             let told = servant.ready(&version, &said).await;

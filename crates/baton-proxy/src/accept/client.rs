@@ -40,8 +40,8 @@ pub struct Client {
     pub slot: Rc<FrontendSlot>,
     /// The listener, for its options.
     pub listener: Arc<ListenerPlan>,
-    /// Bytes read but not used, while no request is in work.
-    pub input: Option<Buffer>,
+    /// Bytes read but not used, while no request is in work; seldom there, so in a place of its own.
+    pub input: Option<Box<Buffer>>,
     /// When the current wait ends.
     pub deadline: Deadline,
     /// Its place among the core's connections.
@@ -49,7 +49,7 @@ pub struct Client {
     /// When it was accepted.
     pub accepted: Instant,
     /// Requests so far.
-    pub requests: u64,
+    pub requests: u32,
     /// A server connection that only this client may use.
     pub private: Option<Box<Connection>>,
     /// The server of the previous request.
@@ -62,7 +62,6 @@ pub struct Client {
     pub no_retry: bool,
     left: bool,
     state: Arc<FrontendState>,
-    core: Rc<Core>,
 }
 
 impl Client {
@@ -104,7 +103,6 @@ impl Client {
             no_retry: false,
             left: false,
             state: view.plan.state.clone(),
-            core: core.clone(),
         })
     }
 
@@ -113,12 +111,22 @@ impl Client {
         self.slot.view()
     }
 
+    /// The bytes that were read but not used.
+    pub fn take_input(&mut self) -> Option<Buffer> {
+        self.input.take().map(|buffer| *buffer)
+    }
+
+    /// Keeps bytes for whoever reads next.
+    pub fn keep_input(&mut self, buffer: Buffer) {
+        self.input = Some(Box::new(buffer));
+    }
+
     /// Reads the PROXY header that `accept-proxy` requires, within `timeout client`. Bytes that are
     /// none end the connection by a reset; the caller logs the fault.
     pub async fn accept_proxy(&mut self, core: &Core) -> Result<(), Malformed> {
-        let mut buffer = self.input.take().unwrap_or_else(|| core.buffers.take());
+        let mut buffer = self.take_input().unwrap_or_else(|| core.buffers.take());
         let outcome = self.read_proxy_header(core, &mut buffer).await;
-        self.input = Some(buffer);
+        self.keep_input(buffer);
         if outcome.is_err() && self.input.as_ref().is_some_and(|input| !input.is_empty()) {
             self.stream.reset_on_close();
         }
@@ -158,7 +166,7 @@ impl Client {
     /// Gives the read buffer back when there is nothing in it.
     pub fn rest(&mut self, core: &Core) {
         if let Some(buffer) = self.input.take_if(|buffer| buffer.is_empty()) {
-            core.buffers.give(buffer);
+            core.buffers.give(*buffer);
         }
     }
 
@@ -202,10 +210,10 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.leave();
-        self.core.registry.open.fetch_sub(1, Ordering::Relaxed);
+        self.registered.core.registry.open.fetch_sub(1, Ordering::Relaxed);
         self.state.freed.notify_waiters();
-        if let Some(buffer) = self.input.take() {
-            self.core.buffers.give(buffer);
+        if let Some(buffer) = self.take_input() {
+            self.registered.core.buffers.give(buffer);
         }
     }
 }

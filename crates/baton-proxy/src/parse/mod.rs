@@ -1,11 +1,12 @@
 //! Reading a request's head from the client.
 
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use baton_http::{ChunkStep, Framing, Name, Parsed, Version};
 
 use crate::accept::Client;
-use crate::core::{Core, Interrupt, Order, until};
+use crate::core::{Core, Interrupt, Order, poll_until, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::Entry;
 use crate::respond;
@@ -20,31 +21,26 @@ pub enum Arrival {
     Over(Interrupt),
 }
 
-/// Waits, without any memory, until the client sends something.
-pub async fn arrival(core: &Core, client: &mut Client) -> Arrival {
+/// Sets how long the client may take to send something.
+pub fn await_request(core: &Core, client: &mut Client) {
     let view = client.view();
     let timeouts = &view.plan.proxy.timeouts;
-    let limit = if client.requests == 0 {
-        timeouts.http_request.or(timeouts.client)
+    let (limit, since) = if client.requests == 0 {
+        (timeouts.http_request.or(timeouts.client), client.accepted)
     } else {
-        timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client)
+        (timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client), core.now())
     };
-    let since = if client.requests == 0 { client.accepted } else { core.now() };
     client.deadline.set(limit.map(|limit| since + limit));
-    drop(view);
-    let session = client.registered.session.clone();
-    let stream = &client.stream;
-    let ready = until(core, &session, &mut client.deadline, |cx| {
-        if session.order() == Order::CloseIdle {
-            return std::task::Poll::Ready(None);
-        }
-        stream.poll_readable(cx).map(Some)
-    });
-    match ready.await {
-        Ok(Some(())) => Arrival::Ready,
-        Ok(None) => Arrival::Over(Interrupt::Abort),
-        Err(interrupt) => Arrival::Over(interrupt),
-    }
+}
+
+/// Waits, without any memory, until the client sends something.
+pub fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<Arrival> {
+    let Client { stream, registered, deadline, .. } = client;
+    let event = |cx: &mut Context<'_>| match registered.session.order() {
+        Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
+        Order::Run | Order::Abort => stream.poll_readable(cx).map(|()| Arrival::Ready),
+    };
+    poll_until(core, &registered.session, deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
 }
 
 /// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.

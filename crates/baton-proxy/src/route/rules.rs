@@ -171,7 +171,7 @@ pub async fn stream_content(
             _ => return Ok(()),
         }
         client.deadline.set(due);
-        let mut buffer = client.input.take().unwrap_or_else(|| core.buffers.take());
+        let mut buffer = client.take_input().unwrap_or_else(|| core.buffers.take());
         let Client { stream, deadline, registered, .. } = &mut *client;
         let read = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, buffer.room())).await;
         last_chance = match read {
@@ -182,7 +182,7 @@ pub async fn stream_content(
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
-        client.input = Some(buffer);
+        client.keep_input(buffer);
     }
 }
 
@@ -196,7 +196,7 @@ pub fn with_stream<T>(
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
     let input = client.input.take();
-    let bytes: &[u8] = input.as_deref().unwrap_or_default();
+    let bytes: &[u8] = input.as_deref().map(|buffer| &**buffer).unwrap_or_default();
     let mut head = RequestHead::new();
     let parsed = if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &view.limits) };
     let may_become_http = matches!(parsed, Ok(Parsed::Partial)) && !head.is_hopeless(bytes);

@@ -53,7 +53,7 @@ pub fn run(program: &str, run: Run, origin: Origin) -> ExitCode {
                 messages.alert(&text);
             }
             if let Some(last_words) = last_words {
-                last_words.say(&messages.said());
+                last_words.say(&messages.startup());
             }
             ExitCode::FAILURE
         }

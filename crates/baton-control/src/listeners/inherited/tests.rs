@@ -32,7 +32,7 @@ fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>,
     let prepared = listeners.prepare(model).map_err(words)?;
     let open = listeners.publish(prepared).map_err(|refused| refused.to_string())?;
     listeners.retire(model, Instant::now());
-    Ok(open)
+    Ok(open.frontends)
 }
 
 /// Another process's sockets at one TCP address, with a descriptor of each for us.

@@ -1,0 +1,297 @@
+//! `show info`: how the process is, under the names HAProxy 2.6 gives to it (management guide, 9.3).
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use baton_config::condition::COMPATIBLE_VERSION;
+use baton_kernel::process::limits::OpenFiles;
+use baton_kernel::process::usage;
+use baton_proxy::Counter;
+
+use super::answer::Answer;
+use super::field::{self, Field, Form, Format, Value};
+use super::session::Call;
+use crate::control::Control;
+
+/// A value of the process: its place in the typed forms, and how to learn it.
+struct Row {
+    at: usize,
+    field: Field,
+    value: fn(&Facts<'_>) -> Value,
+}
+
+const fn row(
+    at: usize,
+    name: &'static str,
+    tag: &'static str,
+    value: fn(&Facts<'_>) -> Value,
+    doc: &'static str,
+) -> Row {
+    Row { at, field: Field { name, tag, doc }, value }
+}
+
+/// Something Baton does not have, or does not count: zero, as HAProxy says of what it does not use.
+const fn zero(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
+    row(at, name, tag, |_| Value::U32(0), doc)
+}
+
+/// The same for values of 64 bits.
+const fn zero64(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
+    row(at, name, tag, |_| Value::U64(0), doc)
+}
+
+/// The same for rates, which are fractions where those are wanted.
+const fn rate0(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
+    row(at, name, tag, |facts| facts.fraction(0.0), doc)
+}
+
+/// In HAProxy's order, with its positions: 45 and 46 belong to a build with another compression library.
+static ROWS: &[Row] = &[
+    row(0, "Name", "POS", |_| Value::text("Baton"), "The program"),
+    row(1, "Version", "POS", |facts| Value::text(facts.version()), "The HAProxy whose language it speaks, and its own"),
+    row(2, "Release_date", "POS", |_| Value::text(release_date()), "Date of the program's file"),
+    row(
+        3,
+        "Nbthread",
+        "CGS",
+        |facts| Value::count(facts.control.line.registry.cores() as u64),
+        "Threads that carry traffic",
+    ),
+    row(4, "Nbproc", "CGS", |_| Value::U32(1), "Processes that carry traffic: one"),
+    row(5, "Process_num", "KGP", |_| Value::U32(1), "Number of this process: one"),
+    row(6, "Pid", "SGP", |_| Value::U32(std::process::id()), "Process id"),
+    row(7, "Uptime", "MDP", |facts| Value::text(facts.uptime()), "Time since the start in words"),
+    row(8, "Uptime_sec", "MDP", |facts| facts.seconds(facts.up.as_secs_f64()), "Time since the start in seconds"),
+    zero(9, "Memmax_MB", "CLP", "Limit of memory in MiB; there is none"),
+    row(10, "PoolAlloc_MB", "MGP", |facts| Value::count(facts.memory >> 20), "Memory in RAM, in MiB"),
+    row(11, "PoolUsed_MB", "MGP", |facts| Value::count(facts.memory >> 20), "Memory in RAM, in MiB"),
+    zero(12, "PoolFailed", "MCP", "Memory that could not be had; that would be the end"),
+    row(13, "Ulimit-n", "CLP", |facts| Value::count(facts.descriptors), "Limit of open descriptors"),
+    row(14, "Maxsock", "CLP", |facts| Value::count(facts.descriptors), "Limit of open descriptors"),
+    row(15, "Maxconn", "CLP", |facts| Value::U32(facts.maxconn()), "Limit of client connections"),
+    row(16, "Hard_maxconn", "CLP", |facts| Value::U32(facts.maxconn()), "Limit of client connections"),
+    row(
+        17,
+        "CurrConns",
+        "MGP",
+        |facts| Value::count(facts.connections()),
+        "Client connections now, operators among them",
+    ),
+    row(
+        18,
+        "CumConns",
+        "MCP",
+        |facts| Value::count(facts.total(Counter::Connections) + facts.sessions),
+        "Client connections since the start, operators among them",
+    ),
+    row(
+        19,
+        "CumReq",
+        "MCP",
+        |facts| Value::count(facts.requests()),
+        "Requests since the start; a TCP connection is one",
+    ),
+    zero(20, "MaxSslConns", "MMP", "Limit of TLS connections"),
+    zero(21, "CurrSslConns", "MGP", "TLS connections now"),
+    zero(22, "CumSslConns", "MCP", "TLS connections since the start"),
+    zero(23, "Maxpipes", "CLP", "Limit of pipes; there is none"),
+    zero(24, "PipesUsed", "MGP", "Pipes in use; not counted"),
+    zero(25, "PipesFree", "MGP", "Pipes kept for later; not counted"),
+    rate0(26, "ConnRate", "MRP", "Connections in the last second"),
+    zero(27, "ConnRateLimit", "CLP", "Limit of it; there is none"),
+    zero(28, "MaxConnRate", "MMP", "The most connections in a second"),
+    rate0(29, "SessRate", "MRP", "Sessions in the last second"),
+    zero(30, "SessRateLimit", "CLP", "Limit of it; there is none"),
+    zero(31, "MaxSessRate", "MRP", "The most sessions in a second"),
+    rate0(32, "SslRate", "MRP", "TLS connections in the last second"),
+    zero(33, "SslRateLimit", "CLP", "Limit of it"),
+    zero(34, "MaxSslRate", "MMP", "The most TLS connections in a second"),
+    rate0(35, "SslFrontendKeyRate", "MGP", "TLS keys made for clients in the last second"),
+    zero(36, "SslFrontendMaxKeyRate", "MMP", "The most of them in a second"),
+    rate0(37, "SslFrontendSessionReuse_pct", "MGP", "TLS sessions of clients taken up again, percent"),
+    rate0(38, "SslBackendKeyRate", "MRP", "TLS keys made for servers in the last second"),
+    zero(39, "SslBackendMaxKeyRate", "MMP", "The most of them in a second"),
+    zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
+    zero(41, "SslCacheMisses", "MCP", "TLS sessions that were not found"),
+    zero(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
+    zero(43, "CompressBpsOut", "MRP", "Bytes that were compressed in the last second"),
+    zero(44, "CompressBpsRateLim", "CLP", "Limit of it"),
+    row(47, "Tasks", "MGP", |facts| Value::count(facts.tasks()), "Connections and health checks"),
+    zero(48, "Run_queue", "MGP", "Tasks that could go on; not counted"),
+    row(49, "Idle_pct", "MaP", |_| Value::U32(100), "Share of time without work; not measured"),
+    row(50, "node", "COS", |facts| Value::text(facts.node()), "Name of the node"),
+    row(51, "description", "COS", |facts| facts.description(), "Description of the instance"),
+    row(52, "Stopping", "MGP", |facts| Value::U32(facts.control.is_stopping().into()), "1 in a soft stop, else 0"),
+    row(
+        53,
+        "Jobs",
+        "MGP",
+        |facts| Value::count(facts.connections() + facts.listeners()),
+        "Connections and listening addresses",
+    ),
+    zero(54, "Unstoppable Jobs", "MGP", "Jobs that a soft stop does not wait for"),
+    row(55, "Listeners", "MGP", |facts| Value::count(facts.listeners()), "Listening addresses"),
+    zero(56, "ActivePeers", "MGP", "Peers that are connected"),
+    zero(57, "ConnectedPeers", "MGP", "Peers that were reached"),
+    row(
+        58,
+        "DroppedLogs",
+        "MGP",
+        |facts| Value::count(facts.total(Counter::LogsLost)),
+        "Log lines that could not be sent",
+    ),
+    zero(59, "BusyPolling", "MGP", "1 with busy polling, which there is none of"),
+    zero(60, "FailedResolutions", "MGP", "Names that could not be resolved at run time"),
+    row(
+        61,
+        "TotalBytesOut",
+        "MGP",
+        |facts| Value::U64(facts.total(Counter::BytesOut)),
+        "Bytes sent to clients since the start",
+    ),
+    zero64(62, "TotalSplicdedBytesOut", "MGP", "Bytes of them that went through a pipe; not counted"),
+    zero64(63, "BytesOutRate", "MRP", "Bytes sent to clients in the last second"),
+    zero(64, "DebugCommandsIssued", "MGP", "Commands for debugging; there are none"),
+    zero(65, "CumRecvLogs", "MCP", "Log lines received"),
+    row(66, "Build info", "POS", |facts| Value::text(facts.version()), "Version of the program"),
+    zero(67, "Memmax_bytes", "CLP", "Limit of memory; there is none"),
+    row(68, "PoolAlloc_bytes", "MGP", |facts| Value::U64(facts.memory), "Memory in RAM"),
+    row(69, "PoolUsed_bytes", "MGP", |facts| Value::U64(facts.memory), "Memory in RAM"),
+    row(70, "Start_time_sec", "MDP", |facts| facts.seconds(facts.started()), "When it started, seconds since 1970"),
+    row(71, "Tainted", "SGP", |_| Value::text("0"), "Whether anything experimental was used"),
+];
+
+/// `show info`.
+pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
+    let format = Format::of(call.args());
+    let facts = Facts::look(control, format.exact);
+    let mut out = String::new();
+    for row in ROWS {
+        let value = (row.value)(&facts);
+        if value == Value::None {
+            continue;
+        }
+        match format.form {
+            Form::Plain => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "{}: {value}", row.field.name);
+                field::describe(&mut out, &row.field, format.described);
+            }
+            Form::Typed => field::typed(&mut out, "", row.at, &row.field, row.field.tag, &value, format.described),
+            Form::Json => {
+                out.push(if out.is_empty() { '[' } else { ',' });
+                field::json(&mut out, "", row.at, &row.field, row.field.tag, &value);
+            }
+        }
+    }
+    if format.form == Form::Json {
+        out.push_str("]\n");
+    }
+    Answer::Data(out)
+}
+
+/// `show version`.
+pub(super) fn version(control: &mut Control, _: &Call) -> Answer {
+    Answer::info(version_of(control))
+}
+
+/// A version that tools which ask for HAProxy's understand, and that tells whose it is.
+fn version_of(control: &Control) -> String {
+    format!("{COMPATIBLE_VERSION}-baton{}", control.settings.version)
+}
+
+/// What the rows are made of, learned once.
+struct Facts<'a> {
+    control: &'a Control,
+    is_exact: bool,
+    up: std::time::Duration,
+    memory: u64,
+    descriptors: u64,
+    /// Sessions of operators since the start.
+    sessions: u64,
+}
+
+impl Facts<'_> {
+    fn look(control: &Control, is_exact: bool) -> Facts<'_> {
+        Facts {
+            control,
+            is_exact,
+            up: Instant::now().saturating_duration_since(control.line.registry.started),
+            memory: usage::resident_bytes().unwrap_or_default(),
+            descriptors: OpenFiles::now().map_or(0, |limit| limit.soft),
+            sessions: control.line.runtime.sessions().1,
+        }
+    }
+
+    fn version(&self) -> String {
+        version_of(self.control)
+    }
+
+    /// Whole seconds, or with their fraction.
+    fn seconds(&self, seconds: f64) -> Value {
+        if self.is_exact { Value::Float(seconds) } else { Value::U32(seconds as u32) }
+    }
+
+    fn fraction(&self, number: f64) -> Value {
+        if self.is_exact { Value::Float(number) } else { Value::U32(number.round() as u32) }
+    }
+
+    fn uptime(&self) -> String {
+        let seconds = self.up.as_secs();
+        format!("{}d {}h{:02}m{:02}s", seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
+    }
+
+    fn started(&self) -> f64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(self.up).as_secs_f64()
+    }
+
+    fn maxconn(&self) -> u32 {
+        self.control.line.generation.as_ref().map_or(0, |generation| generation.maxconn)
+    }
+
+    fn connections(&self) -> u64 {
+        let open = self.control.line.registry.open.load(Ordering::Relaxed);
+        u64::try_from(open).unwrap_or_default() + u64::from(self.control.line.runtime.sessions().0)
+    }
+
+    fn listeners(&self) -> u64 {
+        self.control.line.listeners.addresses().len() as u64
+    }
+
+    fn tasks(&self) -> u64 {
+        self.connections() + self.control.line.checker.len() as u64
+    }
+
+    /// A counter of all frontends.
+    fn total(&self, counter: Counter) -> u64 {
+        let Some(generation) = &self.control.line.generation else { return 0 };
+        generation.frontends.iter().map(|plan| plan.state.counters.total(counter)).sum()
+    }
+
+    fn requests(&self) -> u64 {
+        let Some(generation) = &self.control.line.generation else { return 0 };
+        let of = |plan: &std::sync::Arc<baton_proxy::FrontendPlan>| match plan.proxy.mode {
+            baton_model::Mode::Http => plan.state.counters.total(Counter::Requests),
+            baton_model::Mode::Tcp => plan.state.counters.total(Counter::Sessions),
+        };
+        generation.frontends.iter().map(of).sum()
+    }
+
+    fn node(&self) -> String {
+        let given = self.control.line.model.global.node.clone();
+        given.unwrap_or_else(|| baton_rules::Files::hostname(&self.control.settings.outside))
+    }
+
+    fn description(&self) -> Value {
+        self.control.line.model.global.description.as_deref().map_or(Value::None, Value::text)
+    }
+}
+
+/// The date of the program's file.
+fn release_date() -> String {
+    let changed = std::env::current_exe().and_then(std::fs::metadata).and_then(|file| file.modified());
+    let at = changed.unwrap_or(UNIX_EPOCH);
+    jiff::Timestamp::try_from(at).map_or_else(|_| "1970/01/01".into(), |at| at.strftime("%Y/%m/%d").to_string())
+}

@@ -1,0 +1,142 @@
+//! The runtime API: questions and commands of operators over `stats socket` (management guide, 9.3).
+//!
+//! [`listener`] accepts, [`session`] speaks with one peer, [`line`] takes its bytes apart, [`table`] knows the commands,
+//! [`answer`] is what goes back. Everything happens on the thread of the change line: a command that looks at live state is
+//! passed to [`Control`](crate::Control) as a [`Question`], answered between two events, and written by its session's task, so
+//! that a peer that does not read holds up nobody. A command is a row of [`table::ROWS`]; the files beside it hold what the
+//! rows do, one for each group.
+
+pub mod answer;
+mod connection;
+pub mod field;
+mod give;
+mod info;
+pub mod line;
+mod listener;
+mod own;
+mod process;
+mod servers;
+mod session;
+mod stat;
+pub mod table;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use baton_model::Model;
+use baton_proxy::ListenerId;
+use tokio::sync::{Notify, mpsc};
+
+use crate::control::Control;
+use crate::listeners::OpenStats;
+use listener::Listening;
+pub(crate) use session::Question;
+use table::Act;
+
+/// Questions that wait for the change line; further ones wait in their sessions, of which there are `stats maxconn`.
+const QUESTIONS_MAX: usize = 16;
+
+/// The sockets of the runtime API and their sessions. Lives in the `LocalSet` of the control thread; dropping it ends all.
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Rc<Shared>,
+    listening: HashMap<ListenerId, Listening>,
+    questions: mpsc::Receiver<Question>,
+}
+
+/// What all sockets and sessions share.
+#[derive(Debug)]
+struct Shared {
+    settings: RefCell<Settings>,
+    /// Sessions now, and since the start.
+    open: Cell<u32>,
+    total: Cell<u64>,
+    /// Told when a session ends, or the settings change.
+    freed: Notify,
+    /// Every socket, for `show cli sockets`.
+    sockets: RefCell<Vec<baton_model::StatsSocket>>,
+    ask: mpsc::Sender<Question>,
+}
+
+/// What a configuration says to all sessions that begin.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    /// `stats timeout`.
+    timeout: Duration,
+    /// `stats maxconn`.
+    maxconn: u32,
+    /// The most bytes of a line with its payload: `tune.bufsize`, as in HAProxy.
+    line_bytes_max: usize,
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
+        let settings = Settings { timeout: Duration::from_secs(10), maxconn: 10, line_bytes_max: 16384 };
+        let shared = Shared {
+            settings: RefCell::new(settings),
+            open: Cell::new(0),
+            total: Cell::new(0),
+            freed: Notify::new(),
+            sockets: RefCell::default(),
+            ask,
+        };
+        Runtime { shared: Rc::new(shared), listening: HashMap::new(), questions }
+    }
+}
+
+impl Runtime {
+    /// Serves the sockets of a configuration. An address that is in it no more is still served until [`Runtime::close`].
+    pub fn apply(&mut self, model: &Model, open: Vec<OpenStats>) {
+        let stats = &model.global.stats;
+        *self.shared.settings.borrow_mut() =
+            Settings { timeout: stats.timeout, maxconn: stats.maxconn, line_bytes_max: model.global.bufsize };
+        self.shared.sockets.replace(stats.sockets.clone());
+        for open in open {
+            match self.listening.get(&open.id) {
+                Some(listening) => listening.lead(open.socket),
+                None => match Listening::start(&self.shared, &open) {
+                    Ok(listening) => drop(self.listening.insert(open.id, listening)),
+                    Err(error) => eprintln!("[ALERT] stats socket {}: {error}", open.socket.bind.address),
+                },
+            }
+        }
+        self.shared.freed.notify_waiters();
+    }
+
+    /// Stops accepting at an address that was removed.
+    pub fn close(&mut self, id: ListenerId) {
+        self.listening.remove(&id);
+    }
+
+    /// The next question of a session.
+    pub(crate) async fn next(&mut self) -> Option<Question> {
+        self.questions.recv().await
+    }
+
+    /// The sockets of the configuration in use.
+    pub(crate) fn sockets(&self) -> Vec<baton_model::StatsSocket> {
+        self.shared.sockets.borrow().clone()
+    }
+
+    /// Sessions now, and since the start.
+    pub(crate) fn sessions(&self) -> (u32, u64) {
+        (self.shared.open.get(), self.shared.total.get())
+    }
+}
+
+/// Answers a session's command, between two events of the process.
+pub(crate) fn answer(control: &mut Control, question: Question) {
+    match (question.row.act, question.socket) {
+        (Act::Ask(act), _) => {
+            let answer = act(control, &question.call);
+            // Who left does not want it any more.
+            let _ = question.reply.send(answer);
+        }
+        (Act::Take(act), Some(socket)) => act(control, socket),
+        // The session answers these itself.
+        (Act::Own(_), _) | (Act::Take(_), None) => {}
+    }
+}

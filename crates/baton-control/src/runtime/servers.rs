@@ -1,0 +1,222 @@
+//! Commands about servers: weights, states, connections.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{Address, NetAddress, Proxy, Server};
+use baton_proxy::balance::{CheckReport, HealthState, ServerState};
+
+use super::answer::Answer;
+use super::session::Call;
+use crate::control::Control;
+
+/// The columns of `show servers state`, version 1 (management guide, 9.3).
+const STATE_COLUMNS: &str = "be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
+    srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
+    bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr \
+    srv_agent_port";
+
+/// A backend and the states of its servers.
+type Backend<'a> = (&'a Arc<Proxy>, Vec<Arc<ServerState>>);
+
+/// `get weight <backend>/<server>`.
+pub(super) fn weight(control: &mut Control, call: &Call) -> Answer {
+    match find(control, call.arg(0)) {
+        Ok(server) => Answer::Data(format!("{} (initial {})\n", server.weight(), server.config().weight)),
+        Err(answer) => answer,
+    }
+}
+
+/// The server that `backend/server` means; each is a name, or `#` and a number.
+fn find(control: &Control, words: &str) -> Result<Arc<ServerState>, Answer> {
+    let (backend, server) = words.split_once('/').ok_or_else(|| Answer::error("Require 'backend/server'."))?;
+    let (proxy, state) = states(control)
+        .find(|(proxy, _)| is_meant(backend, &proxy.name, proxy.id))
+        .ok_or_else(|| Answer::error("No such backend."))?;
+    let is_wanted = |config: &&Arc<Server>| is_meant(server, &config.name, config.id);
+    let config = proxy.servers.iter().find(is_wanted).ok_or_else(|| Answer::error("No such server."))?;
+    state.into_iter().find(|state| *state.name() == config.name).ok_or_else(|| Answer::error("No such server."))
+}
+
+fn is_meant(word: &str, name: &str, id: u32) -> bool {
+    match word.strip_prefix('#') {
+        Some(number) => number.parse() == Ok(id),
+        None => word == name,
+    }
+}
+
+/// Backends in the order of the files, with their servers; `disabled` ones have none.
+fn states(control: &Control) -> impl Iterator<Item = Backend<'_>> {
+    let backends = control.line.model.proxies.iter().filter(|proxy| proxy.role.is_backend());
+    let generation = control.line.generation.as_ref();
+    backends.map(move |proxy| {
+        let plan = generation.and_then(|generation| generation.backends.get(&proxy.name));
+        (proxy, plan.map(|plan| plan.state.servers()).unwrap_or_default())
+    })
+}
+
+/// The backends a command is about: all, or the one that its argument names.
+fn wanted<'a>(control: &'a Control, call: &Call) -> Result<Vec<Backend<'a>>, Answer> {
+    let word = call.arg(0).to_owned();
+    let is_wanted = |proxy: &Proxy| word.is_empty() || *proxy.name == *word || word.parse() == Ok(proxy.id);
+    let backends: Vec<_> = states(control).filter(|(proxy, _)| is_wanted(proxy)).collect();
+    if backends.is_empty() && !word.is_empty() {
+        return Err(Answer::error("Can't find backend."));
+    }
+    Ok(backends)
+}
+
+/// `show servers state [<backend>]`.
+pub(super) fn state(control: &mut Control, call: &Call) -> Answer {
+    let now = Instant::now();
+    let backends = match wanted(control, call) {
+        Ok(backends) => backends,
+        Err(answer) => return answer,
+    };
+    let mut out = format!("1\n# {STATE_COLUMNS}\n");
+    for (proxy, states) in backends {
+        for state in states {
+            state_line(&mut out, proxy, &state, now);
+        }
+    }
+    Answer::Data(out)
+}
+
+fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant) {
+    let config = state.config();
+    let report = state.check_report();
+    let (address, port) = place(&config);
+    let fqdn = match &config.address.host {
+        NetAddress::Name(name, _) => name,
+        NetAddress::Literal => "-",
+    };
+    let check_address = match &config.check.addr {
+        Some(Address::Inet(address)) => address.ip().to_string(),
+        Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => "-".into(),
+    };
+    let (result, health) = result(&config, state, &report);
+    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents, SRV records and
+    // TLS do not exist.
+    let _ = writeln!(
+        out,
+        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} - 0 {} {check_address} - 0",
+        proxy.id,
+        proxy.name,
+        config.id,
+        config.name,
+        operation(state, &config, now),
+        administration(state, &config),
+        state.weight(),
+        config.weight,
+        now.saturating_duration_since(state.changed()).as_secs(),
+        check_status(&report),
+        check_state(&config, state),
+        config.check.port.unwrap_or_default(),
+    );
+}
+
+/// The address without its port, and the port.
+fn place(config: &Server) -> (String, u16) {
+    match &config.address.address {
+        Some(Address::Inet(address)) => (address.ip().to_string(), address.port()),
+        Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) => ("-".into(), 0),
+        None => ("0.0.0.0".into(), 0),
+    }
+}
+
+/// `srv_op_state`.
+fn operation(state: &ServerState, config: &Server, now: Instant) -> u8 {
+    let is_starting =
+        config.slowstart.is_some_and(|slowstart| now.saturating_duration_since(state.changed()) < slowstart);
+    match state.health() {
+        _ if state.admin().in_maintenance() => 0,
+        HealthState::Down => 0,
+        HealthState::Up if is_starting => 1,
+        HealthState::Up => 2,
+        HealthState::Stopping => 3,
+    }
+}
+
+/// `srv_admin_state`, a mask.
+fn administration(state: &ServerState, config: &Server) -> u8 {
+    let admin = state.admin();
+    let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+    bit(admin.maintenance, 0x01)
+        | bit(admin.maintenance_inherited, 0x02)
+        | bit(admin.maintenance && config.disabled, 0x04)
+        | bit(admin.drain, 0x08)
+        | bit(admin.drain_inherited, 0x10)
+        | bit(admin.unresolved, 0x20)
+}
+
+/// `srv_check_status`: the numbers that HAProxy 2.6 prints for its words.
+fn check_status(report: &CheckReport) -> u8 {
+    match report.status {
+        "HANA" => 3,
+        "L4OK" => 6,
+        "L4TOUT" => 7,
+        "L4CON" => 8,
+        "L7TOUT" => 12,
+        "L7RSP" => 13,
+        "L7OK" => 15,
+        "L7OKC" => 16,
+        "L7STS" => 17,
+        _ => 1,
+    }
+}
+
+/// `srv_check_result` and `srv_check_health`.
+fn result(config: &Server, state: &ServerState, report: &CheckReport) -> (u8, u32) {
+    let result = match report.status {
+        "" => 0,
+        "L4OK" | "L7OK" => 3,
+        "L7OKC" => 4,
+        _ => 2,
+    };
+    let is_up = state.health() != HealthState::Down && !state.admin().in_maintenance();
+    match report.status.is_empty() {
+        // Before the first check, and without any.
+        true => (result, if is_up { config.check.rise } else { 0 }),
+        false => (result, report.health),
+    }
+}
+
+/// `srv_check_state`, a mask: configured and enabled, or paused by maintenance.
+fn check_state(config: &Server, state: &ServerState) -> u8 {
+    let checked = if config.check.enabled { 0x06 } else { 0 };
+    checked | if state.admin().in_maintenance() { 0x08 } else { 0 }
+}
+
+/// `show servers conn [<backend>]`: idle connections belong to the cores and are not counted here.
+pub(super) fn connections(control: &mut Control, call: &Call) -> Answer {
+    let cores = control.line.registry.cores();
+    let backends = match wanted(control, call) {
+        Ok(backends) => backends,
+        Err(answer) => return answer,
+    };
+    let mut out = format!(
+        "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim idle_cur \
+         idle_per_thr[{cores}]\n"
+    );
+    for (proxy, states) in backends {
+        for state in states {
+            let config = state.config();
+            let (address, port) = place(&config);
+            let _ = writeln!(
+                out,
+                "{}/{} {}/{} {address} {port} - {} {} {} 0 0 0 {} 0{}",
+                proxy.name,
+                config.name,
+                proxy.id,
+                config.id,
+                config.pool_purge_delay.as_millis(),
+                state.served(),
+                state.served_max(),
+                config.pool_max_conn,
+                " 0".repeat(cores),
+            );
+        }
+    }
+    Answer::Data(out)
+}

@@ -1,0 +1,236 @@
+//! Lines of backends and their servers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use baton_model::{Algorithm, Mode, Observe, Proxy, Server};
+use baton_proxy::balance::{CheckReport, HealthState, ServerState};
+use baton_proxy::{BackendPlan, Counter, CounterBlock};
+
+use super::frontend::address;
+use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
+use crate::control::Control;
+use crate::runtime::field::Value;
+
+/// Counters of backends and servers.
+const COUNTED: &[(Column, Counter)] = &[
+    (Column::Stot, Counter::Sessions),
+    (Column::Dresp, Counter::DeniedResponses),
+    (Column::Econ, Counter::ConnectErrors),
+    (Column::Eresp, Counter::ResponseErrors),
+    (Column::Wretr, Counter::Retries),
+    (Column::Wredis, Counter::Redispatches),
+    (Column::CliAbrt, Counter::ClientAborts),
+    (Column::SrvAbrt, Counter::ServerAborts),
+    (Column::Lbtot, Counter::Chosen),
+    (Column::Connect, Counter::Connects),
+    (Column::Reuse, Counter::Reuses),
+];
+
+/// A line for each server, and the backend's.
+pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<Line>) {
+    let Some(plan) = control.line.generation.as_ref().and_then(|generation| generation.backends.get(&proxy.name))
+    else {
+        return;
+    };
+    let states = plan.state.servers();
+    if wanted.takes(Kind::Server) {
+        for state in &states {
+            let config = state.config();
+            let is_left_out = (wanted.is_up && !state.is_running())
+                || (wanted.no_maintenance && state.admin().in_maintenance())
+                || !wanted.takes_id(config.id);
+            if !is_left_out {
+                out.push(server(wanted, plan, state, &config, now));
+            }
+        }
+    }
+    if wanted.takes(Kind::Backend) {
+        out.push(backend(wanted, plan, &states, now));
+    }
+}
+
+fn common(line: &mut Line, counters: &CounterBlock, is_http: bool) {
+    use Column::{Ctime, CtimeMax, Qtime, QtimeMax, Rate, RateMax, Rtime, RtimeMax, Ttime, TtimeMax};
+    line.zero(&[Rate, RateMax, Qtime, Ctime, Rtime, Ttime, QtimeMax, CtimeMax, RtimeMax, TtimeMax]);
+    line.count(counters, TRAFFIC);
+    line.count(counters, COUNTED);
+    if is_http {
+        line.count(counters, RESPONSES);
+        line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
+    }
+    line.set(Column::Lastsess, Value::S32(-1));
+}
+
+fn backend(wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], _: Instant) -> Line {
+    let (proxy, state) = (&plan.proxy, &plan.state);
+    let is_http = proxy.mode == Mode::Http;
+    let (active, backups) = (state.active(), state.backups());
+    let mut line = Line::new(Kind::Backend, proxy, "BACKEND", 0);
+    common(&mut line, &plan.figures.counters, is_http);
+    line.zero_proxy(is_http);
+    let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };
+    let status = match wanted.is_up || wanted.no_maintenance {
+        true => format!("{word} ({}/{})", active + backups, states.len()),
+        false => word.to_owned(),
+    };
+    line.set(Column::Status, Value::text(status));
+    line.set(Column::Qcur, Value::U32(state.waiting()));
+    line.set(Column::Qmax, Value::U32(state.waiting_max()));
+    line.set(Column::Scur, Value::gauge(plan.figures.open.load(Ordering::Relaxed)));
+    line.set(Column::Smax, Value::gauge(plan.figures.open_max.load(Ordering::Relaxed)));
+    line.set(Column::Slim, Value::U32(plan.fullconn));
+    line.count(&plan.figures.counters, &[(Column::Dreq, Counter::DeniedRequests)]);
+    let usable = states.iter().filter(|server| server.is_usable());
+    let sum = |weight: fn(&ServerState) -> u32| usable.clone().map(|server| weight(server)).sum::<u32>();
+    line.set(Column::Weight, Value::U32(sum(weight)));
+    line.set(Column::Uweight, Value::U32(sum(ServerState::weight)));
+    line.set(Column::Act, Value::U32(active));
+    line.set(Column::Bck, Value::U32(backups));
+    line.zero(&[Column::Chkdown]);
+    use Column::{AggCheckStatus, AggServerCheckStatus, AggServerStatus};
+    line.zero(&[AggServerStatus, AggServerCheckStatus, AggCheckStatus]);
+    if wanted.shows_places {
+        line.set(Column::Cookie, proxy.cookie.as_ref().map_or(Value::None, |cookie| Value::text(&*cookie.name)));
+        line.set(Column::Algo, Value::text(algorithm(&proxy.balance.algorithm)));
+    }
+    line
+}
+
+fn server(wanted: &Wanted, plan: &BackendPlan, state: &ServerState, config: &Server, now: Instant) -> Line {
+    let is_http = plan.proxy.mode == Mode::Http;
+    let mut line = Line::new(Kind::Server, &plan.proxy, state.name(), config.id);
+    if let Some(plan) = plan.servers.get(state.name()) {
+        common(&mut line, &plan.counters, is_http);
+    }
+    let limit = |limit: u32| if limit == 0 { Value::None } else { Value::U32(limit) };
+    line.set(Column::Status, Value::text(status(state, config)));
+    line.set(Column::Qcur, Value::U32(state.queued()));
+    line.set(Column::Qmax, Value::U32(state.queued_max()));
+    line.set(Column::Qlimit, limit(config.maxqueue));
+    line.set(Column::Scur, Value::U32(state.served()));
+    line.set(Column::Smax, Value::U32(state.served_max()));
+    line.set(Column::Slim, limit(config.maxconn));
+    line.set(Column::Weight, Value::U32(weight(state)));
+    line.set(Column::Uweight, Value::U32(state.weight()));
+    line.set(Column::Act, Value::U32((!config.backup).into()));
+    line.set(Column::Bck, Value::U32(config.backup.into()));
+    line.set(Column::Lastchg, seconds(now.saturating_duration_since(state.changed())));
+    if let Some(slowstart) = config.slowstart
+        && state.is_usable()
+        && now.saturating_duration_since(state.changed()) < slowstart
+        && state.weight() > 0
+    {
+        line.set(Column::Throttle, Value::U32(weight(state) * 100 / state.weight()));
+    }
+    line.set(Column::Tracked, config.check.track.as_deref().map_or(Value::None, |track| tracked(plan, track)));
+    if config.check.enabled {
+        checks(&mut line, state, config, &state.check_report(), now);
+    }
+    if config.check.observe != Observe::None {
+        line.set(Column::Hanafail, Value::U64(0));
+    }
+    use Column::{IdleConnCur, NeedConnEst, SafeConnCur, SrvIcur, UsedConnCur};
+    line.zero(&[SrvIcur, IdleConnCur, SafeConnCur, NeedConnEst]);
+    line.set(UsedConnCur, Value::U32(state.served()));
+    if let Ok(most) = u32::try_from(config.pool_max_conn) {
+        line.set(Column::SrcIlim, Value::U32(most));
+    }
+    if wanted.shows_places {
+        let unknown = || Value::text(if config.address.port_offset.is_some() { "0.0.0.0:0" } else { "0.0.0.0" });
+        line.set(Column::Addr, config.address.address.as_ref().map_or_else(unknown, address));
+        line.set(Column::Cookie, state.cookie().map_or(Value::None, |cookie| Value::text(&*cookie)));
+    }
+    line
+}
+
+/// What checks found.
+fn checks(line: &mut Line, state: &ServerState, config: &Server, report: &CheckReport, now: Instant) {
+    line.set(Column::Chkfail, Value::U64(report.failed));
+    line.set(Column::Chkdown, Value::U64(state.downs()));
+    line.set(Column::Downtime, seconds(state.down_time(now)));
+    if state.admin().in_maintenance() {
+        return;
+    }
+    let is_first = report.status.is_empty();
+    line.set(Column::CheckStatus, Value::text(if is_first { "INI" } else { report.status }));
+    line.set(Column::CheckDesc, Value::text(if is_first { "Initializing" } else { report.description }));
+    line.set(Column::CheckRise, Value::U32(config.check.rise));
+    line.set(Column::CheckFall, Value::U32(config.check.fall));
+    let up = if state.health() == HealthState::Down { 0 } else { config.check.rise };
+    line.set(Column::CheckHealth, Value::U32(if is_first { up } else { report.health }));
+    if !is_first {
+        line.set(Column::CheckDuration, Value::U64(u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX)));
+        line.set(Column::CheckCode, report.code.map_or(Value::None, |code| Value::U32(code.into())));
+        if !report.info.is_empty() {
+            line.set(Column::LastChk, Value::text(&*report.info));
+        }
+    }
+}
+
+/// The words of the status column: what it is, and the way it is on after a check that disagrees.
+fn status(state: &ServerState, config: &Server) -> String {
+    let admin = state.admin();
+    if admin.maintenance || admin.unresolved || admin.maintenance_inherited {
+        let via = config.check.track.as_deref().filter(|_| admin.maintenance_inherited && !admin.maintenance);
+        return match via {
+            Some(track) => format!("MAINT (via {track})"),
+            None if admin.unresolved && !admin.maintenance => "MAINT (resolution)".into(),
+            None => "MAINT".into(),
+        };
+    }
+    let report = state.check_report();
+    let is_checked = config.check.enabled;
+    let (health, rise, fall) = match report.status.is_empty() {
+        true => (config.check.rise, config.check.rise, config.check.fall),
+        false => (report.health, report.rise, report.fall),
+    };
+    let most = (rise + fall).saturating_sub(1);
+    let word = match state.health() {
+        HealthState::Down if is_checked && health > 0 => return format!("DOWN {health}/{rise}"),
+        HealthState::Down => return "DOWN".into(),
+        HealthState::Stopping => "NOLB",
+        HealthState::Up if admin.is_draining() => "DRAIN",
+        HealthState::Up if !is_checked && config.check.track.is_none() => return "no check".into(),
+        HealthState::Up => "UP",
+    };
+    match is_checked && health < most {
+        true => format!("{word} {}/{fall}", (health + 1).saturating_sub(rise)),
+        false => word.into(),
+    }
+}
+
+/// The weight in use: less than its own while it starts slowly.
+fn weight(state: &ServerState) -> u32 {
+    if state.is_usable() { state.effective_weight().min(state.weight()) } else { state.weight() }
+}
+
+/// The tracked server with its backend.
+fn tracked(plan: &BackendPlan, track: &str) -> Value {
+    match track.contains('/') {
+        true => Value::text(track),
+        false => Value::text(format!("{}/{track}", plan.proxy.name)),
+    }
+}
+
+fn seconds(time: std::time::Duration) -> Value {
+    Value::count(time.as_secs())
+}
+
+/// The word of the column; HAProxy 2.6 has none for the others.
+fn algorithm(algorithm: &Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::RoundRobin => "roundrobin",
+        Algorithm::StaticRr => "static-rr",
+        Algorithm::LeastConn => "leastconn",
+        Algorithm::First => "first",
+        Algorithm::Source => "source",
+        Algorithm::Uri(_) => "uri",
+        Algorithm::UrlParam { .. } => "url_param",
+        Algorithm::Hdr { .. } => "hdr",
+        Algorithm::RdpCookie(_) => "rdp-cookie",
+        Algorithm::Hash(_) => "hash",
+        Algorithm::Random { .. } => "unknown",
+    }
+}

@@ -1,0 +1,301 @@
+//! `show stat`: a line for each frontend, listening socket, server and backend (management guide, 9.1 and 9.2).
+
+mod backend;
+pub mod columns;
+mod frontend;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{AccessLevel, Mode, Model, Proxy};
+use baton_proxy::{Counter, CounterBlock};
+
+use self::columns::{COLUMNS, Column, FIXED};
+use super::answer::Answer;
+use super::field::{self, Form, Format, Value};
+use super::session::Call;
+use crate::control::Control;
+
+/// The kinds of objects: their number in the column `type`, and their bit in the filter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Frontend,
+    Backend,
+    Server,
+    #[expect(dead_code, reason = "figures of single sockets are not kept")]
+    Listener,
+}
+
+impl Kind {
+    fn bit(self) -> i64 {
+        1 << self as i64
+    }
+
+    /// Letter and word of the typed forms.
+    fn words(self) -> (char, &'static str) {
+        match self {
+            Kind::Frontend => ('F', "Frontend"),
+            Kind::Backend => ('B', "Backend"),
+            Kind::Server => ('S', "Server"),
+            Kind::Listener => ('L', "Listener"),
+        }
+    }
+}
+
+/// One object's values.
+struct Line {
+    kind: Kind,
+    proxy: u32,
+    id: u32,
+    values: Vec<Value>,
+}
+
+impl Line {
+    fn new(kind: Kind, proxy: &Proxy, name: &str, id: u32) -> Line {
+        let mut line = Line { kind, proxy: proxy.id, id, values: vec![Value::None; COLUMNS.len()] };
+        line.set(Column::Pxname, Value::text(&*proxy.name));
+        line.set(Column::Svname, Value::text(name));
+        line.set(Column::Pid, Value::U32(1));
+        line.set(Column::Iid, Value::U32(proxy.id));
+        line.set(Column::Sid, Value::U32(id));
+        line.set(Column::Type, Value::U32(kind as u32));
+        line.set(Column::Mode, Value::text(if proxy.mode == Mode::Http { "http" } else { "tcp" }));
+        // What cannot happen here, or is not kept, is zero as in a HAProxy that does not use it.
+        use Column::{Eint, SslFailedHandshake, SslReusedSess, SslSess, Wrew};
+        line.zero(&[Wrew, Eint, SslSess, SslReusedSess, SslFailedHandshake]);
+        line
+    }
+
+    fn set(&mut self, column: Column, value: Value) {
+        self.values[column as usize] = value;
+    }
+
+    /// Counters that are zero.
+    fn zero(&mut self, columns: &[Column]) {
+        for column in columns {
+            let is_gauge = COLUMNS[*column as usize].tag != "MCP";
+            let is_wide = *column as usize >= FIXED;
+            self.set(*column, if is_gauge && !is_wide { Value::U32(0) } else { Value::U64(0) });
+        }
+    }
+
+    fn count(&mut self, counters: &CounterBlock, columns: &[(Column, Counter)]) {
+        for (column, counter) in columns {
+            self.set(*column, Value::U64(counters.total(*counter)));
+        }
+    }
+
+    /// What frontends and backends do not use here.
+    fn zero_proxy(&mut self, is_http: bool) {
+        use Column::{CacheHits, CacheLookups, CompByp, CompIn, CompOut, CompRsp};
+        self.zero(&[CompIn, CompOut, CompByp, CompRsp]);
+        if is_http {
+            self.zero(&[CacheLookups, CacheHits]);
+        }
+        for at in FIXED..COLUMNS.len() {
+            self.values[at] = Value::U64(0);
+        }
+    }
+}
+
+/// Counters of all objects.
+const TRAFFIC: &[(Column, Counter)] = &[(Column::Bin, Counter::BytesIn), (Column::Bout, Counter::BytesOut)];
+
+/// Counters of responses, in `mode http`.
+const RESPONSES: &[(Column, Counter)] = &[
+    (Column::Hrsp1xx, Counter::Responses1xx),
+    (Column::Hrsp2xx, Counter::Responses2xx),
+    (Column::Hrsp3xx, Counter::Responses3xx),
+    (Column::Hrsp4xx, Counter::Responses4xx),
+    (Column::Hrsp5xx, Counter::Responses5xx),
+    (Column::HrspOther, Counter::ResponsesOther),
+];
+
+/// What is asked for.
+struct Wanted {
+    /// The proxy's number; negative for all.
+    proxy: i64,
+    /// Kinds as bits.
+    kinds: i64,
+    /// The server's or socket's number; negative for all.
+    id: i64,
+    /// `up`: servers that are not up are left out.
+    is_up: bool,
+    /// `no-maint`: servers in maintenance are left out.
+    no_maintenance: bool,
+    /// Addresses and cookies are shown to those who may know them.
+    shows_places: bool,
+}
+
+impl Wanted {
+    fn understand(model: &Model, call: &Call) -> Result<Wanted, Answer> {
+        let mut words = call.args();
+        if words.first().is_some_and(|word| word == "domain") {
+            if words.get(1).is_none_or(|domain| domain != "proxy") {
+                return Err(Answer::error("Invalid statistics domain."));
+            }
+            words = &words[2..];
+        }
+        let mut wanted = Wanted {
+            proxy: -1,
+            kinds: -1,
+            id: -1,
+            is_up: words.iter().any(|word| word == "up"),
+            no_maintenance: words.iter().any(|word| word == "no-maint"),
+            shows_places: call.level >= AccessLevel::Operator,
+        };
+        if let [proxy, kinds, id, ..] = words {
+            // As HAProxy reads numbers: the digits in front, or zero.
+            let number = |word: &String| leading_number(word).unwrap_or_default();
+            (wanted.kinds, wanted.id) = (number(kinds), number(id));
+            let named = model.proxies.iter().find(|known| &*known.name == proxy).map(|known| i64::from(known.id));
+            wanted.proxy = match named.or(leading_number(proxy)) {
+                Some(proxy) => proxy,
+                None => return Err(Answer::error("No such proxy.")),
+            };
+        }
+        Ok(wanted)
+    }
+
+    fn takes(&self, kind: Kind) -> bool {
+        self.kinds & kind.bit() != 0
+    }
+
+    fn takes_id(&self, id: u32) -> bool {
+        self.id < 0 || self.id == i64::from(id)
+    }
+}
+
+/// The number at the beginning of a word.
+fn leading_number(word: &str) -> Option<i64> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap_or(digits.len());
+    word[..word.len() - digits.len() + end].parse().ok()
+}
+
+/// `show stat`.
+pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
+    let wanted = match Wanted::understand(&control.line.model, call) {
+        Ok(wanted) => wanted,
+        Err(answer) => return answer,
+    };
+    let format = Format::of(call.args());
+    let now = Instant::now();
+    let mut out = String::new();
+    if format.form == Form::Plain {
+        header(&mut out);
+    }
+    let mut is_first = true;
+    for line in lines(control, &wanted, now) {
+        if format.form == Form::Json {
+            out.push(if is_first { '[' } else { ',' });
+        }
+        is_first = false;
+        print(&mut out, &line, format);
+    }
+    if format.form == Form::Json {
+        out.push_str(if is_first { "[]\n" } else { "]\n" });
+    }
+    Answer::Data(out)
+}
+
+/// Everything that is wanted, proxies in the order of the files, and in each its frontend, sockets, servers, backend.
+fn lines<'a>(control: &'a Control, wanted: &'a Wanted, now: Instant) -> impl Iterator<Item = Line> + 'a {
+    let proxies = control.line.model.proxies.iter().filter(|proxy| !proxy.disabled);
+    let takes = |proxy: &&Arc<Proxy>| wanted.proxy < 0 || wanted.proxy == i64::from(proxy.id);
+    proxies.filter(takes).flat_map(move |proxy| {
+        let mut lines = Vec::new();
+        if proxy.role.is_frontend() {
+            frontend::lines(control, wanted, proxy, &mut lines);
+        }
+        if proxy.role.is_backend() {
+            backend::lines(control, wanted, proxy, now, &mut lines);
+        }
+        lines
+    })
+}
+
+fn header(out: &mut String) {
+    out.push_str("# ");
+    for (at, column) in COLUMNS.iter().enumerate() {
+        if at == FIXED {
+            out.push_str("-,");
+        }
+        out.push_str(column.name);
+        out.push(',');
+    }
+    out.push('\n');
+}
+
+fn print(out: &mut String, line: &Line, format: Format) {
+    let (letter, word) = line.kind.words();
+    let (proxy, id) = (line.proxy, line.id);
+    match format.form {
+        Form::Plain => {
+            for (at, value) in line.values.iter().enumerate() {
+                if at == FIXED {
+                    out.push_str("-,");
+                }
+                field::csv(out, value);
+            }
+            out.push('\n');
+        }
+        Form::Typed => {
+            let whose = format!("{letter}.{proxy}.{id}.");
+            for (at, value) in present(line) {
+                field::typed(out, &whose, at, &COLUMNS[at], tag(line.kind, at), value, format.described);
+            }
+        }
+        Form::Json => {
+            let whose = format!("\"objType\":\"{word}\",\"proxyId\":{proxy},\"id\":{id},");
+            for (number, (at, value)) in present(line).enumerate() {
+                out.push(if number == 0 { '[' } else { ',' });
+                field::json(out, &whose, at, &COLUMNS[at], tag(line.kind, at), value);
+            }
+            out.push(']');
+        }
+    }
+}
+
+fn present(line: &Line) -> impl Iterator<Item = (usize, &Value)> {
+    line.values.iter().enumerate().filter(|(_, value)| **value != Value::None)
+}
+
+/// The tag of a column; a few differ with the kind of the object.
+fn tag(kind: Kind, at: usize) -> &'static str {
+    const STATUS: [usize; 2] = [Column::Act as usize, Column::Bck as usize];
+    const RATES: [usize; 2] = [Column::Rate as usize, Column::RateMax as usize];
+    match kind {
+        Kind::Server if STATUS.contains(&at) => "SGP",
+        Kind::Backend if RATES.contains(&at) => "MGP",
+        _ => COLUMNS[at].tag,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_their_fixed_places() {
+        let at = |name: &str| COLUMNS.iter().position(|column| column.name == name);
+        assert_eq!(
+            (at("pxname"), at("status"), at("type"), at("addr"), at("uweight")),
+            (Some(0), Some(17), Some(32), Some(73), Some(99))
+        );
+        assert_eq!(
+            (COLUMNS[Column::Uweight as usize].name, COLUMNS[FIXED].name, COLUMNS.len()),
+            ("uweight", "ssl_sess", 127)
+        );
+    }
+
+    #[test]
+    fn numbers_are_read_to_their_end() {
+        let check = |word: &str, expect: Option<i64>| assert_eq!(leading_number(word), expect, "{word}");
+        check("3", Some(3));
+        check("-1", Some(-1));
+        check("3x", Some(3));
+        check("x", None);
+        check("-", None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Lines, prompts, levels: what is typed and what comes back, character by character as from HAProxy.
+
+use std::path::Path;
+
+use crate::peers::{Both, Haproxy, socat, socat_at};
+use crate::support::{Proxy, free_address, until};
+
+/// A process with a socket of each level and nothing to do.
+fn config(folder: &Path) -> String {
+    let (folder, web) = (folder.display(), free_address());
+    format!(
+        "global\n nbthread 2\n stats timeout 20s\n stats socket {folder}/admin.sock mode 600 level admin\n \
+         stats socket {folder}/operator.sock level operator severity-output number\n \
+         stats socket {folder}/user.sock level user severity-output string\n\
+         defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
+         frontend web\n bind {web}\n default_backend app\n\
+         backend app\n server a 127.0.0.1:9 weight 10\n server b 127.0.0.1:9\n"
+    )
+}
+
+/// Versions differ, and of lists of commands only the beginning is compared: which commands there are, and which of them look
+/// like what was typed, is each program's own.
+fn normal(text: &str) -> String {
+    let line = |line: &str| match line.split_once("Unknown command") {
+        Some((before, _)) => format!("{before}Unknown command"),
+        None if line.contains("2.6.12-") => "VERSION".into(),
+        None if line.starts_with("unix@") => line.rsplit_once('/').map_or("", |(_, name)| name).into(),
+        None => line.to_owned(),
+    };
+    text.lines().filter(|line| !line.starts_with("  ")).map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn conversations_are_those_of_haproxy() {
+    let both = Both::start(config);
+    let check = |socket: &str, input: &str| {
+        let (found, expected) = (socat(&both.baton(socket), input), socat(&both.haproxy(socket), input));
+        assert_eq!(normal(&found), normal(&expected), "{socket}: {input:?}");
+    };
+    for input in [
+        "show version\n",
+        "  show \t version  \r\n",
+        "show version;show version\n",
+        "show version; ;show version\n",
+        "show version\nshow version\n",
+        "show version",
+        "\n",
+        "foo bar\n",
+        "show\n",
+        "SHOW version\n",
+        r"show version \; foo",
+        "help\n",
+        "help show\n",
+        "quit\n",
+        "quit;show version\n",
+        "prompt\n",
+        "prompt\nshow version\nquit\nshow version\n",
+        "prompt\nshow version;show version\nprompt\nshow version\n",
+        "prompt;show version\n",
+        "prompt\nprompt;show version\n",
+        "prompt\n\nquit\n",
+        "show version <<\nsome\npayload\n\n",
+        "prompt\nshow version <<\nsome\npayload\n\nquit\n",
+        "show version <<\nno end\n",
+        "show version<<\nfoo\n\n",
+        "@1 show version\n",
+        "show cli level;operator;show cli level;user;show cli level;operator;show cli level\n",
+        "set severity-output number;show cli level;set severity-output string;show cli level\n",
+        "set severity-output\n",
+        "set severity-output foo\n",
+        "set timeout cli 3s;set timeout cli 0;set timeout cli x;set timeout cli;set timeout\n",
+        "expert-mode;expert-mode on;expert-mode;expert-mode off;expert-mode;expert-mode foo;expert-mode\n",
+        "experimental-mode;experimental-mode on;experimental-mode;user;experimental-mode\n",
+        "show stat nope 1 1\n",
+        "show stat domain foo\n",
+        "show stat -1 4 99\n",
+        "_getsocks\n",
+        "show cli sockets;show backend\n",
+        "show env HOME;show env NO_SUCH_NAME\n",
+        "show errors nope;clear;show startup-logs\n",
+        "get weight app/a;get weight app/#2;get weight #3/b;get weight app;get weight;get weight app/zz;get weight x/a\n",
+        "show servers state nope;show servers conn nope\n",
+    ] {
+        for socket in ["admin.sock", "operator.sock", "user.sock"] {
+            check(socket, input);
+        }
+    }
+}
+
+#[test]
+fn sockets_of_every_family_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inet, name) = (free_address(), format!("baton-test-{}", std::process::id()));
+    let text =
+        config(folder.path()) + &format!("global\n stats socket ipv4@{inet} level user\n stats socket abns@{name}\n");
+    let proxy = Proxy::start(&text);
+    for address in [format!("TCP:{inet}"), format!("ABSTRACT-CONNECT:{name},unix-tightsocklen=0")] {
+        let answer = socat_at(&address, "show info\n");
+        assert!(answer.contains(&format!("Pid: {}\n", proxy.pid())), "{address}: {answer}");
+    }
+}
+
+#[test]
+fn haproxy_takes_the_sockets_by_a_socket_that_exposes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = config(folder.path()).replace("level operator", "level operator expose-fd listeners");
+    let proxy = Proxy::start(&text);
+    assert_eq!(socat(&folder.path().join("admin.sock"), "_getsocks\n"), "", "it does not expose them");
+    // Debian's program binds nothing itself: it would say that the address is in use, by a process that shares it with nobody.
+    let socket = folder.path().join("operator.sock");
+    let taker = Haproxy::start_with(&text, &folder.path().join("user.sock"), &["-x".as_ref(), socket.as_ref()]);
+    let name = |answer: String| answer.lines().find_map(|line| line.strip_prefix("Name: ").map(str::to_owned));
+    until("haproxy answers", || {
+        name(socat(&folder.path().join("user.sock"), "show info\n")).as_deref() == Some("HAProxy")
+    });
+    drop((taker, proxy));
+}
+
+#[test]
+fn a_reload_changes_sockets_and_loses_no_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = config(folder.path());
+    let (old, new) = (folder.path().join("user.sock"), folder.path().join("new.sock"));
+    let proxy = Proxy::start(&first);
+    let outcome = proxy.change(&first.replace("user.sock level user", "new.sock level admin"));
+    assert!(outcome.plan.changes.iter().any(|change| change.change.contains("stats socket")), "{:?}", outcome.plan);
+    assert_eq!(socat(&new, "show cli level\n"), "[info]: admin\n\n");
+    assert!(!old.exists(), "the path of a removed socket is gone");
+    proxy.change(&first.replace("mode 600 level admin", "mode 600 level operator"));
+    assert_eq!(socat(&folder.path().join("admin.sock"), "show cli level\n"), "operator\n\n");
+    let taken = proxy.change_refused(&first.replace("stats socket", "stats socket 203.0.113.9:7\n stats socket"));
+    assert!(taken.contains("stats socket: cannot listen on"), "{taken}");
+    assert_eq!(
+        socat(&folder.path().join("admin.sock"), "show cli level\n"),
+        "operator\n\n",
+        "a refusal changes nothing"
+    );
+}

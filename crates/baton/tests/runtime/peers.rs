@@ -1,0 +1,107 @@
+//! Both programs with the same file, and `socat` to talk to them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{Proxy, until};
+
+/// Debian's haproxy in the foreground; killed when dropped.
+pub struct Haproxy {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Haproxy {
+    /// Starts it with this text and waits until the socket is there.
+    #[track_caller]
+    pub fn start(text: &str, socket: &Path) -> Haproxy {
+        Haproxy::start_with(text, socket, &[])
+    }
+
+    /// The same with more arguments.
+    #[track_caller]
+    pub fn start_with(text: &str, socket: &Path, arguments: &[&OsStr]) -> Haproxy {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let config = folder.path().join("test.cfg");
+        fs::write(&config, text).expect("the folder is ours");
+        let child = Command::new("haproxy")
+            .arg("-db")
+            .arg("-f")
+            .arg(&config)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("haproxy is installed by scripts/setup test");
+        let haproxy = Haproxy { child, _folder: folder };
+        until("haproxy listens", || std::os::unix::net::UnixStream::connect(socket).is_ok());
+        haproxy
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The two programs with one configuration, in which `SOCKETS` stands for a folder of their own each.
+pub struct Both {
+    _programs: (Proxy, Haproxy),
+    folders: [TempDir; 2],
+}
+
+impl Both {
+    /// Starts both; `text` gets the folder for its sockets.
+    #[track_caller]
+    pub fn start(text: impl Fn(&Path) -> String) -> Both {
+        let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder for the test"));
+        let baton = Proxy::start(&text(folders[0].path()));
+        let haproxy = Haproxy::start(&text(folders[1].path()), &folders[1].path().join("admin.sock"));
+        Both { _programs: (baton, haproxy), folders }
+    }
+
+    /// Where Baton's socket of that name is.
+    pub fn baton(&self, name: &str) -> PathBuf {
+        self.folders[0].path().join(name)
+    }
+
+    /// Where haproxy's is.
+    pub fn haproxy(&self, name: &str) -> PathBuf {
+        self.folders[1].path().join(name)
+    }
+}
+
+/// What `socat` prints when this is typed, after the other side closed.
+#[track_caller]
+pub fn socat(socket: &Path, input: impl AsRef<[u8]>) -> String {
+    socat_at(&format!("UNIX-CONNECT:{}", socket.display()), input)
+}
+
+/// The same at any address of socat's.
+#[track_caller]
+pub fn socat_at(address: &str, input: impl AsRef<[u8]>) -> String {
+    let mut child = Command::new("socat")
+        .args(["-t", "30", "-", address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("socat is installed by scripts/setup test");
+    let input = input.as_ref().to_vec();
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    let writer = std::thread::spawn(move || {
+        // The other side may have heard enough.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().expect("it is our child");
+    writer.join().expect("the writer does not panic");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
