@@ -47,6 +47,8 @@ pub struct Listeners {
     id_last: u64,
     /// Sockets of a TCP address without `shards`: one for each core.
     cores: usize,
+    /// Whether addresses are shared with others who let us, instead of being ours alone.
+    is_beside: bool,
 }
 
 /// An address in service.
@@ -156,7 +158,14 @@ impl Listeners {
             inherited: Inherited::default(),
             id_last: 0,
             cores: cores.max(1),
+            is_beside: false,
         }
+    }
+
+    /// Opens addresses beside processes of the same user that listen there with `SO_REUSEPORT`, instead of refusing them:
+    /// for a successor of a process that will end once we serve.
+    pub fn beside_others(&mut self, is_beside: bool) {
+        self.is_beside = is_beside;
     }
 
     /// Takes listening sockets that somebody gave us. The next [`Listeners::prepare`] takes those its model asks for,
@@ -441,11 +450,15 @@ impl Listeners {
             Ok(group) => return Ok(New::Prepared(Box::new(group))),
             Err(error) => error,
         };
+        let bound = |address, options: &ListenOptions| {
+            let group = BoundGroup::bind(address, options, shards).map(New::Bound);
+            group.map_err(|error| format!("cannot listen on [{endpoint}]: {error}"))
+        };
         match (error.reason.clone(), &bind.address) {
-            (ListenReason::Option("SO_ATTACH_FILTER"), Address::Inet(address)) => {
-                BoundGroup::bind(*address, &options, shards)
-                    .map(New::Bound)
-                    .map_err(|error| format!("cannot listen on [{endpoint}]: {error}"))
+            (ListenReason::Option("SO_ATTACH_FILTER"), Address::Inet(address)) => bound(*address, &options),
+            // Not listening before it is to be reached, it takes no connection from who listens there.
+            (ListenReason::InUse, Address::Inet(address)) if self.is_beside => {
+                bound(*address, &ListenOptions { exclusive: false, ..options })
             }
             (ListenReason::PrivilegedPort(_), _) => Err(format!(
                 "{error}; bind it from the start, or keep that right with 'setcap cap_net_bind_service', if rights were \

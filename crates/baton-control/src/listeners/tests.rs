@@ -63,6 +63,31 @@ fn a_taken_port_is_refused_and_nothing_stays_open() {
 }
 
 #[test]
+fn a_successor_may_listen_beside_who_lets_it() {
+    let address = Address::Inet(free_port());
+    let wanted = model(&[("a", std::slice::from_ref(&address))]);
+    let (mut old, mut new) = (Listeners::new(2), Listeners::new(2));
+    let first = change(&mut old, &wanted).unwrap();
+    assert!(change(&mut new, &wanted).is_err(), "an address is ours alone");
+    new.beside_others(true);
+    let prepared = new.prepare(&wanted).unwrap();
+    let clients = |address: &Address| match address {
+        Address::Inet(address) => (0..60).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>(),
+        _ => Vec::new(),
+    };
+    let accepted = |open: &OpenListener| {
+        let all = |shard| std::iter::from_fn(|| SockRef::from(shard).accept().ok()).count();
+        open.shards.iter().map(all).sum::<usize>()
+    };
+    let _before = clients(&address);
+    assert_eq!(accepted(&first[0]), 60, "prepared, it takes nobody");
+    let second = new.publish(prepared).unwrap();
+    let _after = clients(&address);
+    let (one, other) = (accepted(&first[0]), accepted(&second[0]));
+    assert!(one > 5 && other > 5 && one + other == 60, "{one} + {other}");
+}
+
+#[test]
 fn an_address_belongs_to_one_frontend() {
     let address = Address::Inet(free_port());
     let one = std::slice::from_ref(&address);
