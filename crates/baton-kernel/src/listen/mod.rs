@@ -344,15 +344,22 @@ fn inherited(endpoint: &Endpoint, number: i32, options: &ListenOptions) -> Resul
     adopt(endpoint, fd, options.backlog)
 }
 
-/// A close-on-exec duplicate of a descriptor that is known by its number only: whoever started us passed it on.
+/// A close-on-exec duplicate of a descriptor that is known by its number only: whoever started us passed it on. What
+/// this process opened itself is close-on-exec and not found: its numbers mean nothing to those who write them down.
 ///
 /// # Errors
-/// `EBADF` when no descriptor of that number is open, `EMFILE` at the limit of open files.
+/// `EBADF` when no descriptor of that number was passed on, `EMFILE` at the limit of open files.
 pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    let bad = || io::Error::from_raw_os_error(libc::EBADF);
     if number < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+        return Err(bad());
     }
     // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+        return Err(bad());
+    }
+    // SAFETY: as above.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
         return Err(io::Error::last_os_error());

@@ -237,26 +237,32 @@ fn abstract_names_listen_and_connect() {
 
 #[test]
 fn inherited_descriptors_are_checked() {
-    fn check(fd: i32, expect: ListenReason) {
-        assert_eq!(reason(&Endpoint::Fd(fd), &options()), expect);
+    fn check(fd: &impl AsFd, expect: ListenReason) {
+        let number = pass_on(fd).as_fd().as_raw_fd();
+        assert_eq!(reason(&Endpoint::Fd(number), &options()), expect);
     }
-    check(-1, ListenReason::BadDescriptor);
-    check(1_000_000, ListenReason::BadDescriptor);
-    let file = std::fs::File::open("/dev/null").unwrap();
-    check(file.as_raw_fd(), ListenReason::NotASocket);
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    check(udp.as_raw_fd(), ListenReason::NotAStream);
-    let unbound = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
-    check(unbound.as_raw_fd(), ListenReason::NotListening);
+    assert_eq!(reason(&Endpoint::Fd(-1), &options()), ListenReason::BadDescriptor);
+    assert_eq!(reason(&Endpoint::Fd(1_000_000), &options()), ListenReason::BadDescriptor);
+    check(&std::fs::File::open("/dev/null").unwrap(), ListenReason::NotASocket);
+    check(&UdpSocket::bind("127.0.0.1:0").unwrap(), ListenReason::NotAStream);
+    check(&Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap(), ListenReason::NotListening);
     let std_listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(std_listener.local_addr().unwrap()).unwrap();
-    check(connected.as_raw_fd(), ListenReason::NotListening);
+    check(&connected, ListenReason::NotListening);
+    let own = Endpoint::Fd(std_listener.as_raw_fd());
+    assert_eq!(reason(&own, &options()), ListenReason::BadDescriptor, "nobody passed it on");
+}
+
+/// As if whoever started us had passed it on.
+fn pass_on<F: AsFd>(fd: &F) -> &F {
+    nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+    fd
 }
 
 #[test]
 fn an_inherited_listener_serves_and_its_number_stays_open() {
     let given = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = Endpoint::Fd(given.as_raw_fd());
+    let at = Endpoint::Fd(pass_on(&given).as_raw_fd());
     let first = open(&at, &options()).unwrap();
     assert_eq!(first.endpoint(), &at);
     assert_eq!(first.local(), &Endpoint::Inet(given.local_addr().unwrap()));
@@ -271,7 +277,7 @@ fn an_inherited_listener_serves_and_its_number_stays_open() {
 
     let bound = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
     bound.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
-    let listening = open(&Endpoint::Fd(bound.as_raw_fd()), &options()).expect("bound only: made to listen");
+    let listening = open(&Endpoint::Fd(pass_on(&bound).as_raw_fd()), &options()).expect("bound only: made to listen");
     TcpStream::connect(address(&listening)).unwrap();
 }
 
