@@ -120,9 +120,17 @@ impl Inherited {
         Ok(())
     }
 
-    /// Takes all sockets of another pool.
+    /// Takes all sockets of another pool. Of what is in both, what is known is put together.
     pub fn extend(&mut self, other: Inherited) {
-        self.put_back(other.sockets);
+        for given in other.sockets {
+            match self.sockets.iter_mut().find(|own| own.known.identity.socket == given.known.identity.socket) {
+                Some(own) => {
+                    own.known.is_in_order |= given.known.is_in_order;
+                    own.known.number = own.known.number.or(given.known.number);
+                }
+                None => self.sockets.push(given),
+            }
+        }
     }
 
     /// The descriptors alone, in order.

@@ -5,11 +5,11 @@
 //! accepted, and then they are closed and the kernel may choose as it likes again.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use baton_kernel::holders::{Holders, Inode};
 use baton_kernel::surplus::Surplus;
-use baton_kernel::{ListenerGroup, Listening};
+use baton_kernel::{ListenerGroup, Listening, transfer};
 use baton_model::Address;
 
 use super::{Known, Listener, Listeners};
@@ -36,6 +36,13 @@ pub struct Gift {
     pub fd: OwnedFd,
     /// `interface` of its `bind`.
     pub interface: Option<String>,
+}
+
+impl Gift {
+    /// In the form in which it is sent.
+    pub fn to_give(&self) -> transfer::Gift<'_> {
+        transfer::Gift { fd: self.fd.as_fd(), namespace: "", interface: self.interface.as_deref().unwrap_or_default() }
+    }
 }
 
 impl Listeners {

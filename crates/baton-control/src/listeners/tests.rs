@@ -81,7 +81,7 @@ fn a_successor_may_listen_beside_who_lets_it() {
     };
     let _before = clients(&address);
     assert_eq!(accepted(&first[0]), 60, "prepared, it takes nobody");
-    let second = new.publish(prepared).unwrap();
+    let second = new.publish(prepared).unwrap().frontends;
     let _after = clients(&address);
     let (one, other) = (accepted(&first[0]), accepted(&second[0]));
     assert!(one > 5 && other > 5 && one + other == 60, "{one} + {other}");

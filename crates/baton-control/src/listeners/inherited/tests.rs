@@ -226,6 +226,11 @@ fn what_is_no_listener_is_refused_and_doubles_are_closed() {
     let (group, _, mut pool) = giver(1);
     pool.add(group.shards()[0].as_fd().try_clone_to_owned().unwrap()).unwrap();
     assert_eq!(pool.len(), 1);
+    let mut again = Inherited::of_strangers();
+    again.add(group.shards()[0].as_fd().try_clone_to_owned().unwrap()).unwrap();
+    again.extend(pool);
+    assert!(again.len() == 1 && again.known().all(|known| known.is_in_order), "known from the other pool");
+    let mut pool = again;
     let file = tempfile::tempfile().unwrap();
     let reason = pool.add(file.into()).unwrap_err();
     assert_eq!(reason.to_string(), "the descriptor is not a socket");
