@@ -449,12 +449,12 @@ pub async fn response_body(
     }
 }
 
-/// Whom a response's body waits for: the client when it does not take it, else the server; and the client that still sends.
+/// Whom a response's body waits for: the client when it does not take it, else the server. A client that has stopped sending
+/// its request does not lose the answer for it.
 fn response_waits(since: Instant, work: &Work, upload: &Flow, given_up: bool, download: &Flow) -> Waiting {
     let held = download.is_blocked(&work.received, &work.down);
-    let sending = !upload.finished && !given_up;
-    let stuck = sending && upload.is_blocked(&work.input, &work.up);
-    Waiting { since, client: held || (sending && !stuck), server: !held || stuck }
+    let stuck = !upload.finished && !given_up && upload.is_blocked(&work.input, &work.up);
+    Waiting { since, client: held, server: !held || stuck }
 }
 
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server

@@ -282,6 +282,10 @@ async fn respond_from(
             relaxed: backend.plan.proxy.http.accept_invalid_response,
         };
         let head = exchange::response_head(&mut ends, work, upload).await;
+        if matches!(head, Err(NoResponse::Malformed | NoResponse::Late | NoResponse::Ended(_))) {
+            // Given up by us: a server that has a part of the request is not to take it for the whole.
+            connection.stream.reset_on_close();
+        }
         if matches!(head, Err(NoResponse::Malformed)) && work.response.status == 101 && !work.request.upgrade {
             // A 101 that nobody asked for is counted all the same.
             entry.bytes_out += respond::counted_head(&work.response, &work.received);
@@ -410,6 +414,9 @@ async fn pass_on(
     }
     entry.bytes_out += download.moved;
     entry.bytes_in += upload.moved;
+    if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
+        connection.stream.reset_on_close();
+    }
     outcome?;
     let rest = if upload.finished || !keep {
         Ok(upload.finished)
