@@ -40,6 +40,8 @@ pub struct Options {
     pub maxconn: Option<u32>,
     /// `-N`: `maxconn` of frontends that have none.
     pub proxy_maxconn: Option<u32>,
+    /// `-dS`: nothing is spliced.
+    pub no_splice: bool,
     /// `-L`: the local peer's name, the host name by default.
     pub local_peer: Option<String>,
     /// `-dD`: diagnostic remarks are shown.

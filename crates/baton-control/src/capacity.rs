@@ -14,6 +14,8 @@ const PER_CONNECTION: u64 = 2;
 const PER_CORE: u64 = 5;
 /// Descriptors of a listening socket: one with the change line, and one with a core.
 const PER_SOCKET: u64 = 2;
+/// Descriptors of a pipe for splicing.
+const PER_PIPE: u64 = 2;
 /// Descriptors kept back for the process itself: standard streams, signals, files being read, questions by `baton reload` and
 /// its like, and connections that cores accept at the same moment.
 const OWN: u64 = 64;
@@ -33,7 +35,7 @@ pub struct Capacity {
     pub wanted: u64,
     /// Who decided.
     pub decided_by: DecidedBy,
-    /// Kept back: for listening sockets, cores, checks and the process itself.
+    /// Kept back: for listening sockets, cores, checks, pipes and the process itself.
     pub reserved: u64,
 }
 
@@ -103,7 +105,8 @@ fn reserved(model: &Model, cores: usize) -> u64 {
     let operators =
         PER_SOCKET * stats.sockets.len() as u64 + if stats.sockets.is_empty() { 0 } else { u64::from(stats.maxconn) };
     let checks = proxies().flat_map(|proxy| &proxy.servers).filter(|server| server.check.enabled).count();
-    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + operators + checks as u64
+    let pipes = PER_PIPE * u64::from(model.pipes_max());
+    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + operators + checks as u64 + pipes
 }
 
 /// Connections that a number of descriptors suffices for.

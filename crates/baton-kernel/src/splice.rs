@@ -43,6 +43,11 @@ impl Pipe {
         Ok(Pipe { read, write, held: 0, capacity: capacity.max(0) as usize })
     }
 
+    /// Bytes that the pipe takes at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Bytes in the pipe.
     pub fn held(&self) -> usize {
         self.held

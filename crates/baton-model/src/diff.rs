@@ -122,6 +122,8 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     };
     note("nbthread", text(&old.nbthread), text(&new.nbthread), false);
     note("maxconn", text(&old.maxconn), text(&new.maxconn), true);
+    note("maxpipes", text(&old.maxpipes), text(&new.maxpipes), true);
+    note("nosplice", text(&old.nosplice), text(&new.nosplice), true);
     note("ulimit-n", text(&old.ulimit_n), text(&new.ulimit_n), false);
     note("user", text(&old.uid), text(&new.uid), false);
     note("group", text(&old.gid), text(&new.gid), false);

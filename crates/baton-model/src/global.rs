@@ -19,6 +19,10 @@ pub struct Global {
     pub nbthread: Option<u32>,
     /// `maxconn`: connections of the whole process; `None`: derived from the descriptor limit.
     pub maxconn: Option<u32>,
+    /// `maxpipes`: pipes for splicing; `None`: see [`Model::pipes_max`](crate::Model::pipes_max).
+    pub maxpipes: Option<u32>,
+    /// `nosplice`: splicing is off whatever the proxies say.
+    pub nosplice: bool,
     /// `ulimit-n`.
     pub ulimit_n: Option<u64>,
     /// `pidfile`.
@@ -73,6 +77,8 @@ impl Default for Global {
             master_worker: false,
             nbthread: None,
             maxconn: None,
+            maxpipes: None,
+            nosplice: false,
             ulimit_n: None,
             pidfile: None,
             uid: None,

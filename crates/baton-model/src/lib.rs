@@ -33,7 +33,7 @@ pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions};
 pub use process::{Capability, CpuMap, Process};
-pub use proxy::{Mode, Model, Proxy, Role};
+pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role};
 pub use rule::{Rule, Ruleset};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress};
 pub use source::Source;

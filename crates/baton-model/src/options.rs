@@ -105,6 +105,12 @@ pub struct TcpOptions {
     pub transparent: bool,
     /// `option independent-streams`: what a side is sent does not show that it is alive.
     pub independent_streams: bool,
+    /// `option splice-auto`.
+    pub splice_auto: bool,
+    /// `option splice-request`.
+    pub splice_request: bool,
+    /// `option splice-response`.
+    pub splice_response: bool,
 }
 
 /// `option redispatch [INTERVAL]`.

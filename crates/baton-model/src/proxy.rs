@@ -18,6 +18,10 @@ pub struct Model {
     pub proxies: Vec<Arc<Proxy>>,
 }
 
+/// Pipes for splicing where `maxpipes` is not set, at most: beyond that the kernel gives small ones to a process without
+/// privileges (`fs.pipe-user-pages-soft`).
+pub const PIPES_USUAL: u32 = 256;
+
 impl Model {
     /// The proxy with a frontend's role of that name.
     pub fn frontend(&self, name: &str) -> Option<&Arc<Proxy>> {
@@ -27,6 +31,20 @@ impl Model {
     /// The proxy with a backend's role of that name.
     pub fn backend(&self, name: &str) -> Option<&Arc<Proxy>> {
         self.proxies.iter().find(|proxy| proxy.role.is_backend() && &*proxy.name == name)
+    }
+
+    /// How many pipes splicing may use: `maxpipes`, else a quarter of `maxconn` up to [`PIPES_USUAL`]; none where nothing
+    /// asks for splicing.
+    pub fn pipes_max(&self) -> u32 {
+        let asks = |proxy: &&Arc<Proxy>| {
+            let tcp = &proxy.tcp;
+            !proxy.disabled && (tcp.splice_auto || tcp.splice_request || tcp.splice_response)
+        };
+        if self.global.nosplice || self.proxies.iter().find(asks).is_none() {
+            return 0;
+        }
+        let usual = || self.global.maxconn.map_or(PIPES_USUAL, |maxconn| (maxconn / 4).clamp(1, PIPES_USUAL));
+        self.global.maxpipes.unwrap_or_else(usual)
     }
 }
 

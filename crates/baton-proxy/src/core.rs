@@ -18,6 +18,7 @@ use crate::buffer::BufferPool;
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::{Generation, ListenerId};
+use crate::pipes::Pipes;
 use crate::record::LogWriter;
 use crate::runner::Runner;
 use crate::spare::Spare;
@@ -42,6 +43,8 @@ pub struct Core {
     pub clock: Rc<Clock>,
     /// Read buffers.
     pub buffers: BufferPool,
+    /// For splicing.
+    pub pipes: Rc<Pipes>,
     /// Idle connections to servers.
     pub upstreams: Upstreams,
     /// Where log lines go out.
@@ -98,12 +101,14 @@ impl Core {
         open: Arc<AtomicUsize>,
         bufsize: usize,
     ) -> Core {
+        let pipes = Rc::new(Pipes::new(registry.pipes.clone()));
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number as u64 + 1) ^ u64::from(std::process::id());
         Core {
             number,
             registry,
             clock,
             buffers: BufferPool::new(bufsize),
+            pipes,
             upstreams: Upstreams::default(),
             log: LogWriter::default(),
             draining: Cell::new(false),
@@ -139,6 +144,7 @@ impl Core {
     /// Works by `generation` from the next request on.
     pub fn apply(self: &Rc<Self>, generation: &Arc<Generation>) {
         self.log.apply(&generation.model.global);
+        self.pipes.allow(generation.model.pipes_max() as usize);
         let mut frontends = self.frontends.borrow_mut();
         let views = FrontendView::all(self, generation);
         for (name, slot) in frontends.iter() {

@@ -12,6 +12,7 @@ mod deadline;
 mod ended;
 pub mod generation;
 mod parse;
+mod pipes;
 mod place;
 mod record;
 mod relay;

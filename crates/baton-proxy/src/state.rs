@@ -4,7 +4,7 @@
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -226,6 +226,8 @@ pub struct Registry {
     pub started: Instant,
     /// Connections of the whole process, for the global `maxconn`.
     pub open: AtomicI64,
+    /// Pipes of the whole process, for `maxpipes`.
+    pub pipes: Arc<AtomicUsize>,
     inner: Mutex<Names>,
 }
 
@@ -239,7 +241,7 @@ struct Names {
 impl Registry {
     /// An empty registry for a process of `cores` cores.
     pub fn new(cores: usize, now: Instant) -> Registry {
-        Registry { cores, started: now, open: AtomicI64::new(0), inner: Mutex::default() }
+        Registry { cores, started: now, open: AtomicI64::new(0), pipes: Arc::default(), inner: Mutex::default() }
     }
 
     /// The number of cores each block counts for.

@@ -12,6 +12,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::task::{Context, Poll, ready};
 
+use baton_kernel::splice::{Moved, Pipe};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::Socket;
@@ -80,6 +81,33 @@ impl Stream {
                 Err(Errno::AGAIN) => self.note_full(cx),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Moves at most `most` bytes into an empty pipe; 0 is the end of the stream.
+    pub fn poll_splice_in(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
+            match pipe.fill(self.fd.get_ref(), most)? {
+                Moved::Bytes(count) => return Poll::Ready(Ok(count)),
+                Moved::End => return Poll::Ready(Ok(0)),
+                Moved::WouldBlock => ready.clear_ready(),
+            }
+        }
+    }
+
+    /// Moves some of what a pipe holds. A part does not mean that the socket is full: only the next call can say.
+    pub fn poll_splice_out(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        loop {
+            if self.full.get() {
+                let _ready = ready!(self.fd.poll_write_ready(cx))?;
+                self.full.set(false);
+            }
+            match pipe.drain(self.fd.get_ref(), usize::MAX, false)? {
+                Moved::Bytes(count) => return Poll::Ready(Ok(count)),
+                Moved::End => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Moved::WouldBlock => self.note_full(cx),
             }
         }
     }

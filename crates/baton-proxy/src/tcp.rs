@@ -33,8 +33,9 @@ async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Resul
     let connection = connect(core, client, entry, &backend).await?;
     record::write_early(core, client, entry, &[]);
     let patience = entry.frontend.patience(&backend);
-    let mut up = Pump::new(client.take_input().filter(|buffer| !buffer.is_empty()));
-    let mut down = Pump::default();
+    let (splice_up, splice_down) = entry.frontend.splicers(core, &backend);
+    let mut up = Pump::new(client.take_input().filter(|buffer| !buffer.is_empty())).splicing(splice_up);
+    let mut down = Pump::default().splicing(splice_down);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));
     let relayed = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience);

@@ -10,6 +10,7 @@ use baton_http::Limits;
 
 use crate::core::Core;
 use crate::generation::{BackendPlan, FrontendPlan, Generation};
+use crate::pipes::Splicer;
 use crate::record::Sinks;
 use crate::relay::tunnel::Patience;
 
@@ -110,6 +111,14 @@ impl FrontendView {
             })
         };
         generation.frontends.iter().map(|plan| (plan.proxy.name.clone(), view(plan))).collect()
+    }
+
+    /// Leave to splice requests to `backend`, and its responses, as the configuration says.
+    pub fn splicers(&self, core: &Core, backend: &BackendView) -> (Option<Splicer>, Option<Splicer>) {
+        let (ours, theirs) = (&self.plan.proxy.tcp, &backend.plan.proxy.tcp);
+        let auto = ours.splice_auto || theirs.splice_auto;
+        let leave = |asked: bool| (auto || asked).then(|| Splicer::new(&core.pipes));
+        (leave(ours.splice_request || theirs.splice_request), leave(ours.splice_response || theirs.splice_response))
     }
 
     /// The limits of a tunnel to `backend`.

@@ -1,91 +1,17 @@
 //! Whole requests through one core, against an origin that does what the test says.
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, Server, Source};
-use baton_proxy::generation::OpenListener;
-use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
+use baton_model::{Mode, Model};
+use baton_proxy::Generation;
 use baton_rules::NoFiles;
 
-/// A core that serves one `listen` section.
-struct Served {
-    workers: Workers,
-    registry: Arc<Registry>,
-    address: SocketAddr,
-    listening: OwnedFd,
-    runtime: tokio::runtime::Runtime,
-    number: u64,
-    bufsize: usize,
-}
-
-impl Served {
-    fn new(proxy: Proxy) -> Served {
-        Served::with_buffers(proxy, 16384)
-    }
-
-    /// With buffers of another size than the usual one.
-    fn with_buffers(proxy: Proxy, bufsize: usize) -> Served {
-        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listening.set_nonblocking(true).expect("non-blocking");
-        let address = listening.local_addr().expect("bound");
-        let registry = Arc::new(Registry::new(1, Instant::now()));
-        let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let listening = listening.into();
-        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize };
-        served.apply(proxy);
-        served
-    }
-
-    fn apply(&mut self, proxy: Proxy) {
-        self.number += 1;
-        let name = proxy.name.clone();
-        let bind = Bind {
-            address: Address::Inet(self.address),
-            name: None,
-            id: None,
-            options: BindOptions::default(),
-            source: Source::default(),
-        };
-        let shards = vec![self.listening.try_clone().expect("a descriptor")].into();
-        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards };
-        let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
-        model.global.bufsize = self.bufsize;
-        let model = Arc::new(model);
-        let now = Instant::now();
-        let generation = Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now)
-            .expect("valid");
-        let generation = generation.commit(&self.registry, now);
-        self.runtime.block_on(self.workers.command(Command::Apply(generation)));
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("the proxy listens");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        stream
-    }
-
-    fn end(self) {
-        self.runtime.block_on(self.workers.command(Command::Abort));
-        self.workers.join();
-    }
-}
-
-fn server(name: &str, address: SocketAddr) -> Arc<Server> {
-    Arc::new(Server::new(name, 1, Address::Inet(address)))
-}
-
-fn listen(mode: Mode, origin: SocketAddr) -> Proxy {
-    let mut proxy = Proxy::new("web", Role::Listen);
-    proxy.mode = mode;
-    proxy.servers = vec![server("s1", origin)];
-    proxy.timeouts.connect = Some(Duration::from_secs(5));
-    proxy
-}
+use support::{Served, listen, server};
 
 /// An origin that answers each request head it reads with `answer`, on one connection after the other.
 fn origin(answer: &'static str, connections: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<String>>) {

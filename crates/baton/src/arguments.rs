@@ -105,6 +105,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
             "q" => run.quiet = true,
             "d" => (run.verbose, run.foreground) = (true, true),
             "db" => run.foreground = true,
+            "dS" => run.options.no_splice = true,
             "dD" => run.options.diag = true,
             "dW" => run.options.zero_warning = true,
             "dr" => run.options.ignore_unresolved = true,
@@ -145,7 +146,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
 fn is_accepted(flag: &str) -> bool {
     flag.starts_with("dM")
         || flag.starts_with("dK")
-        || matches!(flag, "dS" | "de" | "dp" | "dG" | "dV" | "dC" | "dR" | "dZ" | "dl" | "dL" | "dt" | "dv")
+        || matches!(flag, "de" | "dp" | "dG" | "dV" | "dC" | "dR" | "dZ" | "dl" | "dL" | "dt" | "dv")
 }
 
 /// As HAProxy reads numbers: what is none, or 0, is "not given".

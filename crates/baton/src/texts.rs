@@ -59,9 +59,10 @@ pub fn usage(program: &str) -> String {
         -L set local peer name (default to hostname)
         -p writes the pid to this file
         -dr ignores server address resolution failures
+        -dS disables splice()
         -dW fails if any warning is emitted
         -dD diagnostic mode : warn about suspicious configuration statements
-        -m, -S, -dM, -dS, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
+        -m, -S, -dM, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
         -sf/-st [pid ]*: not available yet; use `{program} reload` or SIGUSR2
         Changing the configuration: send SIGUSR2, or run `{program} reload`.

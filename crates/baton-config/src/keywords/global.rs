@@ -63,7 +63,9 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("master-worker", "[no-exit-on-failure]", master_worker, "A master process holds the listening sockets."),
     row("max-spread-checks", "TIME", max_spread_checks, "The longest that a first round of checks may be spread over."),
     row("maxconn", "NUMBER", maxconn, "Connections of the whole process."),
+    row("maxpipes", "NUMBER", maxpipes, "Pipes for splicing, of the whole process."),
     row("nbthread", "NUMBER", nbthread, "Worker threads."),
+    row("nosplice", "", nosplice, "Never splice."),
     row("node", "NAME", node, "The node's name in statistics."),
     row("pidfile", "FILE", pidfile, "Where the process id is written."),
     row("presetenv", "NAME VALUE", setenv, "Sets an environment variable that is not set."),
@@ -112,7 +114,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("lua-prepend-path", "there are no scripts to find"),
     none("maxcompcpuusage", COMPRESSION),
     none("maxcomprate", COMPRESSION),
-    none("maxpipes", "pipes for splicing are made when they are needed"),
     none("maxsslconn", TLS),
     none("maxsslrate", TLS),
     none("maxzlibmem", COMPRESSION),
@@ -124,7 +125,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("nokqueue", POLLER),
     none("nopoll", POLLER),
     none("noreuseport", "listening sockets are handed over, so nothing else can take the port"),
-    none("nosplice", "splicing is used where it pays"),
     none("numa-cpu-mapping", "the kernel places the threads"),
     none("pp2-never-send-local", "it belongs to a detail of PROXY headers in health checks"),
     none("profiling.memory", INTERNAL),
@@ -419,6 +419,19 @@ fn maxconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         // 0 asks for the automatic value.
         global.model.maxconn = u32::try_from(value).ok().filter(|value| *value > 0);
     }
+}
+
+fn maxpipes(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.maxpipes.is_some();
+    if let Some(value) = call.number(0, i64::from(i32::MAX))
+        && !again(call, given)
+    {
+        global.model.maxpipes = u32::try_from(value).ok();
+    }
+}
+
+fn nosplice(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.nosplice |= call.at_most(0);
 }
 
 fn nbthread(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

@@ -50,7 +50,6 @@ const fn gone(name: &'static str, text: &'static str) -> Keyword {
     Keyword { name, sections: ALL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
 }
 
-const SPLICE: &str = "data passes through large buffers; the same bytes arrive";
 const SMART: &str = "it saves a packet, which the kernel decides by itself";
 
 pub(crate) static KEYWORDS: &[Keyword] = &[
@@ -125,9 +124,9 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
     none("option socket-stats", FE, "it is about statistics, which come later"),
-    none("option splice-auto", ALL, SPLICE),
-    none("option splice-request", ALL, SPLICE),
-    none("option splice-response", ALL, SPLICE),
+    flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice_auto, "Splice long transfers in both directions."),
+    flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice_request, "Splice long transfers to servers."),
+    flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice_response, "Splice long transfers to clients."),
     flag("option srvtcpka", BE, |d| &mut d.proxy.tcp.server_keepalive, "TCP keep-alive on the server's side."),
     none("option tcp-smart-accept", FE, SMART),
     none("option tcp-smart-connect", BE, SMART),

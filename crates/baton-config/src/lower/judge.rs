@@ -51,6 +51,7 @@ fn command_line(model: &mut Model, context: &Context<'_>) {
     if let Some(maxconn) = context.options.maxconn {
         model.global.maxconn = Some(maxconn);
     }
+    model.global.nosplice |= context.options.no_splice;
 }
 
 /// Gives out the ids: those that are written, else the next free number from 2 in the order of the file.

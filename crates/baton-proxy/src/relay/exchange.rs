@@ -15,6 +15,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
+use crate::pipes::Splicer;
 use crate::relay::tunnel::Patience;
 use crate::stream::Stream;
 use crate::work::Work;
@@ -73,6 +74,8 @@ pub struct Flow {
     pub replayable: bool,
     /// Everything was written.
     pub finished: bool,
+    /// Leave to splice, for a long body.
+    pub splicer: Option<Box<Splicer>>,
 }
 
 impl Flow {
@@ -83,7 +86,7 @@ impl Flow {
         decoder: &mut ChunkDecoder,
         out: &mut Vec<u8>,
     ) -> Result<Flow, Stopped> {
-        let mut flow = Flow { body, sent: 0, moved: 0, replayable: true, finished: false };
+        let mut flow = Flow { body, sent: 0, moved: 0, replayable: true, finished: false, splicer: None };
         flow.compose(input, decoder, out)?;
         Ok(flow)
     }
@@ -97,7 +100,9 @@ impl Flow {
 
     /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
     fn is_blocked(&self, input: &Buffer, out: &[u8]) -> bool {
-        !self.finished && (self.sent < out.len() || matches!(self.body, Body::Length(_)) && !input.is_empty())
+        let held = || self.splicer.as_ref().is_some_and(|splicer| splicer.held() > 0);
+        let waits = self.sent < out.len() || matches!(self.body, Body::Length(_)) && !input.is_empty() || held();
+        !self.finished && waits
     }
 
     /// Moves body bytes from the input to the composed ones, framed for the receiver.
@@ -172,6 +177,13 @@ impl Flow {
                 active.to = now;
                 continue;
             }
+            if let Some(splicer) = &mut self.splicer
+                && splicer.held() > 0
+            {
+                ready!(splicer.poll_drain(cx, to)).map_err(|_| Stopped::Sink)?;
+                active.to = now;
+                continue;
+            }
             if self.body == Body::Done {
                 self.finished = true;
                 return Poll::Ready(Ok(()));
@@ -189,6 +201,13 @@ impl Flow {
                 active.to = now;
                 let left = left - count as u64;
                 self.body = if left == 0 { Body::Done } else { Body::Length(left) };
+                continue;
+            }
+            if self.splicer.is_some()
+                && let Some(count) = ready!(self.splice(cx, from)?)
+            {
+                active.from = now;
+                self.moved += count as u64;
                 continue;
             }
             match ready!(from.poll_read(cx, input.room())) {

@@ -2,6 +2,7 @@
 
 pub mod attempts;
 pub mod exchange;
+mod splicing;
 pub mod tunnel;
 
 use std::future::{Future, poll_fn};
@@ -53,6 +54,9 @@ pub async fn exchange(
 ) -> Result<Sent, Ended> {
     let mode = connection_mode(entry);
     let mut upload = compose_request(work, entry, mode)?;
+    if is_long(core, upload.body) {
+        upload.splicer = entry.frontend.splicers(core, backend).0.map(Box::new);
+    }
     let outcome = attempt(core, client, work, entry, backend, wish, &mut upload).await;
     work.composed = Some(upload.body == Body::Done);
     outcome
@@ -400,11 +404,10 @@ async fn pass_on(
         abort_on_close: false,
         relaxed: false,
     };
-    let long = match download.body {
-        Body::Length(left) => core.buffers.is_long(left),
-        Body::UntilClose => true,
-        Body::Chunked | Body::Done => false,
-    };
+    let long = is_long(core, download.body);
+    if long {
+        download.splicer = entry.frontend.splicers(core, backend).1.map(Box::new);
+    }
     let usual =
         (long && work.received.is_empty()).then(|| std::mem::replace(&mut work.received, core.buffers.take_large()));
     let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
@@ -440,6 +443,15 @@ async fn pass_on(
     }
     client.last_server = Some(slot.server().clone());
     Ok(Sent { keep: keep && upload.finished, unread: !upload.finished, ended: rest.err() })
+}
+
+/// Whether what is left of a body is worth a large buffer, or a pipe.
+fn is_long(core: &Core, body: Body) -> bool {
+    match body {
+        Body::Length(left) => core.buffers.is_long(left),
+        Body::UntilClose => true,
+        Body::Chunked | Body::Done => false,
+    }
 }
 
 /// A response that authenticates the connection itself (NTLM, Negotiate) makes it the client's own.
@@ -479,9 +491,10 @@ async fn tunnel(
     // The tunnel may last for days: only bytes that wait keep a buffer.
     work.input.unpin();
     let unsent = work.up.get(upload.sent..).unwrap_or_default();
-    let mut up = Pump::new(Buffer::of(&[unsent, &work.input]));
+    let (splice_up, splice_down) = entry.frontend.splicers(core, backend);
+    let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
     up.moved -= unsent.len() as u64;
-    let mut down = Pump::new(Buffer::of(&[&work.received]));
+    let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);
     work.lend(core);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.stream, &mut down));

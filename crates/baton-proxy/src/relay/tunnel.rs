@@ -4,6 +4,7 @@
 //! the stream, as if the silent one had ended it, and may go on sending. A side that does not take what waits for it ends
 //! both.
 
+use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Ended, Phase, Side};
+use crate::pipes::{SPLICED_MIN, Splicer};
 use crate::stream::Stream;
 
 /// Reads and writes of one direction before other connections get their turn.
@@ -64,8 +66,10 @@ pub struct Pump {
     ended: bool,
     /// The receiver was told the end.
     shut: bool,
-    /// The last read filled its buffer: the next one gets more room.
+    /// The last read filled its buffer: the next one gets more room, or is spliced.
     busy: bool,
+    /// Leave to splice.
+    splicer: Option<Splicer>,
 }
 
 /// When one side of the tunnel last did something.
@@ -99,6 +103,11 @@ impl Pump {
         Pump { buffer, moved, ..Pump::default() }
     }
 
+    /// Bulk data is spliced with this.
+    pub fn splicing(self, splicer: Option<Splicer>) -> Pump {
+        Pump { splicer, ..self }
+    }
+
     /// Moves what can be moved. `Ready(Ok)` once the end of the stream was passed on.
     fn poll(
         &mut self,
@@ -123,11 +132,37 @@ impl Pump {
                 }
                 continue;
             }
+            if let Some(splicer) = &mut self.splicer
+                && splicer.held() > 0
+            {
+                ready!(splicer.poll_drain(cx, to)).map_err(|_| Failed::Writing)?;
+                to_active.written = core.now();
+                from_active.read = core.now();
+                continue;
+            }
             if self.ended {
                 to.shutdown_write();
                 self.release(core);
                 self.shut = true;
                 return Poll::Ready(Ok(()));
+            }
+            if self.busy
+                && let Some(splicer) = &mut self.splicer
+                && splicer.is_ready()
+            {
+                match splicer.poll_fill(cx, from, usize::MAX) {
+                    Poll::Ready(Ok(0)) => self.ended = true,
+                    Poll::Ready(Ok(count)) => {
+                        self.moved += count as u64;
+                        from_active.read = core.now();
+                        to_active.written = core.now();
+                        self.busy = count >= SPLICED_MIN;
+                    }
+                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => self.splicer = None,
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failed::Reading)),
+                    Poll::Pending => return Poll::Pending,
+                }
+                continue;
             }
             let busy = self.busy;
             let take = || if busy { core.buffers.take_large() } else { core.buffers.take() };
@@ -157,9 +192,13 @@ impl Pump {
     /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
     fn is_blocked(&self) -> bool {
         self.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty())
+            || self.splicer.as_ref().is_some_and(|splicer| splicer.held() > 0)
     }
 
     fn release(&mut self, core: &Core) {
+        if let Some(splicer) = &mut self.splicer {
+            splicer.rest();
+        }
         if let Some(buffer) = self.buffer.take() {
             core.buffers.give(buffer);
         }
