@@ -1,7 +1,8 @@
 //! Who else holds a socket: sockets that were given to another process may or may not be held by it by now.
 //!
 //! The kernel counts the holders of a socket, but does not tell; `/proc` shows the descriptors of every process that we
-//! may look into.
+//! may look into. Our parent does not count: a master or a service manager keeps sockets for us and does not accept from
+//! them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,15 +33,15 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Looks which of `sockets` other processes hold, the youngest processes first.
+    /// Looks which of `sockets` processes besides us and our parent hold, the youngest processes first.
     pub fn look(sockets: &[Inode]) -> Holders {
         let mut holders = Holders { held: HashSet::new(), is_complete: true };
         let wanted: HashSet<Inode> = sockets.iter().copied().collect();
-        let own = std::process::id();
+        let family = [std::process::id(), std::os::unix::process::parent_id()];
         let Ok(entries) = fs::read_dir("/proc") else { return Holders { is_complete: false, ..holders } };
         let mut pids: Vec<u32> = entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|&pid| pid != own)
+            .filter(|pid| !family.contains(pid))
             .collect();
         pids.sort_unstable_by(|one, other| other.cmp(one));
         let mut looks = 0;
