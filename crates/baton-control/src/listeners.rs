@@ -16,6 +16,7 @@ mod options;
 mod tests;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub use self::lent::Gift;
 /// All listening addresses of the process.
 #[derive(Debug)]
 pub struct Listeners {
-    open: HashMap<Address, Listener>,
+    open: HashMap<Place, Listener>,
     retiring: Vec<Leaving>,
     /// Given to us, and asked for by no configuration yet.
     inherited: Inherited,
@@ -49,6 +50,28 @@ pub struct Listeners {
     cores: usize,
     /// Whether addresses are shared with others who let us, instead of being ours alone.
     is_beside: bool,
+}
+
+/// What makes a listening address another one: an address may be listened on by several interfaces.
+#[derive(Clone, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
+struct Place {
+    address: Address,
+    interface: Option<String>,
+}
+
+impl Place {
+    fn of(bind: &Bind) -> Place {
+        Place { address: bind.address.clone(), interface: bind.options.interface.clone() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interface {
+            Some(interface) => write!(out, "{} interface {interface}", self.address),
+            None => write!(out, "{}", self.address),
+        }
+    }
 }
 
 /// An address in service.
@@ -94,9 +117,9 @@ enum New {
 pub struct Prepared {
     /// Every address of the model, in order.
     wanted: Vec<(Owner, Bind)>,
-    new: Vec<(Address, New, ListenOptions)>,
+    new: Vec<(Place, New, ListenOptions)>,
     /// Options the kept sockets had before.
-    before: Vec<(Address, ListenOptions)>,
+    before: Vec<(Place, ListenOptions)>,
 }
 
 /// Whose an address is.
@@ -192,29 +215,30 @@ impl Listeners {
     pub fn prepare(&mut self, model: &Model) -> Result<Prepared, Vec<Refused>> {
         let mut refused = Vec::new();
         let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
-        let mut seen: HashMap<&Address, &Owner> = HashMap::new();
+        let mut seen: HashMap<Place, &Owner> = HashMap::new();
         for (owner, bind) in &prepared.wanted {
-            if let Some(other) = seen.insert(&bind.address, owner) {
-                let (address, other) = (&bind.address, other.object());
-                let reason = format!("{address} is already the address of {other}: each address has one frontend");
+            let place = Place::of(bind);
+            if let Some(other) = seen.insert(place.clone(), owner) {
+                let other = other.object();
+                let reason = format!("{place} is already the address of {other}: each address has one frontend");
                 refused.push(refuse(owner, bind, reason));
                 continue;
             }
             let options = options::of(model, owner.frontend(), bind);
-            let leaving = self.leaving(&bind.address);
-            let outcome = match (self.open.get_mut(&bind.address), leaving) {
+            let leaving = self.leaving(&place);
+            let outcome = match (self.open.get_mut(&place), leaving) {
                 (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
                     "{} cannot change between a frontend and the runtime API: remove the address with one reload and add \
                      it with the next",
                     bind.address
                 )),
                 (Some(listener), _) => listener.change(&options).map(|before| {
-                    prepared.before.extend(before.map(|before| (bind.address.clone(), before)));
+                    prepared.before.extend(before.map(|before| (place.clone(), before)));
                 }),
                 // It is put back into service when the change is committed.
                 (None, Some(at)) if self.retiring[at].can_resume(owner.is_stats(), &options) => Ok(()),
                 (None, _) => self.open_new(bind, &options, &prepared.new).map(|group| {
-                    prepared.new.push((bind.address.clone(), group, options.clone()));
+                    prepared.new.push((place.clone(), group, options.clone()));
                 }),
             };
             refused.extend(outcome.err().map(|reason| refuse(owner, bind, reason)));
@@ -228,8 +252,8 @@ impl Listeners {
 
     /// Undoes [`Listeners::prepare`].
     pub fn give_up(&mut self, prepared: Prepared) {
-        for (address, before) in prepared.before {
-            if let Some(listener) = self.open.get_mut(&address) {
+        for (place, before) in prepared.before {
+            if let Some(listener) = self.open.get_mut(&place) {
                 // These were in force a moment ago.
                 let _ = listener.change(&before);
             }
@@ -250,12 +274,12 @@ impl Listeners {
         let mut opened = Vec::new();
         let mut new = new.into_iter();
         let mut outcome = Ok(());
-        for (address, group, options) in new.by_ref() {
-            let is_stats = wanted.iter().any(|(owner, bind)| bind.address == address && owner.is_stats());
-            match self.serve(&address, group, options, is_stats) {
-                Ok(()) => opened.push(address),
+        for (place, group, options) in new.by_ref() {
+            let is_stats = wanted.iter().any(|(owner, bind)| Place::of(bind) == place && owner.is_stats());
+            match self.serve(&place, group, options, is_stats) {
+                Ok(()) => opened.push(place),
                 Err(reason) => {
-                    let (object, source) = (format!("bind {address}"), baton_model::Source::default());
+                    let (object, source) = (format!("bind {place}"), baton_model::Source::default());
                     outcome = Err(Refused { object, reason, source });
                     break;
                 }
@@ -263,16 +287,17 @@ impl Listeners {
         }
         if let Err(refused) = outcome {
             let rest = new.collect();
-            opened.into_iter().for_each(|address| self.withdraw(&address));
+            opened.into_iter().for_each(|place| self.withdraw(&place));
             self.give_up(Prepared { wanted, new: rest, before });
             return Err(refused);
         }
         let mut published = Published::default();
         for (owner, bind) in wanted {
-            if !self.open.contains_key(&bind.address) {
-                self.resume(&bind.address).map_err(|reason| refuse(&owner, &bind, reason))?;
+            let place = Place::of(&bind);
+            if !self.open.contains_key(&place) {
+                self.resume(&place).map_err(|reason| refuse(&owner, &bind, reason))?;
             }
-            let Some(listener) = self.open.get(&bind.address) else { continue };
+            let Some(listener) = self.open.get(&place) else { continue };
             let (id, shards) = (listener.id, listener.shards.clone());
             match owner {
                 Owner::Frontend(proxy) => {
@@ -287,16 +312,16 @@ impl Listeners {
     /// Keeps new clients from every address the model does not have. Who reached one before is still accepted.
     pub fn retire(&mut self, model: &Model, now: Instant) {
         let wanted = wanted(model);
-        let gone: Vec<Address> = self
+        let gone: Vec<Place> = self
             .open
             .keys()
-            .filter(|address| !wanted.iter().any(|(_, bind)| bind.address == **address))
+            .filter(|place| !wanted.iter().any(|(_, bind)| Place::of(bind) == **place))
             .cloned()
             .collect();
-        lent::settle(self.open.iter_mut().filter(|(address, _)| gone.contains(address)).map(|(_, listener)| listener));
-        for address in gone {
-            if let Some(listener) = self.open.remove(&address) {
-                self.retiring.push(Leaving::start(listener, address, now));
+        lent::settle(self.open.iter_mut().filter(|(place, _)| gone.contains(place)).map(|(_, listener)| listener));
+        for place in gone {
+            if let Some(listener) = self.open.remove(&place) {
+                self.retiring.push(Leaving::start(listener, place, now));
             }
         }
     }
@@ -304,11 +329,11 @@ impl Listeners {
     /// What is in service, for another process to take, in order.
     pub fn offers(&self) -> Vec<Offer<'_>> {
         let mut offers = Vec::with_capacity(self.open.len());
-        for (address, listener) in &self.open {
+        for (Place { address, .. }, listener) in &self.open {
             let interface = listener.options.interface.as_deref();
             offers.push(Offer { address, interface, sockets: listener.group.shards() });
         }
-        offers.sort_by(|one, other| one.address.cmp(other.address));
+        offers.sort_by_key(|offer| (offer.address, offer.interface));
         offers
     }
 
@@ -322,7 +347,7 @@ impl Listeners {
     /// serves are not taken out of service when the address is retired: they are the other's too, and so are all who
     /// wait in them. They are only closed here. An address that is not in service is no error.
     pub fn handed_over(&mut self, address: &Address, is_handed_over: bool) {
-        if let Some(listener) = self.open.get_mut(address) {
+        for (_, listener) in self.open.iter_mut().filter(|(place, _)| place.address == *address) {
             listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
         }
     }
@@ -375,12 +400,12 @@ impl Listeners {
         all
     }
 
-    fn leaving(&self, address: &Address) -> Option<usize> {
-        self.retiring.iter().position(|leaving| leaving.address == *address)
+    fn leaving(&self, place: &Place) -> Option<usize> {
+        self.retiring.iter().position(|leaving| leaving.place == *place)
     }
 
     /// Puts the sockets of an address into service.
-    fn serve(&mut self, address: &Address, new: New, options: ListenOptions, is_stats: bool) -> Result<(), String> {
+    fn serve(&mut self, place: &Place, new: New, options: ListenOptions, is_stats: bool) -> Result<(), String> {
         let (group, given) = match new {
             New::Prepared(group) => (group.publish().map_err(|error| error.to_string())?, Vec::new()),
             New::Bound(group) => (group.publish()?, Vec::new()),
@@ -396,7 +421,7 @@ impl Listeners {
         self.id_last += 1;
         let id = ListenerId(self.id_last);
         let listener = Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, is_stats };
-        self.open.insert(address.clone(), listener);
+        self.open.insert(place.clone(), listener);
         Ok(())
     }
 
@@ -414,8 +439,8 @@ impl Listeners {
     }
 
     /// Undoes [`Listeners::serve`].
-    fn withdraw(&mut self, address: &Address) {
-        let Some(Listener { group, given, .. }) = self.open.remove(address) else { return };
+    fn withdraw(&mut self, place: &Place) {
+        let Some(Listener { group, given, .. }) = self.open.remove(place) else { return };
         match group.shards().first().and_then(Listening::file) {
             Some(file) if given.is_empty() => drop(file.remove()),
             Some(_) | None => {}
@@ -430,7 +455,7 @@ impl Listeners {
         &mut self,
         bind: &Bind,
         options: &ListenOptions,
-        opening: &[(Address, New, ListenOptions)],
+        opening: &[(Place, New, ListenOptions)],
     ) -> Result<New, String> {
         let given = self.inherited.take(bind, options);
         if !given.is_empty() {
@@ -441,9 +466,9 @@ impl Listeners {
             Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
             Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => 1,
         };
-        let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.address));
+        let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.place));
         let overlaps =
-            ours.chain(opening.iter().map(|(address, ..)| address)).any(|other| overlap(other, &bind.address))
+            ours.chain(opening.iter().map(|(place, ..)| place)).any(|other| overlap(&other.address, &bind.address))
                 || self.inherited.overlaps(&bind.address);
         let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
         let error = match ListenerGroup::prepare(&endpoint, &options, shards) {
@@ -468,10 +493,10 @@ impl Listeners {
         }
     }
 
-    fn resume(&mut self, address: &Address) -> Result<(), String> {
-        let Some(at) = self.leaving(address) else { return Err(format!("{address} was closed in the meantime")) };
+    fn resume(&mut self, place: &Place) -> Result<(), String> {
+        let Some(at) = self.leaving(place) else { return Err(format!("{place} was closed in the meantime")) };
         let listener = self.retiring.swap_remove(at).resume()?;
-        self.open.insert(address.clone(), listener);
+        self.open.insert(place.clone(), listener);
         Ok(())
     }
 }

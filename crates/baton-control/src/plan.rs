@@ -64,8 +64,8 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
         Change::ProxyAdded(proxy) => {
             let mut parts = Vec::new();
             parts.extend(proxy.binds.iter().map(|bind| match holder(old, bind) {
-                Some(from) => format!("bind {} (open already, from {})", bind.address, object(from)),
-                None => format!("bind {}", bind.address),
+                Some(from) => format!("bind {} (open already, from {})", bind.place(), object(from)),
+                None => format!("bind {}", bind.place()),
             }));
             parts.extend(proxy.servers.iter().map(|server| format!("server {}", server.name)));
             match parts.is_empty() {
@@ -121,7 +121,7 @@ fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
         let new_clients = match closed.is_empty() {
             true => String::new(),
             false => {
-                let list: Vec<String> = closed.iter().map(|bind| bind.address.to_string()).collect();
+                let list: Vec<String> = closed.iter().map(|bind| bind.place()).collect();
                 format!("; new clients of {}", list.join(", "))
             }
         };
@@ -160,9 +160,8 @@ fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old
 
 /// The proxy that listens on the address of a bind in a model.
 fn holder<'m>(model: &'m Model, bind: &Bind) -> Option<&'m Proxy> {
-    let holds = |proxy: &&std::sync::Arc<Proxy>| {
-        !proxy.disabled && proxy.binds.iter().any(|other| other.address == bind.address)
-    };
+    let holds =
+        |proxy: &&std::sync::Arc<Proxy>| !proxy.disabled && proxy.binds.iter().any(|other| other.is_same_place(bind));
     model.proxies.iter().find(holds).map(|proxy| &**proxy)
 }
 

@@ -17,6 +17,21 @@ pub struct Bind {
     pub source: Source,
 }
 
+impl Bind {
+    /// Whether both are the same place to listen at: the same address, by the same interface if only one is meant.
+    pub fn is_same_place(&self, other: &Bind) -> bool {
+        self.address == other.address && self.options.interface == other.options.interface
+    }
+
+    /// That place, as a configuration names it: `127.0.0.1:80 interface lo`.
+    pub fn place(&self) -> String {
+        match &self.options.interface {
+            Some(interface) => format!("{} interface {interface}", self.address),
+            None => self.address.to_string(),
+        }
+    }
+}
+
 /// The options of a `bind` line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct BindOptions {

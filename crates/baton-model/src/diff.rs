@@ -174,12 +174,12 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
         changes.push(Change::ProxyChanged { proxy: new.clone(), settings });
     }
     for bind in &old.binds {
-        if !new.binds.iter().any(|other| other.address == bind.address) {
+        if !new.binds.iter().any(|other| other.is_same_place(bind)) {
             changes.push(Change::BindRemoved { proxy: old.clone(), bind: bind.clone() });
         }
     }
     for bind in &new.binds {
-        match old.binds.iter().find(|other| other.address == bind.address) {
+        match old.binds.iter().find(|other| other.is_same_place(bind)) {
             None => changes.push(Change::BindAdded { proxy: new.clone(), bind: bind.clone() }),
             Some(before) if before != bind => {
                 changes.push(Change::BindChanged { proxy: new.clone(), bind: bind.clone() });
@@ -254,9 +254,9 @@ impl fmt::Display for Change {
             Change::ProxyChanged { proxy, settings } => {
                 write!(out, "{}: {} changed", object(proxy), settings.join(", "))
             }
-            Change::BindAdded { proxy, bind } => write!(out, "{}: bind {} added", object(proxy), bind.address),
-            Change::BindRemoved { proxy, bind } => write!(out, "{}: bind {} removed", object(proxy), bind.address),
-            Change::BindChanged { proxy, bind } => write!(out, "{}: bind {} changed", object(proxy), bind.address),
+            Change::BindAdded { proxy, bind } => write!(out, "{}: bind {} added", object(proxy), bind.place()),
+            Change::BindRemoved { proxy, bind } => write!(out, "{}: bind {} removed", object(proxy), bind.place()),
+            Change::BindChanged { proxy, bind } => write!(out, "{}: bind {} changed", object(proxy), bind.place()),
             Change::ServerAdded { proxy, server } => write!(out, "{}: server {} added", object(proxy), server.name),
             Change::ServerRemoved { proxy, server } => write!(out, "{}: server {} removed", object(proxy), server.name),
             Change::ServerChanged { proxy, server, settings } => {
@@ -308,6 +308,25 @@ mod tests {
                 "frontend a: bind 127.0.0.1:2 changed",
                 "frontend a: bind 127.0.0.1:3 added",
             ],
+        );
+    }
+
+    #[test]
+    fn an_address_by_another_interface_is_another_bind() {
+        let by = |interface: &str| {
+            let mut bind = bind(1);
+            bind.options.interface = Some(interface.into());
+            bind
+        };
+        let mut old = Proxy::new("a", Role::Frontend);
+        old.binds = vec![by("lo"), by("eth0")];
+        let mut new = old.clone();
+        check(vec![old.clone()], vec![new.clone()], &[]);
+        new.binds[0].options.interface = None;
+        check(
+            vec![old],
+            vec![new],
+            &["frontend a: bind 127.0.0.1:1 interface lo removed", "frontend a: bind 127.0.0.1:1 added"],
         );
     }
 

@@ -101,7 +101,7 @@ impl ListenerPlan {
     /// Open sockets that lead to `frontend`.
     pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>, registry: &Registry) -> ListenerPlan {
         let OpenListener { id, bind, shards, .. } = open;
-        let place = frontend.proxy.binds.iter().position(|other| other.address == bind.address);
+        let place = frontend.proxy.binds.iter().position(|other| other.is_same_place(&bind));
         let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
         ListenerPlan { id, bind, number, frontend, shards, open: registry.listener(id) }
     }

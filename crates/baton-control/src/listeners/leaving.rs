@@ -12,13 +12,13 @@ use baton_proxy::ListenerId;
 use socket2::SockRef;
 
 use super::lent::{Elsewhere, Lent};
-use super::{Known, Listener};
+use super::{Known, Listener, Place};
 use crate::retirement::{RetireStep, Retirement, Seen};
 
 /// An address that takes no new connections.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    pub(super) address: Address,
+    pub(super) place: Place,
     pub(super) id: ListenerId,
     sockets: Vec<Retiring>,
     /// Sockets from which we have no right to keep new connections (see [`bound`](super::bound)): their queues hold one at a time, and
@@ -38,11 +38,11 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// Keeps new clients from the sockets of an address that was in service.
-    pub(super) fn start(listener: Listener, address: Address, now: Instant) -> Leaving {
+    pub(super) fn start(listener: Listener, place: Place, now: Instant) -> Leaving {
         let (mut sockets, mut open_still, mut lent) = (Vec::new(), Vec::new(), None);
         let ours = match listener.elsewhere {
             // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
-            _ if matches!(address, Address::Fd(_)) => Vec::new(),
+            _ if matches!(place.address, Address::Fd(_)) => Vec::new(),
             Elsewhere::Nobody => listener.group.into_shards(),
             Elsewhere::All => Vec::new(),
             Elsewhere::First => match Lent::start(listener.group, &listener.given) {
@@ -67,7 +67,7 @@ impl Leaving {
         let Listener { id, shards, options, given, elsewhere, is_stats, .. } = listener;
         let retirement = Retirement::start(now, open_still.is_empty());
         Leaving {
-            address,
+            place,
             id,
             sockets,
             open_still,
@@ -91,15 +91,15 @@ impl Leaving {
     pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
         let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
         let is_same = *options == self.options && is_stats == self.is_stats;
-        matches!(self.address, Address::Inet(_)) && is_whole && is_same
+        matches!(self.place.address, Address::Inet(_)) && is_whole && is_same
     }
 
     /// Puts the address back into service, with who waits in its queues.
     pub(super) fn resume(self) -> Result<Listener, String> {
         let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
-        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.address, error.source))?;
+        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.place, error.source))?;
         for listening in self.open_still {
-            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.address))?;
+            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.place))?;
             sockets.push(listening);
         }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
@@ -166,7 +166,7 @@ impl Leaving {
             return;
         }
         let of_others = match self.elsewhere {
-            _ if matches!(self.address, Address::Fd(_)) => self.shards.len(),
+            _ if matches!(self.place.address, Address::Fd(_)) => self.shards.len(),
             Elsewhere::Nobody => 0,
             Elsewhere::First => 1,
             Elsewhere::All => self.shards.len(),

@@ -61,10 +61,8 @@ impl Listeners {
     /// Says that another program was given the first sockets of these addresses. When they are retired, those that it
     /// still holds are left to it.
     pub fn lent(&mut self, addresses: &[Address]) {
-        for address in addresses {
-            if let Some(listener) = self.open.get_mut(address) {
-                listener.elsewhere = Elsewhere::First;
-            }
+        for (_, listener) in self.open.iter_mut().filter(|(place, _)| addresses.contains(&place.address)) {
+            listener.elsewhere = Elsewhere::First;
         }
     }
 }

@@ -49,9 +49,6 @@ pub(super) fn needs_new_socket(old: &ListenOptions, new: &ListenOptions) -> Opti
     if old.v6only != new.v6only {
         return Some("v4v6/v6only");
     }
-    if old.interface != new.interface {
-        return Some("interface");
-    }
     if old.transparent != new.transparent {
         return Some("transparent");
     }

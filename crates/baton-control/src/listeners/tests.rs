@@ -157,6 +157,31 @@ fn options_follow_on_living_sockets_or_are_refused() {
     };
     assert!(with(|bind| bind.options.backlog = Some(7)).is_ok());
     assert!(with(|bind| bind.options.defer_accept = true).is_ok());
-    let reasons = with(|bind| bind.options.interface = Some("lo".into())).unwrap_err();
-    assert!(reasons[0].contains("'interface' of an open address cannot change"), "{reasons:?}");
+    let reasons = with(|bind| bind.options.transparent = true).unwrap_err();
+    assert!(reasons[0].contains("'transparent' of an open address cannot change"), "{reasons:?}");
+}
+
+#[test]
+fn an_address_by_another_interface_is_another_place() {
+    let address = free_port();
+    let bind = |interface: Option<&str>| {
+        let options = BindOptions { interface: interface.map(str::to_owned), ..BindOptions::default() };
+        Bind { address: Address::Inet(address), name: None, id: None, options, source: Source::default() }
+    };
+    let with = |binds: Vec<Bind>| {
+        let mut proxy = Proxy::new("a", Role::Frontend);
+        proxy.binds = binds;
+        Model { proxies: vec![Arc::new(proxy)], ..Model::default() }
+    };
+    let mut listeners = Listeners::new(2);
+    let both = change(&mut listeners, &with(vec![bind(None), bind(Some("lo"))])).unwrap();
+    assert_ne!(both[0].id, both[1].id);
+    let _client = TcpStream::connect(address).unwrap();
+    let accepted =
+        |open: &OpenListener| open.shards.iter().filter(|shard| SockRef::from(shard).accept().is_ok()).count();
+    assert_eq!((accepted(&both[0]), accepted(&both[1])), (0, 1), "the more precise one is preferred");
+    let one = change(&mut listeners, &with(vec![bind(Some("lo"))])).unwrap();
+    assert_eq!((one[0].id, listeners.leaving_count()), (both[1].id, 1));
+    let reasons = change(&mut listeners, &with(vec![bind(Some("lo")), bind(Some("lo"))])).unwrap_err();
+    assert!(reasons[0].contains("interface lo is already the address of frontend a"), "{reasons:?}");
 }
