@@ -7,7 +7,7 @@ mod line;
 mod log;
 mod track;
 
-pub(crate) use draft::{Draft, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
+pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
 pub(crate) use line::{Base, Call, Context, MAX_OBJECTS, Prefix};
 pub(crate) use log::log_target;
 
@@ -23,7 +23,7 @@ use crate::syntax::{Line, Section, Syntax};
 /// Reads all sections. The model is whole even when alerts were reported; the caller then drops it.
 pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
     let mut global = GlobalDraft::default();
-    let mut drafts: Vec<Draft> = Vec::new();
+    let mut drafts = Drafts::default();
     for section in &syntax.sections {
         if context.report.is_full() {
             break;
@@ -46,7 +46,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
             _ => refuse_section(section, context),
         }
     }
-    judge::finish(global, drafts, context)
+    judge::finish(global, drafts.into_list(), context)
 }
 
 fn refuse_section(section: &Section, context: &mut Context<'_>) {
@@ -87,7 +87,7 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
                 global.lines.entry(row.name).or_insert_with(|| line.clone());
                 if let Status::NoEffect(why) = row.status {
                     call.notice("no-effect", format!("'{}' has no effect: {why}", row.name));
-                    let args = line.words[skip + words..].iter().map(|word| word.text.clone()).collect();
+                    let args = line.texts().skip(skip + words).map(str::to_string).collect();
                     global.model.accepted.insert(row.name.into(), args);
                 }
                 if let Apply::Global(apply) = row.apply {

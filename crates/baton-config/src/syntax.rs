@@ -48,14 +48,19 @@ pub struct Line {
     pub number: u32,
     /// Its text without the end of line; bytes that are no UTF-8 are replaced, which may shift the marks below it.
     pub text: Arc<str>,
-    /// Its words, at least one.
-    pub words: Vec<Word>,
+    /// Its words, at least one. Shared, because whoever may have to complain about the line later keeps a copy of it.
+    pub words: Arc<Vec<Word>>,
 }
 
 impl Line {
     /// The word at an index; empty when the line is shorter, as the manual treats missing arguments.
     pub fn word(&self, index: usize) -> &str {
-        self.words.get(index).map(|word| word.text.as_str()).unwrap_or_default()
+        self.words.get(index).map(|word| word.text(&self.text)).unwrap_or_default()
+    }
+
+    /// The words in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(|word| word.text(&self.text))
     }
 
     /// The bytes of a word, or of the line's end when there is no such word.
@@ -150,7 +155,7 @@ impl Reader<'_> {
             path => Arc::from(path.display().to_string()),
         };
         self.syntax.files.push(name.clone());
-        let mut file = FileState { name, blocks: Vec::new(), section: None };
+        let mut file = FileState { name, blocks: Vec::new(), section: None, none: Arc::default() };
         let mut lines = content.split(|&byte| byte == b'\n').peekable();
         let mut number = 0;
         let mut place = file.place(0, b"");
@@ -196,7 +201,7 @@ impl Reader<'_> {
         }
         match words::split(bytes, &|name| self.variable(file, line.number, name)) {
             Ok(words) if words.is_empty() => return,
-            Ok(words) => line.words = words,
+            Ok(words) => line.words = Arc::new(words),
             Err(fault) => {
                 let message = format!("{} at position {}", fault.message, fault.at.start + 1);
                 return self.alert(&line, fault.id, fault.at, message);
@@ -279,19 +284,19 @@ impl Reader<'_> {
                 }
             }
             "unsetenv" => {
-                for word in &line.words[1..] {
-                    self.syntax.variables.insert(word.text.clone(), None);
+                for word in line.texts().skip(1) {
+                    self.syntax.variables.insert(word.to_string(), None);
                 }
             }
             "resetenv" => {
                 // What the process inherited cannot be listed, so from here on only the named ones are looked up.
-                let kept = |name: &String| line.words[1..].iter().any(|word| word.text == *name);
+                let kept = |name: &String| line.texts().skip(1).any(|word| word == name);
                 for (name, value) in &mut self.syntax.variables {
                     if !kept(name) {
                         *value = None;
                     }
                 }
-                self.kept = Some(line.words[1..].iter().map(|word| word.text.clone()).collect());
+                self.kept = Some(line.texts().skip(1).map(str::to_string).collect());
             }
             _ => {}
         }
@@ -383,7 +388,7 @@ impl Reader<'_> {
 
     /// The condition of an `.if` or `.elif`. One that cannot be read counts as false.
     fn judge(&mut self, file: &FileState, line: &Line) -> Block {
-        let text = line.words[1..].iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let text = line.texts().skip(1).collect::<Vec<_>>().join(" ");
         match condition::evaluate(&text, &|name| self.variable(file, line.number, name).is_some()) {
             Ok(true) => Block::Taken,
             Ok(false) => Block::Waiting,
@@ -413,6 +418,8 @@ struct FileState {
     blocks: Vec<(Block, bool)>,
     /// The current section. Each file begins outside of any.
     section: Option<usize>,
+    /// The words of a line that was not cut yet.
+    none: Arc<Vec<Word>>,
 }
 
 impl FileState {
@@ -423,6 +430,6 @@ impl FileState {
     fn place(&self, number: u32, bytes: &[u8]) -> Line {
         let text = String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(bytes));
         let shown = if text.len() > MAX_LINE_BYTES { "" } else { &*text };
-        Line { file: self.name.clone(), number, text: Arc::from(shown), words: Vec::new() }
+        Line { file: self.name.clone(), number, text: Arc::from(shown), words: self.none.clone() }
     }
 }

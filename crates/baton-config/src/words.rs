@@ -7,16 +7,30 @@ use std::ops::Range;
 /// Most words of a line, as in HAProxy.
 pub const MAX_WORDS: usize = 64;
 
+/// Room for the words of most lines, and for the bytes of most words.
+const USUAL_WORDS: usize = 8;
+const USUAL_BYTES: usize = 64;
+
 /// Longest line after its variables are replaced, in bytes.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// One word and the bytes of the line it was made from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Word {
-    /// Its text: quotes and escapes resolved, variables replaced.
-    pub text: String,
+    /// Quotes and escapes resolved, variables replaced; `None`: it reads as it stands in the line, which most words do.
+    resolved: Option<Box<str>>,
     /// Where it stands in the line.
     pub at: Range<usize>,
+}
+
+impl Word {
+    /// Its text, given the line that it was cut from.
+    pub fn text<'a>(&'a self, line: &'a str) -> &'a str {
+        match &self.resolved {
+            Some(text) => text,
+            None => line.get(self.at.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A line that cannot be cut into words.
@@ -38,13 +52,17 @@ impl WordFault {
 
 /// Cuts a line (without its end) into words. `variable` answers for the environment and the pseudo-variables.
 pub fn split(line: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Word>, WordFault> {
-    let mut cutter = Cutter { line, at: 0, words: Vec::new(), word: Vec::new(), start: None, grown: 0 };
+    let is_text = std::str::from_utf8(line).is_ok();
+    let (words, word) = (Vec::with_capacity(USUAL_WORDS), Vec::with_capacity(USUAL_BYTES));
+    let mut cutter = Cutter { line, is_text, at: 0, words, word, start: None, grown: 0 };
     cutter.run(variable)?;
     Ok(cutter.words)
 }
 
 struct Cutter<'a> {
     line: &'a [u8],
+    /// Whether all of it is UTF-8: a comment need not be.
+    is_text: bool,
     at: usize,
     words: Vec<Word>,
     word: Vec<u8>,
@@ -73,7 +91,7 @@ impl Cutter<'_> {
                     self.end()?;
                     self.at += 1;
                 }
-                _ => self.push(byte, 1),
+                _ => self.plain(weak.is_some()),
             }
         }
         if let Some(quote) = weak {
@@ -92,6 +110,21 @@ impl Cutter<'_> {
         self.at += taken;
     }
 
+    /// Takes everything up to the next byte that means something. The first one means nothing.
+    fn plain(&mut self, weak: bool) {
+        self.begin();
+        let rest = &self.line[self.at..];
+        let special = |&byte: &u8| match byte {
+            b'"' | b'\\' => true,
+            b'\'' | b'#' | b'\r' | b' ' | b'\t' => !weak,
+            b'$' => weak,
+            _ => false,
+        };
+        let length = 1 + rest[1..].iter().position(special).unwrap_or(rest.len() - 1);
+        self.word.extend_from_slice(&rest[..length]);
+        self.at += length;
+    }
+
     fn end(&mut self) -> Result<(), WordFault> {
         let Some(start) = self.start.take() else { return Ok(()) };
         let at = start..self.at;
@@ -99,16 +132,20 @@ impl Cutter<'_> {
             let message = format!("too many words, a line may have {MAX_WORDS}");
             return Err(WordFault { id: "too-many-words", at, message });
         }
-        match String::from_utf8(std::mem::take(&mut self.word)) {
-            Ok(text) if text.contains('\0') => {
-                Err(WordFault::new("nul-in-word", at, "a word cannot hold a NUL character"))
-            }
-            Ok(text) => {
-                self.words.push(Word { text, at });
-                Ok(())
-            }
-            Err(_) => Err(WordFault::new("not-utf8", at, "a word must be UTF-8 text")),
+        if self.word.contains(&0) {
+            return Err(WordFault::new("nul-in-word", at, "a word cannot hold a NUL character"));
         }
+        let resolved = if self.is_text && self.line[at.clone()] == *self.word {
+            None
+        } else {
+            match std::str::from_utf8(&self.word) {
+                Ok(text) => Some(text.into()),
+                Err(_) => return Err(WordFault::new("not-utf8", at, "a word must be UTF-8 text")),
+            }
+        };
+        self.words.push(Word { resolved, at });
+        self.word.clear();
+        Ok(())
     }
 
     fn strong(&mut self) -> Result<(), WordFault> {
@@ -236,7 +273,7 @@ mod tests {
             _ => None,
         };
         let shown = match split(line.as_bytes(), &variable) {
-            Ok(words) => words.iter().map(|word| format!("<{}>", word.text)).collect::<String>(),
+            Ok(words) => words.iter().map(|word| format!("<{}>", word.text(line))).collect::<String>(),
             Err(fault) => format!("{} at {}", fault.id, fault.at.start),
         };
         assert_eq!(shown, expect, "{line}");
@@ -257,6 +294,16 @@ mod tests {
         check(r"a \x4", "bad-escape at 2");
         check(r"a \x+4", "bad-escape at 2");
         check(r"\x00", "nul-in-word at 0");
+    }
+
+    #[test]
+    fn only_words_that_read_otherwise_have_a_text_of_their_own() {
+        let owned = |line: &[u8]| -> Vec<bool> {
+            split(line, &|_| None).unwrap().iter().map(|word| word.resolved.is_some()).collect()
+        };
+        assert_eq!(owned("é b \"c\" d\\ e 'f g' h\r".as_bytes()), [false, false, true, true, true, false]);
+        // Where a comment is no text, the line's text is not its bytes.
+        assert_eq!(owned(b"a b # \xff"), [true, true]);
     }
 
     #[test]

@@ -233,9 +233,10 @@ fn add(draft: &mut Draft, mut server: ServerDraft, call: &mut Call<'_, '_>) -> b
 
 /// Reads the address of a server.
 fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word: usize) -> bool {
-    let about = format!("'server {}/{}' : ", draft.proxy.name, server.server.name);
+    let (proxy, name) = (&*draft.proxy.name, server.server.name.clone());
     let text = call.line.word(word);
     let fault = |message: String, call: &mut Call<'_, '_>| {
+        let about = format!("'server {proxy}/{name}' : ");
         call.error(word, "bad-address", format!("{about}{message}"));
         false
     };
@@ -286,7 +287,8 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
 /// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
 fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
     let about = match server.line {
-        Some(_) => format!("'server {}/{}' : ", draft.proxy.name, server.server.name),
+        // Thousands of servers; `format!` would take several times as long.
+        Some(_) => ["'server ", &draft.proxy.name, "/", &server.server.name, "' : "].concat(),
         None => String::new(),
     };
     let mut valid = true;
@@ -327,7 +329,7 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
             }
             Status::NoEffect(why) => {
                 call.notice("no-effect", format!("{about}'{word}' has no effect: {why}"));
-                let text = call.line.words[at..=at + row.args].iter().map(|word| word.text.as_str());
+                let text = call.line.texts().skip(at).take(row.args + 1);
                 server.server.accepted.push(text.collect::<Vec<_>>().join(" "));
             }
             Status::NotYet | Status::Removed(_) => {

@@ -1,6 +1,6 @@
 //! What a section has said so far. A draft begins as a copy of its defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -167,8 +167,56 @@ impl Draft {
     }
 }
 
+/// All drafts in the order of the files, and where to find one. Thousands of sections ask for each other's names.
+#[derive(Debug, Default)]
+pub(crate) struct Drafts {
+    list: Vec<Draft>,
+    /// The first one of each name.
+    frontends: HashMap<Arc<str>, usize>,
+    backends: HashMap<Arc<str>, usize>,
+    /// `defaults` sections, which may share names.
+    defaults: Vec<usize>,
+}
+
+impl Drafts {
+    pub fn push(&mut self, draft: Draft) {
+        let (index, role) = (self.list.len(), draft.kind.role());
+        if draft.kind == Kind::Defaults {
+            self.defaults.push(index);
+        } else {
+            if role.is_frontend() {
+                self.frontends.entry(draft.proxy.name.clone()).or_insert(index);
+            }
+            if role.is_backend() {
+                self.backends.entry(draft.proxy.name.clone()).or_insert(index);
+            }
+        }
+        self.list.push(draft);
+    }
+
+    pub fn into_list(self) -> Vec<Draft> {
+        self.list
+    }
+
+    /// The first section that would answer to this name as one of this kind does.
+    fn namesake(&self, kind: Kind, name: &str) -> Option<&Draft> {
+        let front = kind.role().is_frontend().then(|| self.frontends.get(name)).flatten();
+        let back = kind.role().is_backend().then(|| self.backends.get(name)).flatten();
+        front.into_iter().chain(back).min().map(|&index| &self.list[index])
+    }
+
+    /// A copy of a `defaults` section to begin with.
+    fn copy(&mut self, index: usize) -> Draft {
+        // Its lines are its own.
+        let lines = std::mem::take(&mut self.list[index].lines);
+        let copy = self.list[index].clone();
+        self.list[index].lines = lines;
+        copy
+    }
+}
+
 /// The draft of a section whose head was read: named, checked, with its defaults applied.
-pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Context<'_>) -> Option<Draft> {
+pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Context<'_>) -> Option<Draft> {
     let head = &section.head;
     let kind = match head.word(0) {
         "defaults" => Kind::Defaults,
@@ -194,7 +242,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
         fault(context, "bad-name", 1, message);
     }
     if kind != Kind::Defaults
-        && let Some(other) = drafts.iter().find(|other| other.proxy.name == name && same_role(kind, other.kind))
+        && let Some(other) = drafts.namesake(kind, &name)
         && !name.is_empty()
     {
         let message = format!(
@@ -209,11 +257,11 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
     let mut base = None;
     match head.word(from) {
         "" => {
-            base = drafts.iter().rposition(|draft| draft.kind == Kind::Defaults).filter(|_| kind != Kind::Defaults);
+            base = drafts.defaults.last().copied().filter(|_| kind != Kind::Defaults);
             if let Some(index) = base
-                && drafts[index].referenced
+                && drafts.list[index].referenced
             {
-                let other = &drafts[index];
+                let other = &drafts.list[index];
                 let message = format!(
                     "defaults section '{}' (declared at {}:{}) is explicitly referenced by another proxy and \
                      implicitly used here.",
@@ -226,12 +274,8 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
         }
         "from" => {
             let wanted = head.word(from + 1);
-            let found = drafts
-                .iter()
-                .enumerate()
-                .filter(|(_, draft)| draft.kind == Kind::Defaults && &*draft.proxy.name == wanted)
-                .map(|(index, _)| index)
-                .collect::<Vec<_>>();
+            let is_wanted = |index: &usize| &*drafts.list[*index].proxy.name == wanted;
+            let found: Vec<usize> = drafts.defaults.iter().copied().filter(is_wanted).collect();
             match found[..] {
                 _ if wanted.is_empty() => {
                     fault(
@@ -244,14 +288,17 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
                 [] => {
                     let message = format!("defaults section '{wanted}' not found for {} '{name}'.", kind.word());
                     let mut diagnostic = head.diagnostic(Severity::Alert, "unknown-defaults", from + 1, message);
-                    let known = drafts.iter().filter(|draft| draft.kind == Kind::Defaults);
-                    let near = nearest(wanted, known.map(|draft| &*draft.proxy.name));
+                    let known = drafts.defaults.iter().map(|&index| &*drafts.list[index].proxy.name);
+                    let near = nearest(wanted, known);
                     diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
                     context.report.add(diagnostic);
                 }
                 [index] => base = Some(index),
                 [first, second, ..] => {
-                    let place = |index: usize| format!("{}:{}", drafts[index].head.file, drafts[index].head.number);
+                    let place = |index: usize| {
+                        let head = &drafts.list[index].head;
+                        format!("{}:{}", head.file, head.number)
+                    };
                     let message = format!(
                         "ambiguous defaults section name '{wanted}' referenced by {} '{name}' exists at least at {} \
                          and {}.",
@@ -263,7 +310,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
                 }
             }
             if let Some(index) = base {
-                drafts[index].referenced = true;
+                drafts.list[index].referenced = true;
             }
             if head.words.len() > from + 2 {
                 let odd = head.word(from + 2);
@@ -281,7 +328,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
         }
     }
     let mut draft = match base {
-        Some(index) => drafts[index].clone(),
+        Some(index) => drafts.copy(index),
         None => Draft::new(kind, head.clone()),
     };
     draft.kind = kind;
@@ -291,15 +338,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut [Draft], context: &mut Conte
     draft.head = head.clone();
     draft.valid = valid;
     draft.referenced = false;
-    draft.lines.clear();
     Some(draft)
-}
-
-/// Whether two sections would answer to the same name.
-fn same_role(one: Kind, other: Kind) -> bool {
-    let (one_role, other_role) = (one.role(), other.role());
-    other != Kind::Defaults
-        && ((one_role.is_frontend() && other_role.is_frontend()) || (one_role.is_backend() && other_role.is_backend()))
 }
 
 /// Characters a proxy's or server's name may have.

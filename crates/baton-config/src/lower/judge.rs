@@ -191,7 +191,7 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
         if !context.told.insert((place, problem.message.clone())) {
             continue;
         }
-        let keyword = line.words[..*first].iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let keyword = line.texts().take(*first).collect::<Vec<_>>().join(" ");
         let message = format!("'{keyword}' : {}.", problem.message);
         let mut diagnostic = line.diagnostic(severity, "bad-rule", first + problem.word, message);
         diagnostic.hint = problem.hint;

@@ -121,7 +121,7 @@ impl<'l, 'a> Call<'l, 'a> {
 
     /// The arguments as texts.
     pub fn rest(&self) -> Vec<String> {
-        self.line.words.iter().skip(self.first).map(|word| word.text.clone()).collect()
+        self.line.texts().skip(self.first).map(str::to_string).collect()
     }
 
     /// Complains about a word of the line (its index, not the argument's).

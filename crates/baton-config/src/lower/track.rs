@@ -42,7 +42,7 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
                 },
             };
             let message = format!("'server {}/{}' : {fault} for tracking.", own.0, own.1);
-            let word = line.words.iter().position(|word| word.text == "track").unwrap_or(0) + 1;
+            let word = line.texts().position(|word| word == "track").unwrap_or(0) + 1;
             context.report.add(late(line, Severity::Alert, "bad-track", word, message));
         }
     }

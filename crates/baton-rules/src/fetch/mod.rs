@@ -5,6 +5,9 @@ mod http;
 mod internal;
 mod response;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::args::{Arg, Check, Value};
 use crate::context::Context;
 use crate::place::Needs;
@@ -58,7 +61,9 @@ const TABLES: [&[Fetch]; 4] = [internal::ROWS, connection::ROWS, http::ROWS, res
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Fetch> {
-    rows().find(|row| row.names.contains(&name))
+    static INDEX: LazyLock<HashMap<&'static str, &'static Fetch>> =
+        LazyLock::new(|| rows().flat_map(|row| row.names.iter().map(move |&name| (name, row))).collect());
+    INDEX.get(name).copied()
 }
 
 /// All rows.
@@ -69,4 +74,15 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Fetch> {
 /// All names, those of the derived ACL criteria not included.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     rows().flat_map(|row| row.names.iter().copied())
+}
+
+/// [`find`] looks names up in an index, where the last of two would hide the first.
+#[cfg(test)]
+#[test]
+fn each_name_is_one_row() {
+    let all: Vec<&str> = names().collect();
+    let different: std::collections::HashSet<&str> = all.iter().copied().collect();
+    assert_eq!(all.len(), different.len());
+    assert!(all.iter().all(|name| find(name).is_some_and(|row| row.names.contains(name))));
+    assert!(find("no_such_fetch").is_none());
 }
