@@ -4,7 +4,7 @@
 //! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
 //! [`Registry`], which is why nothing is lost between two generations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -149,12 +149,13 @@ impl Generation {
         now: Instant,
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
+        let fullconns = default_fullconns(&model, maxconn);
         let mut backends = HashMap::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
             if let Some(rules) = compile(proxy, files, &mut refused) {
                 backends.insert(
                     proxy.name.clone(),
-                    Arc::new(BackendPlan::prepare(proxy, rules, &model, maxconn, registry, now)),
+                    Arc::new(BackendPlan::prepare(proxy, rules, &fullconns, registry, now)),
                 );
             }
         }
@@ -197,8 +198,7 @@ impl BackendPlan {
     fn prepare(
         proxy: &Arc<Proxy>,
         rules: Arc<ProxyRules>,
-        model: &Model,
-        maxconn: u32,
+        fullconns: &HashMap<&str, u64>,
         registry: &Registry,
         now: Instant,
     ) -> BackendPlan {
@@ -208,7 +208,10 @@ impl BackendPlan {
             Arc::new(ServerPlan { server: server.clone(), counters })
         };
         let servers = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
-        let fullconn = proxy.fullconn.unwrap_or_else(|| default_fullconn(model, maxconn, &proxy.name));
+        let fullconn = proxy.fullconn.unwrap_or_else(|| {
+            let sum = fullconns.get(&*proxy.name).copied().unwrap_or_default();
+            u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
+        });
         BackendPlan { proxy: proxy.clone(), rules, state, figures, servers, fullconn }
     }
 }
@@ -228,16 +231,18 @@ fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Opti
     }
 }
 
-/// A tenth of the `maxconn` of all frontends that may lead to the backend (configuration manual, `fullconn`).
-fn default_fullconn(model: &Model, global: u32, backend: &str) -> u32 {
+/// By backend, the sum of the `maxconn` of all frontends that may lead to it; a tenth of that is its `fullconn` when it does not
+/// say (configuration manual, `fullconn`).
+fn default_fullconns(model: &Model, global: u32) -> HashMap<&str, u64> {
     use baton_model::Ruleset::UseBackend;
-    let leads_here = |proxy: &&Arc<Proxy>| {
-        proxy.role.is_frontend()
-            && (proxy.default_backend.as_deref() == Some(backend)
-                || (proxy.role.is_backend() && &*proxy.name == backend)
-                || proxy.rules(UseBackend).iter().any(|rule| rule.words.first().is_some_and(|word| word == backend)))
-    };
-    let sum: u64 =
-        model.proxies.iter().filter(leads_here).map(|proxy| u64::from(proxy.maxconn.unwrap_or(global))).sum();
-    u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
+    let mut sums = HashMap::new();
+    for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend()) {
+        let own = proxy.role.is_backend().then_some(&*proxy.name);
+        let by_rule = proxy.rules(UseBackend).iter().filter_map(|rule| rule.words.first().map(String::as_str));
+        let leads_to: HashSet<&str> = proxy.default_backend.as_deref().into_iter().chain(own).chain(by_rule).collect();
+        for backend in leads_to {
+            *sums.entry(backend).or_default() += u64::from(proxy.maxconn.unwrap_or(global));
+        }
+    }
+    sums
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use baton_model::Proxy;
@@ -104,8 +104,9 @@ impl Counter {
 #[derive(Debug)]
 pub struct CounterBlock {
     cores: Box<[CoreCounters]>,
-    /// What processes before this one counted, see [`CounterBlock::inherit`].
-    inherited: Box<CoreCounters>,
+    /// What processes before this one counted, see [`CounterBlock::inherit`]. Empty until there is something, which for
+    /// thousands of servers saves a quarter of the memory.
+    inherited: OnceLock<Box<CoreCounters>>,
 }
 
 /// One core's part of a [`CounterBlock`].
@@ -114,6 +115,10 @@ pub struct CounterBlock {
 pub struct CoreCounters([AtomicU64; COUNTERS]);
 
 impl CoreCounters {
+    fn zero() -> CoreCounters {
+        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
     /// Adds to a counter. Only for the thread whose core it is: a load and a store, without a locked instruction.
     #[inline]
     pub fn add(&self, counter: Counter, amount: u64) {
@@ -125,13 +130,14 @@ impl CoreCounters {
 impl CounterBlock {
     /// Zero for each of `cores` cores.
     pub fn new(cores: usize) -> CounterBlock {
-        let zero = || CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)));
-        CounterBlock { cores: (0..cores.max(1)).map(|_| zero()).collect(), inherited: Box::new(zero()) }
+        let cores = (0..cores.max(1)).map(|_| CoreCounters::zero()).collect();
+        CounterBlock { cores, inherited: OnceLock::new() }
     }
 
     /// Adds what another process counted, of which this one goes on with the work. From any thread.
     pub fn inherit(&self, counter: Counter, amount: u64) {
-        self.inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
+        let inherited = self.inherited.get_or_init(|| Box::new(CoreCounters::zero()));
+        inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
     /// A core's part. A number beyond the block (a reload does not change the number of cores) gives the last one.
@@ -148,7 +154,7 @@ impl CounterBlock {
 
     /// The sum over all cores, and over the processes before this one.
     pub fn total(&self, counter: Counter) -> u64 {
-        let cores = self.cores.iter().chain([&*self.inherited]);
+        let cores = self.cores.iter().chain(self.inherited.get().map(Box::as_ref));
         cores.map(|core| core.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }
