@@ -10,10 +10,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use baton_prove::{Origin, OriginOptions};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use support::{PATIENCE, Proxy, free_address, program, until};
 
 /// The exposure that `systemd-analyze security` may find, in tenths: 0 is none, 100 is a program of root without any limit.
@@ -78,20 +79,35 @@ fn ask(mut stream: impl Read + Write) -> String {
     answer
 }
 
-/// Everything Baton does, where each call that the filter does not let through ends it.
-#[test]
-fn baton_works_with_the_rights_and_calls_of_its_unit() {
+/// What starts a program as the unit does: its user, its only right, no new ones, and its filter, where each call that is not let
+/// through ends the program. `None` when that cannot be done here, which is said.
+fn as_the_unit() -> Option<Vec<String>> {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: needs root to become the service's user");
-        return;
+        return None;
     }
     if !is_there("systemd-analyze", "systemd") || !is_there("setpriv", "util-linux") {
-        return;
+        return None;
     }
     if !Command::new("/usr/bin/python3").args(["-c", "import seccomp"]).status().is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: Debian's package python3-seccomp is not installed");
-        return;
+        return None;
     }
+    let only = "-all,+net_bind_service";
+    let (under_filter, unit) = (packaging().join("under-filter"), packaging().join("baton.service"));
+    let line = format!(
+        "setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps {only} --ambient-caps {only} --bounding-set {only} \
+         --no-new-privs {} --kill {}",
+        under_filter.display(),
+        unit.display()
+    );
+    Some(line.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Everything Baton does.
+#[test]
+fn baton_works_with_the_rights_and_calls_of_its_unit() {
+    let Some(mut wrapper) = as_the_unit() else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let notify = folder.path().join("notify");
@@ -115,17 +131,8 @@ fn baton_works_with_the_rights_and_calls_of_its_unit() {
     let more = format!(
         "frontend late\n bind {late}\n bind {gone}\n http-request return status 200 content-type text/plain string late\n"
     );
-    let right = "cap_net_bind_service";
-    let (under_filter, unit) = (packaging().join("under-filter"), packaging().join("baton.service"));
-    let wrapper = format!(
-        "env NOTIFY_SOCKET={} setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps -all,+{right} --ambient-caps \
-         -all,+{right} --bounding-set -all,+{right} --no-new-privs {} --kill {}",
-        notify.display(),
-        under_filter.display(),
-        unit.display()
-    )
-    .replace("cap_", "");
-    let words: Vec<&str> = wrapper.split_whitespace().collect();
+    wrapper.splice(0..0, ["env".to_owned(), format!("NOTIFY_SOCKET={}", notify.display())]);
+    let words: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let proxy = Proxy::start_under(&words, &base, &["-Ws"]);
     fs::set_permissions(proxy.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let mut datagram = [0; 1024];
@@ -146,4 +153,58 @@ fn baton_works_with_the_rights_and_calls_of_its_unit() {
     proxy.signal(Signal::SIGUSR1);
     let (status, said) = proxy.wait();
     assert!(status.success(), "{status}: {said}");
+}
+
+/// A process and the worker it has; both are killed when dropped.
+struct Master(std::process::Child);
+
+impl Master {
+    fn worker(&self) -> Option<Pid> {
+        let id = self.0.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok().map(Pid::from_raw)
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        let worker = self.worker();
+        let _ = self.0.kill();
+        let _ = worker.map(|worker| kill(worker, Signal::SIGKILL));
+        let _ = self.0.wait();
+    }
+}
+
+/// The service as it is: with a master that starts programs.
+#[test]
+fn a_master_replaces_its_worker_with_the_rights_and_calls_of_its_unit() {
+    let Some(wrapper) = as_the_unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (file, web) = (folder.path().join("a.cfg"), free_address());
+    let text = fs::read_to_string(packaging().join("../baton.cfg")).unwrap();
+    fs::write(&file, text.replace("127.0.0.1:8080", &web.to_string())).unwrap();
+    let mut command = Command::new(&wrapper[0]);
+    command.args(&wrapper[1..]).arg(program()).arg("-Ws").arg("-f").arg(&file).stderr(Stdio::null());
+    let mut master = Master(command.spawn().unwrap());
+    let answers = || TcpStream::connect(web).is_ok_and(|stream| ask(stream).contains("Baton is running."));
+    until("it serves", answers);
+    let reload = || Command::new(program()).args(["reload", "--pid", &master.0.id().to_string()]).output().unwrap();
+    let output = reload();
+    assert!(output.status.success(), "{}", text_of(&output));
+    let first = master.worker().expect("the master has a worker");
+    kill(first, Signal::SIGKILL).unwrap();
+    until("another worker", || master.worker().is_some_and(|worker| worker != first));
+    assert!(answers(), "who waits in the queue is served");
+    kill(Pid::from_raw(master.0.id() as i32), Signal::SIGUSR1).unwrap();
+    let mut ended = None;
+    until("the end of the service", || {
+        ended = master.0.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
+fn text_of(output: &Output) -> String {
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
