@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use baton_model::{Bind, Model, Proxy, Server};
@@ -93,8 +93,9 @@ pub struct ListenerPlan {
     /// Connections accepted on it and still open (`maxconn` of the `bind`).
     pub open: Arc<AtomicI64>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
-    /// several cores accept on the same.
-    pub shards: Arc<[OwnedFd]>,
+    /// several cores accept on the same. Not held open by the plan, for every connection that came by the address holds the
+    /// plan: when the change line drops the address, nobody keeps it.
+    pub shards: Weak<[OwnedFd]>,
 }
 
 impl ListenerPlan {
@@ -103,7 +104,7 @@ impl ListenerPlan {
         let OpenListener { id, bind, shards, .. } = open;
         let place = frontend.proxy.binds.iter().position(|other| other.is_same_place(&bind));
         let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
-        ListenerPlan { id, bind, number, frontend, shards, open: registry.listener(id) }
+        ListenerPlan { id, bind, number, frontend, shards: Arc::downgrade(&shards), open: registry.listener(id) }
     }
 }
 

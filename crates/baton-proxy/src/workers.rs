@@ -86,8 +86,8 @@ impl Workers {
     }
 
     /// Waits for all threads to end after `Abort`, or after `Drain` once the last connection is closed.
-    pub fn join(self) {
-        for worker in self.threads {
+    pub fn join(&mut self) {
+        for worker in self.threads.drain(..) {
             drop(worker.commands);
             let _ = worker.thread.join();
         }

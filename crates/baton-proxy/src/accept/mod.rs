@@ -48,7 +48,8 @@ struct Target {
 impl Acceptor {
     /// Starts accepting on this core's sockets of the listener.
     pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Acceptor {
-        let sockets = plan.shards.clone();
+        // None are left of an address that was dropped in this moment.
+        let sockets = plan.shards.upgrade().unwrap_or_else(|| Vec::new().into());
         let target = Rc::new(RefCell::new(Target { plan, slot }));
         let tasks = sockets_of(core.number, core.registry.cores(), sockets.len())
             .filter_map(|at| Some((at, SharedSocket::at(&sockets, at)?)))

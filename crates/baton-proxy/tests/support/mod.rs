@@ -50,8 +50,8 @@ impl Served {
             options: BindOptions::default(),
             source: Source::default(),
         };
-        let shards = vec![self.listening.try_clone().expect("a descriptor")].into();
-        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards };
+        let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();
+        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone() };
         let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
         model.global.bufsize = self.bufsize;
         let model = Arc::new(model);
@@ -68,7 +68,7 @@ impl Served {
         stream
     }
 
-    pub fn end(self) {
+    pub fn end(mut self) {
         self.runtime.block_on(self.workers.command(Command::Abort));
         self.workers.join();
     }
