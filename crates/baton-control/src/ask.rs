@@ -88,17 +88,24 @@ fn names(table: &str) -> Vec<u32> {
     pids
 }
 
-/// Connects, and makes sure that the socket is that process's and nobody's who took its name.
 fn connect(pid: u32) -> Result<UnixStream, String> {
-    let address = SocketAddr::from_abstract_name(socket_name(pid)).map_err(|error| error.to_string())?;
-    let stream = UnixStream::connect_addr(&address).map_err(|error| match error.kind() {
+    reach(pid).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("process {pid} is not a running baton (in this network namespace)"),
         _ => format!("process {pid}: {error}"),
-    })?;
-    let peer = getsockopt(&stream, PeerCredentials).map_err(|error| format!("process {pid}: {error}"))?;
+    })
+}
+
+/// Connects, and makes sure that the socket is that process's and nobody's who took its name.
+///
+/// # Errors
+/// `ConnectionRefused` when nobody listens there; `Other` when somebody else does.
+pub(crate) fn reach(pid: u32) -> io::Result<UnixStream> {
+    let address = SocketAddr::from_abstract_name(socket_name(pid))?;
+    let stream = UnixStream::connect_addr(&address)?;
+    let peer = getsockopt(&stream, PeerCredentials)?;
     // 0 is a process of another namespace.
     if peer.pid() != 0 && i64::from(peer.pid()) != i64::from(pid) {
-        return Err(format!("process {} answers at the socket of process {pid}", peer.pid()));
+        return Err(io::Error::other(format!("process {} answers at its socket", peer.pid())));
     }
     Ok(stream)
 }

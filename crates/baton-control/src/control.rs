@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 use crate::drain::{Drain, DrainStep, Left};
 use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
+use crate::handover::giver;
+use crate::handover::succession::{self, Succession};
+use crate::handover::taker::Taken;
 use crate::master::link::{Heard, ToWorker};
 use crate::master::{Servant, Summoned};
 use crate::messages::Messages;
@@ -52,10 +55,13 @@ pub struct Control {
     pub(crate) line: ChangeLine,
     pub(crate) workers: Workers,
     pub(crate) messages: Rc<Messages>,
+    pub(crate) succession: Succession,
+    pub(crate) drain: Option<(Drain, Instant)>,
     reading: Option<Reading>,
-    /// A reload was asked for after the files of the current one had begun to be read.
+    /// A reload was asked for after the files of the current one had begun to be read, or while somebody takes over.
     again: Vec<Waiting>,
-    drain: Option<(Drain, Instant)>,
+    /// From whom we take over.
+    taking_over: Option<Taken>,
     /// The line to our master, before we serve and from then on; `None` without a master.
     pub(crate) summoned: Option<(Summoned, Option<Vec<u8>>)>,
     pub(crate) servant: Option<Servant>,
@@ -87,6 +93,7 @@ enum Event {
     PauseOrResume(&'static str),
     Asked(Asked),
     Command(Question),
+    Conversation(giver::Event),
     Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
@@ -114,9 +121,11 @@ impl Control {
             line,
             workers,
             messages,
+            succession: Succession::default(),
+            drain: None,
             reading: None,
             again: Vec::new(),
-            drain: None,
+            taking_over: None,
             summoned: None,
             servant: None,
         })
@@ -128,7 +137,14 @@ impl Control {
         self
     }
 
-    /// Serves until a soft stop is complete; gives the exit code. `announce` is called once signals are listened to.
+    /// The process took over from another one, which has to be told once this one serves.
+    pub fn taking_over(mut self, taken: Taken) -> Control {
+        self.taking_over = Some(taken);
+        self
+    }
+
+    /// Serves until a soft stop is complete; gives the exit code. `announce` is called once signals are listened to and it is
+    /// decided that we are the ones to serve.
     ///
     /// # Errors
     /// When signals cannot be listened to.
@@ -138,24 +154,40 @@ impl Control {
             end_as_first_process()?;
         }
         let (asked, mut questions) = mpsc::channel(ASKED_MAX);
+        let (events, mut conversations) = mpsc::channel(succession::EVENTS_MAX);
         match endpoint::listen() {
             Ok(listener) => {
-                tokio::spawn(endpoint::serve(listener, self.settings.may_ask.clone(), asked.clone()));
+                let may_ask = self.settings.may_ask.clone();
+                tokio::spawn(endpoint::serve(listener, may_ask, asked.clone(), events.clone()));
             }
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
-        self.drop_left();
-        self.begin_service().await;
-        announce();
-        self.settings.manager.ready("");
-        self.messages.is_serving();
+        let mut code = 0;
+        match self.take_over(&events).await {
+            Ok(()) => {
+                self.begin_service().await;
+                announce();
+                self.settings.manager.ready("");
+                self.messages.is_serving();
+            }
+            Err(reason) => {
+                // Whoever started us learns it from our end.
+                drop(announce);
+                self.messages.alert(&format!("[haproxy.main()] {reason}. Ending."));
+                code = 1;
+                let now = Instant::now();
+                self.stop_listening().await;
+                self.drain = Some((Drain::draining(&self.line.model.global, now), now));
+            }
+        }
         loop {
-            let event = self.next(&mut signals, &mut questions).await;
+            let event = self.next(&mut signals, &mut questions, &mut conversations).await;
             match event {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
                 Event::Command(question) => runtime::answer(&mut self, question),
+                Event::Conversation(event) => self.converse(event).await,
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
                 Event::PauseOrResume(name) => {
@@ -167,10 +199,12 @@ impl Control {
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
             }
-            if self.drained().await {
+            self.report(false);
+            if self.succession.is_cut() || self.drained().await {
                 self.workers.command(Command::Abort).await;
                 self.workers.join();
-                return Ok(0);
+                self.report_last(&mut conversations).await;
+                return Ok(code);
             }
         }
     }
@@ -185,12 +219,33 @@ impl Control {
         self.line.listeners.drop_left();
     }
 
+    /// Tells those we take over from, if there is anybody.
+    async fn take_over(&mut self, events: &mpsc::Sender<giver::Event>) -> Result<(), String> {
+        match self.taking_over.take() {
+            Some(taken) => self.conclude(taken, events).await,
+            None => {
+                self.drop_left();
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a soft stop is under way.
     pub(crate) fn is_stopping(&self) -> bool {
         self.drain.is_some()
     }
 
-    async fn next(&mut self, signals: &mut Signals, questions: &mut mpsc::Receiver<Asked>) -> Event {
+    /// Whether the files are being read.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    async fn next(
+        &mut self,
+        signals: &mut Signals,
+        questions: &mut mpsc::Receiver<Asked>,
+        conversations: &mut mpsc::Receiver<giver::Event>,
+    ) -> Event {
         let look = self.look_again();
         let time = async {
             match look {
@@ -221,6 +276,7 @@ impl Control {
             _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
             Some(asked) = questions.recv() => Event::Asked(asked),
             Some(question) = runtime.next() => Event::Command(question),
+            Some(event) = conversations.recv() => Event::Conversation(event),
             () = time => Event::Time,
         }
     }
@@ -235,14 +291,14 @@ impl Control {
     /// Begins to read the files, or remembers to do so again: what was asked for after a reading began may not be in it.
     fn reload(&mut self, waiting: Waiting) {
         if self.drain.is_some() {
-            let text = "Reload refused: a soft stop is under way.";
-            match waiting {
-                Waiting::Signal => self.messages.warning(text),
-                Waiting::Asker(reply) => drop(reply.send(Reply::Failed { reason: text.into() })),
-            }
+            let reason = match self.succession.successor() {
+                Some(successor) => format!("process {successor} has taken over"),
+                None => "a soft stop is under way".into(),
+            };
+            self.refuse_reload(waiting, &reason);
             return;
         }
-        if self.reading.is_some() {
+        if self.reading.is_some() || self.succession.is_giving() {
             if self.again.len() < WAITING_MAX {
                 self.again.push(waiting);
             } else if let Waiting::Asker(reply) = waiting {
@@ -286,13 +342,32 @@ impl Control {
                 let _ = asker.send(reply.clone());
             }
         }
-        let again = std::mem::take(&mut self.again);
-        if !again.is_empty() {
-            let mut again = again.into_iter();
-            again.next().into_iter().for_each(|first| self.reload(first));
-            if let Some(reading) = &mut self.reading {
-                reading.waiting.extend(again);
-            }
+        self.reload_again();
+    }
+
+    /// Reads the files for those who asked while that had to wait.
+    pub(crate) fn reload_again(&mut self) {
+        let mut again = std::mem::take(&mut self.again).into_iter();
+        again.next().into_iter().for_each(|first| self.reload(first));
+        match &mut self.reading {
+            Some(reading) => reading.waiting.extend(again),
+            None => again.for_each(|waiting| self.reload(waiting)),
+        }
+    }
+
+    /// Tells those who wait for a reload that there will be none.
+    pub(crate) fn refuse_waiting(&mut self, reason: &str) {
+        for waiting in std::mem::take(&mut self.again) {
+            self.refuse_reload(waiting, reason);
+        }
+    }
+
+    fn refuse_reload(&self, waiting: Waiting, reason: &str) {
+        let text = format!("Reload refused: {reason}.");
+        match waiting {
+            Waiting::Signal => self.messages.warning(&text),
+            // Who does not wait any more does not want to know.
+            Waiting::Asker(reply) => drop(reply.send(Reply::Failed { reason: text })),
         }
     }
 
@@ -328,6 +403,8 @@ impl Control {
                 let status = status::status(self);
                 let _ = asked.reply.send(Reply::Status(Box::new(status)));
             }
+            // The endpoint leaves these to the handover.
+            Request::Handover => {}
             Request::Plan { files } => {
                 let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
                 tokio::task::spawn_blocking(move || {
@@ -338,8 +415,8 @@ impl Control {
         }
     }
 
-    fn soft_stop(&mut self) {
-        if self.drain.is_none() {
+    pub(crate) fn soft_stop(&mut self) {
+        if self.drain.is_none() && !self.succession.defer_stop() {
             self.settings.manager.stopping();
             let now = Instant::now();
             self.drain = Some((Drain::start(&self.line.model.global, now), now));
@@ -357,15 +434,7 @@ impl Control {
                     self.drain = Some((drain, until));
                     return false;
                 }
-                DrainStep::StopListening => {
-                    self.line.listeners.retire_all(Instant::now());
-                    let spread = self.line.model.global.close_spread_time;
-                    self.workers.command(Command::Drain { spread }).await;
-                    for (proxy, text) in status::stopped(&self.line) {
-                        self.messages.warning(&text);
-                        self.messages.log_for(&proxy, Level(4), &text);
-                    }
-                }
+                DrainStep::StopListening => self.stop_listening().await,
                 DrainStep::HardStop => {
                     let text = "soft-stop running for too long, performing a hard-stop.";
                     self.messages.warning(text);
@@ -374,6 +443,17 @@ impl Control {
                 }
                 DrainStep::Done => return true,
             }
+        }
+    }
+
+    /// No new connections; the open ones end.
+    pub(crate) async fn stop_listening(&mut self) {
+        self.line.listeners.retire_all(Instant::now());
+        let spread = self.line.model.global.close_spread_time;
+        self.workers.command(Command::Drain { spread }).await;
+        for (proxy, text) in status::stopped(&self.line) {
+            self.messages.warning(&text);
+            self.messages.log_for(&proxy, Level(4), &text);
         }
     }
 

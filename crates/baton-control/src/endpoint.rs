@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::handover::giver;
 use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request, VERSION, socket_name};
 
 /// The most askers at once; further ones wait in the kernel's queue.
@@ -38,8 +39,14 @@ pub fn listen() -> io::Result<StdListener> {
     Ok(listener)
 }
 
-/// Serves askers until the change line is gone. `may_ask` are users besides root.
-pub async fn serve(listener: StdListener, may_ask: Vec<u32>, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+/// Serves askers until the change line is gone. `may_ask` are users besides root. Who asks for a handover is left to
+/// `handover`, which tells the change line by `events`.
+pub async fn serve(
+    listener: StdListener,
+    may_ask: Vec<u32>,
+    asked: mpsc::Sender<Asked>,
+    events: mpsc::Sender<giver::Event>,
+) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(ASKERS_MAX));
     loop {
@@ -48,22 +55,31 @@ pub async fn serve(listener: StdListener, may_ask: Vec<u32>, asked: mpsc::Sender
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (asked, may_ask) = (asked.clone(), may_ask.clone());
+        let (asked, events, may_ask) = (asked.clone(), events.clone(), may_ask.clone());
         tokio::spawn(async move {
             // An asker that does not speak our language, or left, is not our trouble.
-            let _ = answer(stream, &may_ask, asked).await;
+            let taker = answer(stream, &may_ask, asked, true).await;
             drop(place);
+            if let Ok(Some(taker)) = taker {
+                giver::talk(taker, events).await;
+            }
         });
     }
 }
 
-/// Serves one asker whom somebody else has accepted.
+/// Serves one asker whom a master has accepted. A process with a master is not taken over from.
 pub async fn serve_one(stream: UnixStream, may_ask: Vec<u32>, asked: mpsc::Sender<Asked>) {
     // An asker that does not speak our language, or left, is not our trouble.
-    let _ = answer(stream, &may_ask, asked).await;
+    let _ = answer(stream, &may_ask, asked, false).await;
 }
 
-async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Asked>) -> io::Result<()> {
+/// Answers one question. Gives the stream back if it was to take over.
+async fn answer(
+    mut stream: UnixStream,
+    may_ask: &[u32],
+    asked: mpsc::Sender<Asked>,
+    may_take_over: bool,
+) -> io::Result<Option<UnixStream>> {
     let uid = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();
     let reply = if uid != 0 && !may_ask.contains(&uid) {
@@ -73,13 +89,17 @@ async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Ask
         let mut reader = BufReader::new(read.take(REQUEST_BYTES_MAX as u64));
         tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.map_err(io::Error::other)??;
         match understand(&line) {
+            Ok(Request::Handover) if may_take_over => Reply::Handover,
+            Ok(Request::Handover) => failed("it is a master: `baton reload` changes its configuration".into()),
             Ok(request) => pass_on(request, asked).await,
             Err(reason) => failed(reason),
         }
     };
+    let is_handover = reply == Reply::Handover;
     let mut line = serde_json::to_vec(&Envelope::new(reply)).map_err(io::Error::other)?;
     line.push(b'\n');
-    write.write_all(&line).await
+    write.write_all(&line).await?;
+    Ok(is_handover.then_some(stream))
 }
 
 fn understand(line: &str) -> Result<Request, String> {

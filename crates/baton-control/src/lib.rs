@@ -3,7 +3,7 @@
 //! [`control::Control`] is the running process: signals, questions ([`protocol`], [`endpoint`]), commands ([`runtime`]) and
 //! time come in.
 //! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
-//! wanted; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
+//! wanted; [`handover`] lets another process take over; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
 
 pub mod ask;
 pub mod capacity;
@@ -11,6 +11,7 @@ pub mod control;
 pub mod drain;
 pub mod endpoint;
 pub mod environment;
+pub mod handover;
 pub mod health;
 pub mod listeners;
 pub mod master;

@@ -99,6 +99,8 @@ pub struct Offer<'a> {
     pub interface: Option<&'a str>,
     /// Its sockets, in the order in which they were opened.
     pub sockets: &'a [Listening],
+    /// The same ones for somebody who needs them for longer; held open by that.
+    pub shards: &'a Arc<[OwnedFd]>,
 }
 
 /// Sockets that are not in service yet.
@@ -331,7 +333,7 @@ impl Listeners {
         let mut offers = Vec::with_capacity(self.open.len());
         for (Place { address, .. }, listener) in &self.open {
             let interface = listener.options.interface.as_deref();
-            offers.push(Offer { address, interface, sockets: listener.group.shards() });
+            offers.push(Offer { address, interface, sockets: listener.group.shards(), shards: &listener.shards });
         }
         offers.sort_by_key(|offer| (offer.address, offer.interface));
         offers

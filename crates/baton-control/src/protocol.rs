@@ -53,6 +53,8 @@ pub enum Request {
     },
     /// Say how things are.
     Status,
+    /// Let the asker take over. After the answer both speak as [`handover`](crate::handover) says.
+    Handover,
 }
 
 /// What is answered.
@@ -65,6 +67,8 @@ pub enum Reply {
     Plan(Outcome),
     /// To [`Request::Status`].
     Status(Box<Status>),
+    /// To [`Request::Handover`]: go on.
+    Handover,
     /// The request could not be understood, or not now.
     Failed {
         /// Why.
@@ -224,6 +228,7 @@ mod tests {
     fn requests_are_these_lines_for_ever() {
         check(Request::Reload, r#"{"baton":1,"ask":"reload"}"#);
         check(Request::Status, r#"{"baton":1,"ask":"status"}"#);
+        check(Request::Handover, r#"{"baton":1,"ask":"handover"}"#);
         check(Request::Plan { files: vec!["/a".into()] }, r#"{"baton":1,"ask":"plan","files":["/a"]}"#);
     }
 }

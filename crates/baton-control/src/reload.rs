@@ -14,6 +14,7 @@ use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers}
 
 use crate::capacity::Capacity;
 use crate::environment::Outside;
+use crate::handover::{self, message::State};
 use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
@@ -133,6 +134,11 @@ impl ChangeLine {
                 Err(reasons)
             }
         }
+    }
+
+    /// Goes on from what another process remembers; for the first configuration, before its commit.
+    pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) {
+        handover::state::recall(state, &ready.generation, &mut self.checker, now);
     }
 
     /// Lets clients in to new addresses and hands the configuration to every core.

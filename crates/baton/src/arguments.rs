@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use baton_config::Options;
+use baton_control::handover::message::Stop;
+use baton_control::handover::taker::TakeOver;
 
 /// What was asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -42,6 +44,8 @@ pub struct Run {
     pub pid_file: Option<PathBuf>,
     /// `-x`: the stats socket of the process whose listening sockets are taken; the last one counts.
     pub old_socket: Option<OsString>,
+    /// `-sf` and `-st`, with everything they name.
+    pub take_over: TakeOver,
     /// `-C`.
     pub directory: Option<PathBuf>,
     /// Options that make no difference here but were given: worth a notice.
@@ -124,10 +128,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
             "sf" | "st" => {
                 let is_pid = |word: &&OsString| !word.as_bytes().starts_with(b"-");
                 let pids = arguments[at..].iter().take_while(is_pid).count();
-                at += pids;
-                if pids > 0 {
-                    return Err(Wrong::Alert(not_yet(&format!("-{flag}"))));
-                }
+                let pids: Result<Vec<u32>, Wrong> =
+                    arguments[at..at + pids].iter().map(|word| pid(flag, &word.to_string_lossy())).collect();
+                let pids = pids?;
+                at += pids.len();
+                run.take_over.pids.extend(pids);
+                run.take_over.stop = if flag == "st" { Stop::Now } else { Stop::Soft };
             }
             _ if is_accepted(flag) => {}
             _ => return Err(Wrong::Usage(Some(format!("unknown option '-{flag}'")))),
@@ -154,11 +160,20 @@ fn number(value: &OsString) -> Option<u32> {
     value.to_string_lossy().parse().ok().filter(|&number| number > 0)
 }
 
-fn not_yet(flag: &str) -> String {
-    format!(
-        "option '{flag}' is not available yet: a new process cannot take over from a running one. To change the \
-         configuration, tell the running process: `baton reload`, or SIGUSR2; no connection is lost by it."
-    )
+/// A process number, and HAProxy's words for what is none.
+fn pid(flag: &str, word: &str) -> Result<u32, Wrong> {
+    let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = word.split_at(digits);
+    if digits == 0 || !rest.is_empty() {
+        return Err(Wrong::Alert(format!("-{flag} option: some bytes unconsumed in PID list {{{rest}}}")));
+    }
+    match number.parse::<i32>() {
+        Ok(0) => Err(Wrong::Usage(None)),
+        Ok(pid) => Ok(pid.unsigned_abs()),
+        Err(_) => {
+            Err(Wrong::Alert(format!("-{flag} option: failed to parse {{{word}}}: Numerical result out of range")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -201,12 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn taking_over_is_said_to_be_missing_unless_there_is_nobody() {
+    fn processes_to_take_over_from_go_up_to_the_next_dash() {
         assert!(!run("-f a -sf -c").daemon);
         assert!(run("-sf -f a -c").check);
-        for line in ["-f a -sf 1", "-f a -st 1 2 -c"] {
-            assert!(matches!(parsed(line), Err(Wrong::Alert(text)) if text.contains("baton reload")), "{line}");
-        }
+        let over = |line: &str| {
+            let TakeOver { pids, stop } = run(line).take_over;
+            (pids, stop)
+        };
+        assert_eq!(over("-f a -sf"), (vec![], Stop::Soft));
+        assert_eq!(over("-f a -sf 12 13 -D"), (vec![12, 13], Stop::Soft));
+        assert_eq!(over("-f a -sf 1 -st 2"), (vec![1, 2], Stop::Now));
+        let check = |line: &str, expect: &str| match parsed(line) {
+            Err(Wrong::Alert(text)) => assert!(text.contains(expect), "{line}: {text}"),
+            other => panic!("{line}: {other:?}"),
+        };
+        check("-f a -sf abc", "-sf option: some bytes unconsumed in PID list {abc}");
+        check("-f a -st 12x", "-st option: some bytes unconsumed in PID list {x}");
+        check("-f a -sf 99999999999", "failed to parse {99999999999}: Numerical result out of range");
+        assert_eq!(parsed("-f a -sf 0"), Err(Wrong::Usage(None)));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn usage(program: &str) -> String {
         -dD diagnostic mode : warn about suspicious configuration statements
         -m, -S, -dM, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
-        -sf/-st [pid ]*: not available yet; use `{program} reload` or SIGUSR2
+        -sf/-st [pid ]* take over from these processes, which finish their connections/end at once
         Changing the configuration: send SIGUSR2, or run `{program} reload`.
         Stopping: SIGUSR1 when the last connection ended, SIGTERM at once.
 

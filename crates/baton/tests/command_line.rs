@@ -129,11 +129,14 @@ fn wrong_command_lines_show_the_usage() {
 }
 
 #[test]
-fn taking_over_names_what_to_use_instead() {
-    for line in ["-f good.cfg -sf 1", "-f good.cfg -st 1 2"] {
+fn process_numbers_are_read_as_haproxy_reads_them() {
+    for (line, expect) in [
+        ("-f good.cfg -c -sf abc", "-sf option: some bytes unconsumed in PID list {abc}"),
+        ("-f good.cfg -c -st 1 2x", "-st option: some bytes unconsumed in PID list {x}"),
+    ] {
         let output = run(program(), folder().path(), line);
         assert_eq!(output.status.code(), Some(1));
-        assert!(text(&output.stderr).contains("`baton reload`, or SIGUSR2"), "{line}");
+        assert!(text(&output.stderr).contains(expect), "{line}: {}", text(&output.stderr));
     }
 }
 

@@ -43,6 +43,25 @@ pub enum Severity {
 pub struct Checker {
     shared: Rc<Shared>,
     checks: HashMap<Key, Running>,
+    /// Where another process was, for the next [`Checker::apply`].
+    recalled: HashMap<Key, Recalled>,
+}
+
+/// Where a check was in another process.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The server's state.
+    pub state: HealthState,
+    /// The health counter, and `rise` and `fall` that it counted by. `rise` 0: there was no result yet.
+    pub counter: u32,
+    /// See `counter`.
+    pub rise: u32,
+    /// See `counter`.
+    pub fall: u32,
+    /// Checks that failed.
+    pub failed: u64,
+    /// When the next one is due, from now on.
+    pub due: Option<Duration>,
 }
 
 /// Backend and server.
@@ -83,6 +102,10 @@ struct Task {
     spread: u32,
     health: RefCell<Health>,
     failed: Cell<u64>,
+    /// When the next check is due.
+    due: Cell<time::Instant>,
+    /// When another process would have made the next one.
+    recalled_due: Option<Duration>,
     /// Result and counter that were logged last.
     logged: RefCell<Option<(Status, Option<u16>, u32)>>,
 }
@@ -91,7 +114,18 @@ impl Checker {
     /// No checks yet; `log` gets every line.
     pub fn new(log: impl Fn(Event) + 'static) -> Checker {
         let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default(), listens: RefCell::default() });
-        Checker { shared, checks: HashMap::new() }
+        Checker { shared, checks: HashMap::new(), recalled: HashMap::new() }
+    }
+
+    /// The next [`Checker::apply`] starts this server's check where another process was.
+    pub fn recall(&mut self, backend: &str, server: &str, recalled: Recalled) {
+        self.recalled.insert((backend.into(), server.into()), recalled);
+    }
+
+    /// When the next check of a server is due.
+    pub fn due(&self, backend: &Arc<str>, server: &Arc<str>) -> Option<Duration> {
+        let running = self.checks.get(&(Arc::clone(backend), Arc::clone(server)))?;
+        Some(running.check.due.get().saturating_duration_since(time::Instant::now()))
     }
 
     /// Brings the checks in line with a model; `find` is the registry's look-up of a backend by name. Checks whose settings
@@ -101,6 +135,7 @@ impl Checker {
         let listens = model.proxies.iter().filter(|proxy| proxy.role == Role::Listen);
         *self.shared.listens.borrow_mut() = listens.map(|proxy| proxy.name.clone()).collect();
         let mut before = std::mem::take(&mut self.checks);
+        let recalled = std::mem::take(&mut self.recalled);
         let mut fresh = Vec::new();
         let spread = model.global.spread_checks;
         for (proxy, server, state) in servers(model, &find) {
@@ -116,7 +151,10 @@ impl Checker {
                 Some(old) if old.origin == origin && Arc::ptr_eq(&old.check.server, &state) => {
                     self.checks.insert(key, old);
                 }
-                old => fresh.push((origin, Task::new(key, &proxy, &server, state, spread, old.as_ref()))),
+                old => {
+                    let recalled = recalled.get(&key);
+                    fresh.push((origin, Task::new(key, &proxy, &server, state, spread, old.as_ref(), recalled)));
+                }
             }
         }
         drop(before);
@@ -159,7 +197,7 @@ impl Checker {
         let over = spread_max.map_or(longest, |max| longest.min(max));
         let count = fresh.len().max(1) as u32;
         for (number, (origin, task)) in fresh.into_iter().enumerate() {
-            let delay = over / count * number as u32;
+            let delay = task.recalled_due.unwrap_or(over / count * number as u32);
             let check = Rc::new(task);
             let key = check.key.clone();
             let health = check.health.borrow().state();
@@ -212,12 +250,14 @@ impl Task {
         state: Arc<ServerState>,
         spread: u32,
         old: Option<&Running>,
+        recalled: Option<&Recalled>,
     ) -> Task {
         let kept = old.filter(|old| Arc::ptr_eq(&old.check.server, &state));
         let health = match kept {
             Some(old) => old.check.health.borrow().clone().with_settings(&server.check),
-            None => Health::new(&server.check),
+            None => recalled_health(&server.check, recalled),
         };
+        let inter = server.check.inter;
         Task {
             key,
             server: state,
@@ -226,7 +266,9 @@ impl Task {
             log_checks: if proxy.check.log { LogChecks::On } else { LogChecks::Off },
             spread,
             health: RefCell::new(health),
-            failed: Cell::new(kept.map_or(0, |old| old.check.failed.get())),
+            failed: Cell::new(kept.map(|old| old.check.failed.get()).or(recalled.map(|kept| kept.failed)).unwrap_or(0)),
+            due: Cell::new(time::Instant::now()),
+            recalled_due: recalled.and_then(|kept| kept.due).map(|due| due.min(inter)),
             logged: RefCell::new(kept.and_then(|old| *old.check.logged.borrow())),
         }
     }
@@ -239,11 +281,19 @@ impl Task {
     }
 }
 
+fn recalled_health(settings: &CheckSettings, recalled: Option<&Recalled>) -> Health {
+    match recalled {
+        Some(kept) if kept.rise > 0 => Health::recalled(settings, kept.state, kept.counter, kept.rise, kept.fall),
+        Some(_) | None => Health::new(settings),
+    }
+}
+
 /// A check's life: wait, look, judge; and listen to what traffic says meanwhile.
 async fn run(shared: Rc<Shared>, task: Rc<Task>, delay: Duration) {
     let mut random = Random::new(&task.key);
     let mut due = time::Instant::now() + delay;
     loop {
+        task.due.set(due);
         tokio::select! {
             () = time::sleep_until(due) => {
                 let started = time::Instant::now();

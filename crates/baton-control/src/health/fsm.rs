@@ -70,6 +70,18 @@ impl Health {
         self
     }
 
+    /// The state another process reached: its counter, by its `rise` and `fall`.
+    pub fn recalled(settings: &CheckSettings, state: HealthState, counter: u32, rise: u32, fall: u32) -> Health {
+        let mut health = Health::new(settings);
+        (health.rise, health.fall) = (rise.max(1), fall.max(1));
+        health.counter = match state {
+            HealthState::Down => counter.min(health.rise - 1),
+            HealthState::Up | HealthState::Stopping => counter.clamp(health.rise, health.most()),
+        };
+        health.stopping = state == HealthState::Stopping;
+        health.with_settings(settings)
+    }
+
     /// A result; returns the state it leads to.
     pub fn step(&mut self, verdict: Verdict) -> HealthState {
         match verdict {
@@ -262,6 +274,20 @@ mod tests {
         assert_eq!((health.words(), health.state()), ("3/3 UP".into(), HealthState::Stopping));
         health.adopt(HealthState::Down);
         assert_eq!(health.words(), "0/2 DOWN");
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_state() {
+        let check = |state, counter, rise, fall, expect: &str| {
+            let health = Health::recalled(&settings(), state, counter, rise, fall);
+            assert_eq!((health.words(), health.state()), (expect.into(), state));
+        };
+        check(HealthState::Down, 1, 2, 3, "1/2 DOWN");
+        check(HealthState::Up, 2, 2, 3, "1/3 UP");
+        check(HealthState::Up, 9, 2, 3, "3/3 UP");
+        check(HealthState::Stopping, 4, 2, 3, "3/3 UP");
+        check(HealthState::Down, 7, 9, u32::MAX, "1/2 DOWN");
+        check(HealthState::Up, 0, 0, 0, "3/3 UP");
     }
 
     #[test]

@@ -19,5 +19,5 @@ pub mod text;
 #[cfg(test)]
 mod tests;
 
-pub use checker::{Checker, Event, Severity};
+pub use checker::{Checker, Event, Recalled, Severity};
 pub use report::{Report, Status};

@@ -40,6 +40,22 @@ impl Status {
         self.words().1
     }
 
+    /// The status of a short word.
+    pub fn of_word(word: &str) -> Option<Status> {
+        const ALL: [Status; 9] = [
+            Status::L4Ok,
+            Status::L4Timeout,
+            Status::L4Connection,
+            Status::L7Ok,
+            Status::L7Conditional,
+            Status::L7Timeout,
+            Status::L7Response,
+            Status::L7Status,
+            Status::Analyze,
+        ];
+        ALL.into_iter().find(|status| status.word() == word)
+    }
+
     /// What it means for the server.
     pub fn verdict(self) -> Verdict {
         match self {

@@ -16,12 +16,14 @@ pub(super) struct Terminal {
     pid_file: Option<PidFile>,
     /// A worker whose master is a daemon.
     is_to_forget: bool,
+    /// Whether the file also names those we take over from.
+    names_others: bool,
 }
 
 impl Terminal {
     /// Of a worker: its master has left the terminal, or will.
     pub(super) fn of_worker(summoned: &Summoned) -> Terminal {
-        Terminal { waits: None, pid_file: None, is_to_forget: summoned.begin.is_detached }
+        Terminal { waits: None, pid_file: None, is_to_forget: summoned.begin.is_detached, names_others: false }
     }
 
     /// Whether this is a daemon.
@@ -31,7 +33,12 @@ impl Terminal {
 
     /// We serve: the pid file holds from now on, and a daemon lets go of its terminal.
     pub(super) fn serving(self) {
-        if let Some(pid_file) = self.pid_file {
+        if let Some(mut pid_file) = self.pid_file {
+            if self.names_others
+                && let Err(error) = pid_file.write(&[std::process::id() as i32])
+            {
+                eprintln!("[WARNING]  ({}) : cannot write the pid file: {error}", std::process::id());
+            }
             pid_file.keep();
         }
         let left = match self.waits {
@@ -52,13 +59,18 @@ fn is_daemon(run: &Run, global: &Global) -> bool {
 
 /// Opens the pid file, forks when a daemon is asked for, and writes our number. Only the daemon comes back from here; the
 /// process that was started waits for its word and ends. What the pid file held before comes back if we never serve.
-pub(super) fn leave(run: &Run, global: &Global, messages: &Messages) -> Result<Terminal, Stop> {
+///
+/// Until it is decided who serves, the file names those we take over from (`before`) too: whoever is left when the other is
+/// killed can be found by it.
+pub(super) fn leave(run: &Run, global: &Global, before: &[u32], messages: &Messages) -> Result<Terminal, Stop> {
     let is_daemon = is_daemon(run, global);
     let pid_file = open_pid_file(run, global, is_daemon, messages)?;
     let waits = if is_daemon { fork()? } else { None };
-    let mut terminal = Terminal { waits, pid_file, is_to_forget: false };
+    let mut terminal = Terminal { waits, pid_file, is_to_forget: false, names_others: !before.is_empty() };
+    let before = before.iter().filter_map(|pid| i32::try_from(*pid).ok());
+    let pids: Vec<i32> = [std::process::id() as i32].into_iter().chain(before).collect();
     if let Some(file) = &mut terminal.pid_file
-        && let Err(error) = file.write(&[std::process::id() as i32])
+        && let Err(error) = file.write(&pids)
     {
         let text = format!("[haproxy.main()] Cannot write pidfile {}: {}", file.path().display(), plain(&error));
         if is_daemon {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use baton_control::handover::taker::Taken;
 use baton_control::master::Summoned;
 use baton_control::reload::Ready;
 use baton_control::{ChangeLine, Control, Messages, Settings, health};
@@ -15,6 +16,7 @@ pub(super) fn live(
     line: ChangeLine,
     ready: Ready,
     master: Option<(Summoned, Option<Vec<u8>>)>,
+    taken: Option<Taken>,
     messages: &Rc<Messages>,
     announce: impl FnOnce(),
 ) -> Result<u8, Stop> {
@@ -25,6 +27,10 @@ pub(super) fn live(
         let control = Control::start(settings, line, ready, messages.clone()).await?;
         let control = match master {
             Some((summoned, text)) => control.under(summoned, text),
+            None => control,
+        };
+        let control = match taken {
+            Some(taken) => control.taking_over(taken),
             None => control,
         };
         Ok(control.run(announce).await.map_err(|error| error.to_string())?)

@@ -35,7 +35,7 @@ pub(super) fn supervise(
         ServiceManager::default()
     });
     messages.apply(model);
-    let terminal = daemon::leave(run, &model.global, messages)?;
+    let terminal = daemon::leave(run, &model.global, &[], messages)?;
     let setup = Setup {
         program: origin.program.clone(),
         version: VERSION.into(),

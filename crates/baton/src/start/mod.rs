@@ -9,6 +9,7 @@ mod limits;
 mod live;
 mod master;
 mod rights;
+mod take_over;
 mod worker;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
+use baton_control::handover::taker::Taken;
 use baton_control::listeners::Inherited;
 use baton_control::master::Summons;
 use baton_control::master::process::Program;
@@ -101,6 +103,7 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
     if origin.summons.as_ref().is_some_and(|summons| !summons.begin.is_first) {
         // Whom the first worker took over from is gone.
         run.old_socket = None;
+        run.take_over.pids.clear();
     }
     if origin.summons.is_none() {
         notices(&run, messages);
@@ -157,35 +160,47 @@ fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &R
     limits::raise_descriptors(&model, cores, messages)?;
     let started_as = nix::unistd::geteuid().as_raw();
     let Views { outside, view } = views;
+    let mut taken = take_over::take(&run, &model, messages)?;
     let mut inherited = inherit::sockets(&run, messages)?;
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
-    let (line, ready) = bind(&model, cores, inherited, &view, messages)?;
+    let (line, ready) = bind(&model, cores, inherited, taken.as_mut(), &view, messages)?;
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
+    let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
     let terminal = match &summoned {
         Some(summoned) => Terminal::of_worker(summoned),
-        None => daemon::leave(&run, &model.global, messages)?,
+        None => daemon::leave(&run, &model.global, &before, messages)?,
     };
     rights::give_up(&model.global, messages)?;
     let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];
     may_ask.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
     let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, may_ask };
     let master = summoned.map(|summoned| (summoned, view.record()));
-    live::live(settings, line, ready, master, messages, || terminal.serving())
+    live::live(settings, line, ready, master, taken, messages, || terminal.serving())
 }
 
-/// Takes or opens everything that the configuration names.
+/// Takes or opens everything that the configuration names, and goes on from what another process remembers.
 fn bind(
     model: &Arc<Model>,
     cores: usize,
     inherited: Inherited,
+    mut taken: Option<&mut Taken>,
     outside: &Outside,
     messages: &Rc<Messages>,
 ) -> Result<(ChangeLine, Ready), Stop> {
     let mut line = ChangeLine::new(cores, Instant::now(), live::say_health(messages.clone()));
     line.inherit(inherited);
-    match line.prepare(model.clone(), outside, Instant::now()) {
-        Ok(ready) => Ok((line, ready)),
+    if let Some(taken) = &mut taken {
+        line.inherit(std::mem::take(&mut taken.sockets));
+    }
+    let taken = taken.as_deref();
+    match take_over::patiently(taken, || line.prepare(model.clone(), outside, Instant::now())) {
+        Ok(ready) => {
+            for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
+                line.recall(&ready, state, Instant::now());
+            }
+            Ok((line, ready))
+        }
         Err(reasons) => {
             for reason in reasons {
                 messages.alert(&reason.to_string());

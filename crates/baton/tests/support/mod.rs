@@ -70,6 +70,28 @@ impl Proxy {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let config = folder.path().join("test.cfg");
         fs::write(&config, text).expect("the folder is ours");
+        let mut proxy = Proxy::spawn(wrapper, folder, config, arguments);
+        proxy.serves();
+        proxy
+    }
+
+    /// Starts another process with the file of this one, and does not wait.
+    #[track_caller]
+    pub fn spawn_beside(&self, arguments: &[&str]) -> Proxy {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        Proxy::spawn(&[], folder, self.config.clone(), arguments)
+    }
+
+    /// Starts another process with the file of this one that takes over from this one, and waits until it serves.
+    #[track_caller]
+    pub fn replace(&self, arguments: &[&str]) -> Proxy {
+        let pid = self.pid().to_string();
+        let mut next = self.spawn_beside(&[&["-sf", &pid], arguments].concat());
+        next.serves();
+        next
+    }
+
+    fn spawn(wrapper: &[&str], folder: TempDir, config: PathBuf, arguments: &[&str]) -> Proxy {
         let mut words = wrapper.iter().map(OsStr::new).chain([program().as_os_str()]);
         let mut child = Command::new(words.next().expect("at least Baton itself"))
             .args(words)
@@ -94,16 +116,20 @@ impl Proxy {
                 }
             }
         });
-        let mut proxy = Proxy { folder, config, child, said, listener: Some(listener) };
+        Proxy { folder, config, child, said, listener: Some(listener) }
+    }
+
+    /// Waits until it serves.
+    #[track_caller]
+    pub fn serves(&mut self) {
         let end = Instant::now() + PATIENCE;
-        while !matches!(ask(Whom::Pid(proxy.pid()), Request::Status), Ok(Reply::Status(_))) {
-            if let Ok(Some(status)) = proxy.child.try_wait() {
-                panic!("ended with {status}:\n{}", proxy.said());
+        while !matches!(ask(Whom::Pid(self.pid()), Request::Status), Ok(Reply::Status(_))) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("ended with {status}:\n{}", self.said());
             }
-            assert!(Instant::now() < end, "does not serve:\n{}", proxy.said());
-            std::thread::sleep(Duration::from_millis(10));
+            assert!(Instant::now() < end, "does not serve:\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(2));
         }
-        proxy
     }
 
     pub fn pid(&self) -> u32 {
@@ -164,6 +190,13 @@ impl Proxy {
 
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid() as i32), signal).expect("our child lives until it is waited for");
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // Until it is waited for, it is a zombie.
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
     }
 
     /// Waits for its end; gives how it ended and everything it said.

@@ -1,0 +1,199 @@
+//! The old process's side of the conversation. It asks the change line three times: what there is to give, to let go, and to
+//! go on as before; it does nothing to live state itself.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::channel::{ANSWER_WITHIN, Broken, Channel, READY_WITHIN};
+use super::message::{
+    Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, State, Welcome,
+};
+use super::report;
+
+/// What conversations tell the change line.
+#[derive(Debug)]
+pub enum Event {
+    /// A process wants to take over. Answered at once.
+    Asked {
+        /// What it said.
+        hello: Hello,
+        /// Takes what there is to give.
+        reply: oneshot::Sender<Result<Offer, Refused>>,
+    },
+    /// It serves: let go.
+    Ready {
+        /// What it said.
+        ready: Ready,
+        /// Takes what to answer, and what to report from then on.
+        reply: oneshot::Sender<(Released, mpsc::UnboundedReceiver<Report>)>,
+        /// Ends when the last report was sent, or cannot be.
+        done: oneshot::Receiver<()>,
+    },
+    /// It failed, or gave up: nothing has changed.
+    Failed {
+        /// A sentence.
+        reason: String,
+    },
+    /// A process before us reports.
+    Report {
+        /// Its number.
+        from: u32,
+        /// What it reports.
+        report: Report,
+    },
+    /// A process before us found us by itself.
+    Joined {
+        /// Its number.
+        from: u32,
+        /// Tells it where to report to instead.
+        moved: oneshot::Sender<u32>,
+    },
+    /// A process before us has ended, or reports elsewhere by now.
+    Left {
+        /// Its number.
+        from: u32,
+    },
+}
+
+/// What there is to give.
+#[derive(Debug)]
+pub struct Offer {
+    /// The version to speak.
+    pub version: u32,
+    /// Our program's version.
+    pub program: String,
+    /// Whom we took over from.
+    pub lineage: Vec<u32>,
+    /// Listening sockets, address by address; to be let go of when they were sent.
+    pub sockets: Vec<(Socket, Arc<[OwnedFd]>)>,
+    /// What to remember.
+    pub state: State,
+}
+
+/// Talks with a process that asked for a handover, until it has said everything.
+pub async fn talk(stream: UnixStream, events: mpsc::Sender<Event>) {
+    let mut channel = Channel::new(stream);
+    match channel.receive(ANSWER_WITHIN).await {
+        Ok(Message::Hello(hello)) => give(channel, hello, events).await,
+        Ok(Message::Reporting { pid }) => {
+            let (moved, told) = oneshot::channel();
+            if events.send(Event::Joined { from: pid, moved }).await.is_ok() {
+                report::listen(channel, pid, told, events).await;
+            }
+        }
+        Ok(other) => abort(&mut channel, &format!("a conversation does not begin with {}", name(&other))).await,
+        Err(error) => abort(&mut channel, &error.to_string()).await,
+    }
+}
+
+async fn give(mut channel: Channel, hello: Hello, events: mpsc::Sender<Event>) {
+    let (reply, answer) = oneshot::channel();
+    if events.send(Event::Asked { hello, reply }).await.is_err() {
+        return;
+    }
+    let offer = match answer.await {
+        Ok(Ok(offer)) => offer,
+        Ok(Err(refused)) => {
+            // Who does not wait any more does not want to know.
+            let _ = channel.send(&Message::Refused(refused), &[], ANSWER_WITHIN).await;
+            return;
+        }
+        Err(_) => return,
+    };
+    let ready = match hand_out(&mut channel, offer).await {
+        Ok(ready) => ready,
+        Err(reason) => {
+            abort(&mut channel, &reason).await;
+            let _ = events.send(Event::Failed { reason }).await;
+            return;
+        }
+    };
+    let (reply, answer) = oneshot::channel();
+    let (_sent, done) = oneshot::channel();
+    if events.send(Event::Ready { ready, reply, done }).await.is_err() {
+        return;
+    }
+    let Ok((released, reports)) = answer.await else { return };
+    // It serves, whether it hears this or not.
+    let _ = channel.send(&Message::Released(released), &[], ANSWER_WITHIN).await;
+    report::tell(channel, reports).await;
+}
+
+/// Sends everything, and waits until the taker serves. Nothing of it changes what we do.
+async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> {
+    let state = Message::State(Box::new(offer.state));
+    let welcome = Welcome {
+        version: offer.version,
+        pid: std::process::id(),
+        program: offer.program,
+        lineage: offer.lineage,
+        sockets: offer.sockets.iter().map(|(_, shards)| shards.len() as u32).sum(),
+        state_bytes: serde_json::to_vec(&state).map_or(0, |bytes| bytes.len() as u64),
+    };
+    say(channel, &Message::Welcome(welcome)).await?;
+    expect(channel, &Message::Send).await?;
+    let sockets = offer.sockets.iter().flat_map(|(socket, shards)| shards.iter().map(move |shard| (socket, shard)));
+    let sockets: Vec<_> = sockets.collect();
+    for some in sockets.chunks(SOCKETS_PER_MESSAGE) {
+        let sockets = Sockets { sockets: some.iter().map(|(socket, _)| (*socket).clone()).collect() };
+        let fds: Vec<_> = some.iter().map(|(_, fd)| fd.as_fd()).collect();
+        let sent = channel.send(&Message::Sockets(sockets), &fds, ANSWER_WITHIN).await;
+        sent.map_err(|error| format!("sending sockets: {error}"))?;
+    }
+    drop(offer.sockets);
+    expect(channel, &Message::Received).await?;
+    say(channel, &state).await?;
+    match channel.receive(READY_WITHIN).await {
+        Ok(Message::Ready(ready)) => Ok(ready),
+        Ok(other) => Err(unexpected(other)),
+        Err(Broken::Closed) => Err("it ended before it served".into()),
+        Err(error) => Err(format!("it does not serve: {error}")),
+    }
+}
+
+async fn say(channel: &mut Channel, message: &Message) -> Result<(), String> {
+    channel.send(message, &[], ANSWER_WITHIN).await.map_err(|error| format!("sending {}: {error}", name(message)))
+}
+
+async fn expect(channel: &mut Channel, message: &Message) -> Result<(), String> {
+    match channel.receive(ANSWER_WITHIN).await {
+        Ok(received) if received == *message => Ok(()),
+        Ok(other) => Err(unexpected(other)),
+        Err(error) => Err(format!("waiting for {}: {error}", name(message))),
+    }
+}
+
+fn unexpected(message: Message) -> String {
+    match message {
+        Message::Abort { reason } => reason,
+        other => format!("unexpected: {}", name(&other)),
+    }
+}
+
+async fn abort(channel: &mut Channel, reason: &str) {
+    // Whoever is gone does not need to hear it.
+    let _ = channel.send(&Message::Abort { reason: reason.into() }, &[], ANSWER_WITHIN).await;
+}
+
+/// A message's name, for messages to humans.
+pub(super) fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello(_) => "hello",
+        Message::Welcome(_) => "welcome",
+        Message::Refused(_) => "refused",
+        Message::Send => "send",
+        Message::Sockets(_) => "sockets",
+        Message::Received => "received",
+        Message::State(_) => "state",
+        Message::Ready(_) => "ready",
+        Message::Released(_) => "released",
+        Message::Abort { .. } => "abort",
+        Message::Reporting { .. } => "reporting",
+        Message::Report(_) => "report",
+        Message::Moved { .. } => "moved",
+        Message::Unknown => "a message that is unknown here",
+    }
+}

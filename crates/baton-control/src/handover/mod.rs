@@ -1,0 +1,34 @@
+//! Another process takes over: `baton -f FILE -sf PID`.
+//!
+//! ```text
+//!   new process (taker)                                old process (giver), address @baton-PID
+//!   reads and judges its files
+//!   {"baton":1,"ask":"handover"} ────────────────────▶ checks who asks
+//!                                ◀──────────────────── {"baton":1,"answer":"handover"}
+//!   hello (versions)             ────────────────────▶ one handover at a time, none while it stops
+//!                                ◀──────────────────── welcome (version, how much is to come), or refused
+//!   checks its limits
+//!   send                         ────────────────────▶
+//!                                ◀──────────────────── sockets (some descriptors), again and again
+//!   received                     ────────────────────▶
+//!                                ◀──────────────────── state
+//!   prepares, commits, serves: both accept from the same queues
+//!   ready (sockets it uses)      ────────────────────▶ stops accepting, begins to drain
+//!                                ◀──────────────────── released
+//!                                ◀──────────────────── report (what was counted since), until its last connection ends
+//! ```
+//!
+//! It is a transaction: up to `ready` the giver serves as if nothing were, and goes on when the taker fails, is killed or is
+//! late; a taker whose giver is gone goes on with what it has. Every wait has a deadline ([`channel`]).
+//!
+//! [`message`] is what is said, [`channel`] how it travels, [`taker`] and [`giver`] are the two sides, [`state`] turns live
+//! state into a message and back, and [`report`] is what follows the handover. Established connections are not handed over:
+//! they stay with the giver until they end.
+
+pub mod channel;
+pub mod giver;
+pub mod message;
+pub mod report;
+pub mod state;
+pub mod succession;
+pub mod taker;

@@ -1,0 +1,81 @@
+//! After a handover: the process that is ending tells what its last connections still count, so that figures are exact, and
+//! how many sessions they hold on each server, which count for `maxconn`.
+//!
+//! A process that hands over in its turn passes nothing on: it tells those who report to it whom to report to instead, and
+//! they connect there.
+
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::channel::{ANSWER_WITHIN, Broken, Channel};
+use super::giver::Event;
+use super::message::{Message, Report};
+use super::taker;
+
+/// How often to report.
+pub const EVERY: Duration = Duration::from_millis(100);
+/// How often a process that reports may be sent on to another one before it gives up.
+const MOVES_MAX: u32 = 10_000;
+
+/// Sends reports until there are no more, or nobody to tell.
+pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Report>) {
+    let mut moves = 0;
+    loop {
+        tokio::select! {
+            report = reports.recv() => {
+                let Some(report) = report else { return };
+                if channel.send(&Message::Report(report), &[], ANSWER_WITHIN).await.is_err() {
+                    return;
+                }
+            }
+            said = channel.next() => match said {
+                Ok(Message::Moved { to }) if moves < MOVES_MAX => {
+                    moves += 1;
+                    // Dropping the old one says that everything was sent.
+                    let Ok(other) = reach(to).await else { return };
+                    channel = other;
+                }
+                Ok(_) => {}
+                Err(_) => return,
+            },
+        }
+    }
+}
+
+/// Connects to the process to report to.
+async fn reach(pid: u32) -> Result<Channel, Broken> {
+    let stream = tokio::task::spawn_blocking(move || taker::connect(pid)).await.map_err(std::io::Error::other)?;
+    let stream = stream.map_err(|error| Broken::Malformed(error.to_string()))?;
+    stream.set_nonblocking(true)?;
+    let mut channel = Channel::new(UnixStream::from_std(stream)?);
+    channel.send(&Message::Reporting { pid: std::process::id() }, &[], ANSWER_WITHIN).await?;
+    Ok(channel)
+}
+
+/// Passes on what a process before us reports, until it ends. `moved` tells whom it shall report to instead.
+pub async fn listen(mut channel: Channel, from: u32, mut moved: oneshot::Receiver<u32>, events: mpsc::Sender<Event>) {
+    let mut may_move = true;
+    loop {
+        tokio::select! {
+            to = &mut moved, if may_move => {
+                may_move = false;
+                if let Ok(to) = to {
+                    // When it is gone, what it said last is still to be read.
+                    let _ = channel.send(&Message::Moved { to }, &[], ANSWER_WITHIN).await;
+                }
+            }
+            said = channel.next() => match said {
+                Ok(Message::Report(report)) => {
+                    if events.send(Event::Report { from, report }).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            },
+        }
+    }
+    let _ = events.send(Event::Left { from }).await;
+}

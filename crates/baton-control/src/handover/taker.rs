@@ -1,0 +1,467 @@
+//! The new process's side: finds the old one by its number, takes what it has, and tells it when to end.
+//!
+//! [`take`] happens before anything of ours is opened, in a runtime of its own, for the process may still fork; what it gives
+//! is carried over into the running process, which ends the handover by [`Taken::ready`]. That is the point of no return:
+//! before it the old process goes on as if nothing had been; after it we serve whatever becomes of the old one.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream as StdStream;
+use std::time::{Duration, Instant};
+
+use baton_kernel::listen::Identity;
+use baton_kernel::process::limits::OpenFiles;
+use baton_kernel::process::usage;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+
+use super::channel::{ANSWER_WITHIN, Broken, Channel, MESSAGE_BYTES_MAX, Parked};
+use super::giver::name;
+use super::message::{
+    Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, State, Stop, VERSIONS, Welcome,
+};
+use crate::ask;
+use crate::listeners::{Inherited, Known};
+use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request};
+
+/// How long to ask again while another handover or a reload is under way.
+pub const BUSY_WITHIN: Duration = Duration::from_secs(20);
+/// How often.
+const BUSY_EVERY: Duration = Duration::from_millis(20);
+/// How long a process that closed its end may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// How often to look.
+const GONE_EVERY: Duration = Duration::from_millis(2);
+/// How many processes are asked at most, successors included.
+const ASKED_MAX: usize = 64;
+/// How many processes before us are remembered.
+pub const LINEAGE_MAX: usize = 64;
+/// Descriptors that a listening socket needs here: as it came, for the cores, and at least one core's.
+const DESCRIPTORS_EACH: u64 = 3;
+/// Descriptors kept back for everything else.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// What the command line asks for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TakeOver {
+    /// The processes, as they were listed.
+    pub pids: Vec<u32>,
+    /// `-sf` or `-st`.
+    pub stop: Stop,
+}
+
+/// Everything that was taken, and who has to be told.
+#[derive(Debug, Default)]
+pub struct Taken {
+    givers: Vec<Giver>,
+    /// Processes that are no Baton (or in another network namespace): they are sent a signal, as HAProxy does.
+    others: Vec<u32>,
+    stop: Stop,
+    /// States to go on from.
+    pub states: Vec<(u32, State)>,
+    /// Listening sockets, until they are given to the listeners.
+    pub sockets: Inherited,
+    /// Whom the processes we take over from took over from, and they themselves.
+    pub lineage: Vec<u32>,
+    /// Whether a process ended while it was asked: its addresses may need a moment to become free.
+    pub is_somebody_ending: bool,
+    /// What there is to say to a human.
+    pub notices: Vec<String>,
+}
+
+/// A process that waits for us to be ready.
+#[derive(Debug)]
+struct Giver {
+    pid: u32,
+    channel: Parked,
+    /// The kernel's numbers of the sockets that came, in their order.
+    sockets: Vec<u64>,
+}
+
+/// How a handover was ended.
+#[derive(Debug, Default)]
+pub struct Concluded {
+    /// Processes that report until they end, each with its channel.
+    pub reporting: Vec<(u32, Channel)>,
+    /// What there is to say to a human.
+    pub notices: Vec<String>,
+}
+
+/// Why a process cannot be talked to.
+#[derive(Debug)]
+pub enum Unreachable {
+    /// There is no such process.
+    Nobody,
+    /// It is none of ours, or in another network namespace.
+    Stranger,
+    /// It ended while it was asked.
+    Ended,
+    /// It does not do what it should.
+    Odd(String),
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreachable::Nobody => write!(out, "there is no such process"),
+            Unreachable::Stranger => write!(out, "it is not a running baton (in this network namespace)"),
+            Unreachable::Ended => write!(out, "it ended"),
+            Unreachable::Odd(reason) => write!(out, "{reason}"),
+        }
+    }
+}
+
+/// Asks each process, and those that took over from them since, also when it is gone by now. `program` is our version; `may_give` are users, besides root
+/// and our own, whose processes are trusted.
+///
+/// # Errors
+/// A sentence: somebody does not let us, and it would be wrong to go on without. All asked go on as before.
+pub fn take(over: &TakeOver, program: &str, may_give: &[u32]) -> Result<Taken, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot ask the running process: {error}"))?;
+    runtime.block_on(async {
+        let mut taken = Taken { stop: over.stop, ..Taken::default() };
+        let mut left: VecDeque<Asked> = over.pids.iter().map(|&pid| Asked { pid, after: None }).collect();
+        let mut asked = HashSet::new();
+        while let Some(next) = left.pop_front() {
+            if next.pid == std::process::id() || asked.len() >= ASKED_MAX || !asked.insert(next) {
+                continue;
+            }
+            match taken.ask(next, program, may_give).await {
+                Ok(Answer::Everything | Answer::Nothing) => {}
+                Ok(Answer::Successor(pid)) => left.extend([Asked { pid, ..next }]),
+                Ok(Answer::Gone) => {
+                    // Another process may have taken over from it since its number was read.
+                    let after = next.after.or(Some(next.pid));
+                    let heirs = ask::running().unwrap_or_default();
+                    left.extend(heirs.into_iter().map(|pid| Asked { pid, after }));
+                }
+                // Nobody named it, and it may be somebody else's.
+                Err(reason) if next.after.is_some() => {
+                    taken.notices.push(format!("Process {} was not asked to hand over: {reason}.", next.pid));
+                }
+                Err(reason) => {
+                    return Err(format!("cannot take over from process {}: {reason}. It was not disturbed.", next.pid));
+                }
+            }
+        }
+        Ok(taken)
+    })
+}
+
+/// A process to ask.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Asked {
+    pid: u32,
+    /// Only if it took over from this process, which is gone.
+    after: Option<u32>,
+}
+
+/// What came of it.
+enum Answer {
+    /// It gave what it has.
+    Everything,
+    /// It has nothing for us.
+    Nothing,
+    /// This one has taken over from it.
+    Successor(u32),
+    /// It is gone.
+    Gone,
+}
+
+impl Taken {
+    /// Takes what this process has.
+    async fn ask(&mut self, asked: Asked, program: &str, may_give: &[u32]) -> Result<Answer, String> {
+        let Asked { pid, after } = asked;
+        let end = Instant::now() + BUSY_WITHIN;
+        loop {
+            let stream = match reach(pid, may_give) {
+                Ok(stream) => stream,
+                Err(Unreachable::Nobody) => return Ok(Answer::Gone),
+                Err(Unreachable::Ended) => {
+                    self.is_somebody_ending = true;
+                    return Ok(Answer::Gone);
+                }
+                Err(Unreachable::Stranger) => {
+                    if after.is_none() {
+                        self.others.push(pid);
+                    }
+                    return Ok(Answer::Nothing);
+                }
+                Err(Unreachable::Odd(reason)) => return Err(reason),
+            };
+            let mut channel = Parked::new(stream).resume().map_err(|error| error.to_string())?;
+            let hello = Hello { versions: VERSIONS.to_vec(), pid: std::process::id(), program: program.into(), after };
+            let before = self.sockets.len();
+            match self.receive(pid, &mut channel, hello).await {
+                Ok(Received::All(sockets)) => {
+                    let channel = channel.park().map_err(|error| error.to_string())?;
+                    self.givers.push(Giver { pid, channel, sockets });
+                    return Ok(Answer::Everything);
+                }
+                Ok(Received::Refused(refused)) => match refused.kind {
+                    RefusedKind::Busy if Instant::now() < end => tokio::time::sleep(BUSY_EVERY).await,
+                    RefusedKind::Busy => {
+                        return Err(format!("{}, for {} s now", refused.reason, BUSY_WITHIN.as_secs()));
+                    }
+                    RefusedKind::Stopping => {
+                        self.is_somebody_ending |= refused.successor.is_none();
+                        return Ok(refused.successor.map_or(Answer::Nothing, Answer::Successor));
+                    }
+                    RefusedKind::Never if after.is_some() => return Ok(Answer::Nothing),
+                    RefusedKind::Never => return Err(refused.reason),
+                },
+                Err(Broken::Closed) if is_gone(pid) => {
+                    self.notices.push(format!("Process {pid} ended in the middle of the handover."));
+                    self.is_somebody_ending = true;
+                    let is_all_ours = self.sockets.len() > before;
+                    return Ok(if is_all_ours { Answer::Nothing } else { Answer::Gone });
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    // It goes on anyway when we close.
+                    let _ = channel.send(&Message::Abort { reason: reason.clone() }, &[], ANSWER_WITHIN).await;
+                    return Err(reason);
+                }
+            }
+        }
+    }
+
+    /// Receives everything. What arrived before it broke off is kept: it may be all there is.
+    async fn receive(&mut self, pid: u32, channel: &mut Channel, hello: Hello) -> Result<Received, Broken> {
+        channel.send(&Message::Hello(hello), &[], ANSWER_WITHIN).await?;
+        let welcome = match channel.receive(ANSWER_WITHIN).await? {
+            Message::Welcome(welcome) => welcome,
+            Message::Refused(refused) => return Ok(Received::Refused(refused)),
+            other => return Err(unexpected(other)),
+        };
+        has_room(&welcome).map_err(Broken::Descriptors)?;
+        self.lineage.extend(welcome.lineage.iter().copied().chain([pid]).take(LINEAGE_MAX + 1));
+        channel.send(&Message::Send, &[], ANSWER_WITHIN).await?;
+        let mut sockets = Vec::new();
+        while sockets.len() < welcome.sockets as usize {
+            let some = match channel.receive(ANSWER_WITHIN).await? {
+                Message::Sockets(some) if !some.sockets.is_empty() => some.sockets,
+                other => return Err(unexpected(other)),
+            };
+            let fds = channel.take_fds(some.len())?;
+            for (socket, fd) in some.into_iter().zip(fds) {
+                let identity = Identity::of(&fd).ok().flatten();
+                sockets.push(identity.map_or(0, |identity| identity.socket));
+                if let Err(error) = self.sockets.add_known(fd, None, socket.number) {
+                    self.notices.push(format!("{} of process {pid} is not taken: {error}.", socket.address));
+                }
+            }
+        }
+        channel.send(&Message::Received, &[], ANSWER_WITHIN).await?;
+        match channel.receive(ANSWER_WITHIN).await? {
+            Message::State(state) => self.states.push((pid, *state)),
+            other => return Err(unexpected(other)),
+        }
+        Ok(Received::All(sockets))
+    }
+
+    /// Whom we take over from: processes that gave us something.
+    pub fn pids(&self) -> Vec<u32> {
+        self.givers.iter().map(|giver| giver.pid).collect()
+    }
+
+    /// Whether a socket with this number of the kernel came from another process.
+    pub fn has_socket(&self, cookie: u64) -> bool {
+        self.givers.iter().any(|giver| giver.sockets.contains(&cookie))
+    }
+
+    /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use.
+    ///
+    /// # Errors
+    /// A sentence: the old process did not wait and serves on. We must not serve beside it.
+    pub async fn ready(self, unused: &Inherited) -> Result<Concluded, String> {
+        let mut concluded = Concluded::default();
+        let unused: HashSet<u64> = unused.known().map(|known: &Known| known.identity.socket).collect();
+        let mut is_decided = false;
+        for Giver { pid, channel, sockets } in self.givers {
+            let taken = (0..).zip(&sockets).filter(|(_, socket)| !unused.contains(*socket)).map(|(at, _)| at).collect();
+            let ready = Ready { pid: std::process::id(), taken, stop: self.stop };
+            let mut channel = channel.resume().map_err(|error| error.to_string())?;
+            match conclude(&mut channel, ready).await {
+                Ok(released) => {
+                    concluded.notices.push(said(pid, sockets.len(), &released));
+                    concluded.reporting.push((pid, channel));
+                }
+                Err(Broken::Late(_)) => {
+                    concluded.notices.push(format!("Process {pid} did not confirm that it stops accepting; going on."));
+                    concluded.reporting.push((pid, channel));
+                }
+                Err(Broken::Closed) if is_gone(pid) => {
+                    concluded.notices.push(format!("Process {pid} ended before the handover did."));
+                }
+                Err(error) if is_decided => {
+                    concluded.notices.push(format!("Process {pid} serves on beside us: {error}."));
+                }
+                Err(error) => return Err(format!("process {pid} serves on: {error}")),
+            }
+            is_decided = true;
+        }
+        let signal = match self.stop {
+            Stop::Soft => Signal::SIGUSR1,
+            Stop::Now => Signal::SIGTERM,
+        };
+        for pid in self.others {
+            concluded.notices.extend(tell_other(pid, signal));
+        }
+        Ok(concluded)
+    }
+}
+
+/// What came of asking.
+enum Received {
+    /// Everything; the kernel's numbers of the sockets.
+    All(Vec<u64>),
+    /// Nothing.
+    Refused(Refused),
+}
+
+async fn conclude(channel: &mut Channel, ready: Ready) -> Result<Released, Broken> {
+    // A giver that gave us up has said so before it closed.
+    let _ = channel.send(&Message::Ready(ready), &[], ANSWER_WITHIN).await;
+    match channel.receive(ANSWER_WITHIN).await? {
+        Message::Released(released) => Ok(released),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn said(pid: u32, sockets: usize, released: &Released) -> String {
+    let sockets = if sockets == 1 { "1 listening socket".into() } else { format!("{sockets} listening sockets") };
+    match released.connections {
+        0 => format!("Took over from process {pid}: {sockets}."),
+        1 => format!("Took over from process {pid}: {sockets}; it ends with its last connection."),
+        count => format!("Took over from process {pid}: {sockets}; it ends with its last of {count} connections."),
+    }
+}
+
+/// Whether we may have as many descriptors as will come, and memory for the state.
+fn has_room(welcome: &Welcome) -> Result<(), String> {
+    let Welcome { sockets, state_bytes, .. } = *welcome;
+    if sockets > SOCKETS_MAX {
+        return Err(format!("it has {sockets} listening sockets; at most {SOCKETS_MAX} are taken"));
+    }
+    if state_bytes > MESSAGE_BYTES_MAX as u64 {
+        return Err(format!("its state has {state_bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken"));
+    }
+    let limit = OpenFiles::now().map_or(u64::MAX, |limit| limit.soft);
+    let open = usage::open_descriptors().unwrap_or_default() as u64;
+    let needed = u64::from(sockets) * DESCRIPTORS_EACH + DESCRIPTORS_RESERVED;
+    let left = limit.saturating_sub(open);
+    if left < needed {
+        return Err(format!(
+            "its {sockets} listening sockets need {needed} descriptors here, and {left} of {limit} are left: raise \
+             the limit of open files (ulimit -n)"
+        ));
+    }
+    Ok(())
+}
+
+fn unexpected(message: Message) -> Broken {
+    match message {
+        Message::Abort { reason } => Broken::Malformed(reason),
+        other => Broken::Malformed(format!("unexpected: {}", name(&other))),
+    }
+}
+
+/// Connects to a process whose user we trust.
+fn reach(pid: u32, may_give: &[u32]) -> Result<StdStream, Unreachable> {
+    let stream = connect(pid)?;
+    let odd = |error: Errno| Unreachable::Odd(error.to_string());
+    let uid = getsockopt(&stream, PeerCredentials).map_err(odd)?.uid();
+    let ours = nix::unistd::geteuid().as_raw();
+    if uid != 0 && uid != ours && !may_give.contains(&uid) {
+        return Err(Unreachable::Odd(format!("it belongs to user {uid}, whom we have no reason to trust")));
+    }
+    Ok(stream)
+}
+
+/// Connects to the address of a process and asks for a handover; from then on messages follow.
+pub(super) fn connect(pid: u32) -> Result<StdStream, Unreachable> {
+    let odd = |error: io::Error| Unreachable::Odd(error.to_string());
+    let mut stream = match ask::reach(pid) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            return Err(if is_running(pid) { Unreachable::Stranger } else { Unreachable::Nobody });
+        }
+        Err(error) => return Err(odd(error)),
+    };
+    stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(odd)?;
+    stream.set_write_timeout(Some(ANSWER_WITHIN)).map_err(odd)?;
+    let mut line = serde_json::to_vec(&Envelope::new(Request::Handover)).map_err(|error| odd(error.into()))?;
+    line.push(b'\n');
+    let answer = stream.write_all(&line).and_then(|()| {
+        let mut answer = String::new();
+        // Nothing follows this line before we say more, so reading ahead loses nothing.
+        BufReader::new((&stream).take(REQUEST_BYTES_MAX as u64)).read_line(&mut answer)?;
+        Ok(answer)
+    });
+    let answer = match answer {
+        Ok(answer) if answer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+        other => other,
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            return Err(match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    Unreachable::Odd(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))
+                }
+                _ if is_gone(pid) => Unreachable::Ended,
+                _ => odd(error),
+            });
+        }
+    };
+    match serde_json::from_str::<Envelope<Reply>>(&answer).map(|envelope| envelope.body) {
+        Ok(Reply::Handover) => Ok(stream),
+        Ok(Reply::Failed { reason }) => Err(Unreachable::Odd(reason)),
+        Ok(_) | Err(_) => Err(Unreachable::Odd("it does not know how to hand over".into())),
+    }
+}
+
+/// Whether there is such a process, somebody else's included.
+fn is_running(pid: u32) -> bool {
+    let Ok(number) = i32::try_from(pid) else { return false };
+    kill(Pid::from_raw(number), None) != Err(Errno::ESRCH) && !is_zombie(pid)
+}
+
+/// Waits for a process that closed its end to be gone; says whether it is.
+fn is_gone(pid: u32) -> bool {
+    let end = Instant::now() + GONE_WITHIN;
+    while is_running(pid) {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(GONE_EVERY);
+    }
+    true
+}
+
+/// A process that has ended and was not waited for: all its descriptors are closed.
+fn is_zombie(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+/// Signals a process that is no Baton we can talk to. A number from an old pid file may be anybody's by now, and the signal
+/// would end it: only what is called like a load balancer of this language gets it.
+fn tell_other(pid: u32, signal: Signal) -> Option<String> {
+    let known = ["haproxy", "baton"];
+    let called = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    if !called.is_empty() && !known.iter().any(|name| called.starts_with(name)) {
+        return Some(format!("Process {pid} is '{}', not a load balancer: not told to end.", called.trim_end()));
+    }
+    let number = i32::try_from(pid).ok()?;
+    match kill(Pid::from_raw(number), signal) {
+        Ok(()) | Err(Errno::ESRCH) => None,
+        Err(error) => Some(format!("Process {pid} cannot be told to end: {error}.")),
+    }
+}

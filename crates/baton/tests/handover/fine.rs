@@ -1,0 +1,216 @@
+//! What a handover keeps, and what becomes of the old process's connections.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Proxy, free_address, frontend_counter, until};
+use crate::{Client, config, get, origins};
+
+#[test]
+fn an_idle_connection_gets_one_more_answer_that_closes_it() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let old = Proxy::start(&config(web, &servers));
+    let (mut idle, mut quiet) = (Client::connect(web), Client::connect(web));
+    idle.get("/");
+    quiet.get("/");
+    let new = old.replace(&[]);
+    assert!(old.status().stopping);
+    let answer = idle.get("/");
+    assert!(answer.contains("connection: close"), "{answer}");
+    idle.closed();
+    assert!(!Client::connect(web).get("/").contains("connection: close"), "the new process keeps connections");
+    assert_eq!(old.status().connections, 1, "the quiet one is not closed under a request that may be on its way");
+    drop(quiet);
+    let (status, said) = old.wait();
+    assert!(status.success(), "{said}");
+    assert!(said.contains(&format!("Process {} has taken over.", new.pid())), "{said}");
+    until("all are counted", || frontend_counter(&new.status(), "web", "req_tot") == 4);
+}
+
+#[test]
+fn requests_in_flight_end_where_they_began_and_count_for_maxconn() {
+    let (origins, servers) = origins(1);
+    let web = free_address();
+    let text = config(web, &servers)
+        .replace(&format!("server s0 {}", servers[0]), &format!("server s0 {} maxconn 1", servers[0]));
+    let old = Proxy::start(&text);
+    let mut slow = Client::connect(web);
+    slow.ask("/delay/1500");
+    until("it is at the server", || old.status().backends[0].servers[0].open == 1);
+    let new = old.replace(&[]);
+    let mut second = Client::connect(web);
+    second.ask("/");
+    until("the second is accepted", || new.status().connections == 1);
+    assert_eq!(new.status().backends[0].servers[0].open, 0, "the slot is in use in the old process");
+    assert!(slow.answer().starts_with("http/1.1 200"));
+    assert!(second.answer().starts_with("http/1.1 200"));
+    drop((slow, second));
+    assert!(old.wait().0.success());
+    until("all are counted", || frontend_counter(&new.status(), "web", "req_tot") == 2);
+    drop(origins);
+}
+
+#[test]
+fn the_end_at_once_cuts_requests_off() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let old = Proxy::start(&config(web, &servers));
+    let mut slow = Client::connect(web);
+    slow.ask("/delay/600000");
+    until("it is at the server", || old.status().backends[0].open == 1);
+    let mut new = old.spawn_beside(&["-st", &old.pid().to_string()]);
+    assert!(old.wait().0.success());
+    new.serves();
+    get(web);
+}
+
+#[test]
+fn the_drain_has_the_limit_that_was_configured() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let text = config(web, &servers).replace("global\n", "global\n hard-stop-after 300ms\n");
+    let old = Proxy::start(&text);
+    let mut slow = Client::connect(web);
+    slow.ask("/delay/600000");
+    until("it is at the server", || old.status().backends[0].open == 1);
+    let _new = old.replace(&[]);
+    let (status, said) = old.wait();
+    assert!(status.success() && said.contains("soft-stop running for too long"), "{said}");
+}
+
+#[test]
+fn addresses_come_and_go_with_a_handover() {
+    let (_origins, servers) = origins(1);
+    let (kept, gone, fresh) = (free_address(), free_address(), free_address());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("web.sock");
+    let with = |other: std::net::SocketAddr| {
+        config(kept, &servers).replace(
+            "default_backend",
+            &format!("bind {other}\n bind unix@{}\n bind abns@baton-test-{other}\n default_backend", path.display()),
+        )
+    };
+    let old =
+        Proxy::start(&with(gone).replace(&format!("abns@baton-test-{gone}"), &format!("abns@baton-test-{fresh}")));
+    get(gone);
+    old.write(&with(fresh));
+    let inode = |path: &std::path::Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).expect("it is there"));
+    let before = inode(&path);
+    let new = old.replace(&[]);
+    get(kept);
+    get(fresh);
+    assert_eq!(inode(&path), before, "the same socket");
+    UnixStream::connect(&path).and_then(|mut stream| stream.write_all(b"x")).expect("the unix socket is served");
+    assert!(old.wait().0.success());
+    get(kept);
+    assert!(std::net::TcpStream::connect(gone).is_err(), "nobody listens there any more");
+    assert_eq!(new.status().listeners.len(), 4, "{:?}", new.status().listeners);
+    assert!(path.exists());
+}
+
+#[test]
+fn more_and_fewer_threads_than_before() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let with = |threads: u32| config(web, &servers).replace("nbthread 2", &format!("nbthread {threads}"));
+    let first = Proxy::start(&with(1));
+    let mut all = vec![];
+    for threads in [4, 1, 3] {
+        first.write(&with(threads));
+        let next = all.last().unwrap_or(&first).replace(&[]);
+        all.push(next);
+        (0..8).for_each(|_| drop(get(web)));
+    }
+    let now = all.pop().expect("three were started");
+    for old in all {
+        assert!(old.wait().0.success());
+    }
+    until("all are counted", || frontend_counter(&now.status(), "web", "req_tot") == 24);
+}
+
+#[test]
+fn a_server_that_is_down_stays_down() {
+    let (origins, mut servers) = origins(1);
+    let dead = free_address();
+    servers.push(dead);
+    let web = free_address();
+    let text = config(web, &servers)
+        .replace(&format!("server s1 {dead}"), &format!("server s1 {dead} check inter 200ms fall 1 rise 2"));
+    let old = Proxy::start(&text);
+    until("it is down", || old.status().backends[0].servers[1].status == "DOWN");
+    old.write(&text.replace("inter 200ms", "inter 60s"));
+    let new = old.replace(&[]);
+    for _ in 0..10 {
+        assert_eq!(new.status().backends[0].servers[1].status, "DOWN");
+        get(web);
+    }
+    assert!(!new.said().contains("is DOWN"), "no news: {}", new.said());
+    drop(origins);
+}
+
+#[test]
+fn the_pid_file_names_who_serves() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("baton.pid");
+    let name = file.to_str().expect("plain letters");
+    let old = Proxy::start_with(&config(web, &servers), &["-p", name]);
+    assert_eq!(fs::read_to_string(&file).expect("written"), format!("{}\n", old.pid()));
+    let new = old.replace(&["-p", name]);
+    until("the file is written", || fs::read_to_string(&file).expect("it is there") == format!("{}\n", new.pid()));
+}
+
+#[test]
+fn several_at_once_follow_each_other() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let first = Proxy::start(&config(web, &servers));
+    let pid = first.pid().to_string();
+    let all: Vec<Proxy> = (0..3).map(|_| first.spawn_beside(&["-sf", &pid])).collect();
+    assert!(first.wait().0.success());
+    until("one is left", || {
+        get(web);
+        all.iter().filter(|process| process.has_ended()).count() == 2
+    });
+    for process in all {
+        if process.has_ended() {
+            let (status, said) = process.wait();
+            assert!(status.success(), "{said}");
+        } else {
+            let said = process.said();
+            assert!(said.contains("Took over from process"), "{said}");
+            process.signal(Signal::SIGUSR1);
+            assert!(process.wait().0.success());
+        }
+    }
+}
+
+#[test]
+fn there_need_not_be_anybody() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let mut ended = std::process::Command::new("true").spawn().expect("a process");
+    ended.wait().expect("it ends");
+    let stranger = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
+    let mut stranger = Ended(stranger);
+    let pids = [ended.id().to_string(), stranger.0.id().to_string()];
+    let proxy = Proxy::start_with(&config(web, &servers), &["-sf", &pids[0], &pids[1]]);
+    get(web);
+    assert!(proxy.said().contains("not a load balancer: not told to end"), "{}", proxy.said());
+    assert!(stranger.0.try_wait().expect("ours").is_none(), "a process of somebody else is left alone");
+}
+
+/// A process that ends with the test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

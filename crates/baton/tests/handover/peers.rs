@@ -1,0 +1,82 @@
+//! A new process that stops at any step: it speaks the protocol, and whatever it does not say is left unsaid.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+
+use baton_control::handover::channel::{Channel, Parked};
+use baton_control::handover::message::{Hello, Message, Ready, Stop};
+use tokio::runtime::Runtime;
+
+use crate::support::PATIENCE;
+
+/// The new process's end of a conversation with process `pid`.
+pub struct Taker {
+    runtime: Runtime,
+    channel: Channel,
+    /// Sockets received.
+    pub sockets: Vec<OwnedFd>,
+}
+
+impl Taker {
+    /// Connects and says nothing.
+    pub fn connect(pid: u32) -> UnixStream {
+        let address = SocketAddr::from_abstract_name(format!("baton-{pid}")).expect("a short name");
+        UnixStream::connect_addr(&address).expect("the process listens at its address")
+    }
+
+    /// Asks for a handover, and is let in.
+    pub fn ask(pid: u32) -> Taker {
+        let mut stream = Taker::connect(pid);
+        stream.write_all(b"{\"baton\":1,\"ask\":\"handover\"}\n").expect("it listens");
+        let mut answer = String::new();
+        BufReader::new(&stream).read_line(&mut answer).expect("it answers");
+        assert_eq!(answer, "{\"baton\":1,\"answer\":\"handover\"}\n");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let channel = runtime.block_on(async { Parked::new(stream).resume() }).expect("a channel");
+        Taker { runtime, channel, sockets: Vec::new() }
+    }
+
+    pub fn say(&mut self, message: Message) {
+        self.runtime.block_on(self.channel.send(&message, &[], PATIENCE)).expect("it listens");
+    }
+
+    /// The next message; descriptors that come with it are kept.
+    pub fn hear(&mut self) -> Message {
+        let message = self.runtime.block_on(self.channel.receive(PATIENCE)).expect("it answers");
+        if let Message::Sockets(sockets) = &message {
+            let fds = self.channel.take_fds(sockets.sockets.len()).expect("one for each");
+            self.sockets.extend(fds);
+        }
+        message
+    }
+
+    pub fn hello(&mut self) -> Message {
+        self.say(Message::Hello(Hello {
+            versions: vec![1],
+            pid: std::process::id(),
+            program: "test".into(),
+            after: None,
+        }));
+        self.hear()
+    }
+
+    /// From hello to the state, with every socket.
+    pub fn receive_all(&mut self) {
+        let Message::Welcome(welcome) = self.hello() else { panic!("not welcome") };
+        self.say(Message::Send);
+        while self.sockets.len() < welcome.sockets as usize {
+            assert!(matches!(self.hear(), Message::Sockets(_)));
+        }
+        self.say(Message::Received);
+        assert!(matches!(self.hear(), Message::State(_)));
+    }
+
+    /// Says that it serves, and is confirmed.
+    pub fn ready(&mut self) {
+        let taken = (0..self.sockets.len() as u32).collect();
+        self.say(Message::Ready(Ready { pid: std::process::id(), taken, stop: Stop::Soft }));
+        assert!(matches!(self.hear(), Message::Released(_)));
+    }
+}
