@@ -2,6 +2,7 @@
 
 pub mod attempts;
 pub mod exchange;
+mod response;
 mod splicing;
 pub mod tunnel;
 
@@ -11,19 +12,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use baton_http::{ForClient, Framing, Method, Version};
+use baton_http::Method;
 use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
 
 use crate::accept::Client;
 use crate::balance::{Observed, Slot};
-use crate::buffer::Buffer;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
-use crate::record::{self, Entry};
+use crate::record::Entry;
 use crate::relay::attempts::Attempts;
-use crate::relay::exchange::{Body, Ends, Flow, NoResponse};
-use crate::relay::tunnel::{Patience, Pump};
+use crate::relay::exchange::{Body, Flow, NoResponse};
+use crate::relay::response::{Attempt, Failure};
 use crate::request::connection_mode;
 use crate::respond;
 use crate::route;
@@ -57,13 +57,13 @@ pub async fn exchange(
     if is_long(core, upload.body) {
         upload.splicer = entry.frontend.splicers(core, backend).0.map(Box::new);
     }
-    let outcome = attempt(core, client, work, entry, backend, wish, &mut upload).await;
+    let outcome = attempts(core, client, work, entry, backend, wish, &mut upload).await;
     work.composed = Some(upload.body == Body::Done);
     outcome
 }
 
 #[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
-async fn attempt(
+async fn attempts(
     core: &Rc<Core>,
     client: &mut Client,
     work: &mut Work,
@@ -95,7 +95,8 @@ async fn attempt(
         entry.reused = reused;
         let response = {
             // Pinned before it is passed on: as a value these kilobytes would be copied.
-            let response = pin!(respond_from(core, client, work, entry, backend, &slot, connection, upload));
+            let attempt = Attempt { core, client, work, entry, backend, slot: &slot, upload };
+            let response = pin!(attempt.run(connection));
             unless_cut(&slot, response).await
         };
         match response.unwrap_or(Err(Failure::Ended(Ended::down()))) {
@@ -162,14 +163,6 @@ pub(crate) async fn unless_cut<T>(slot: &Slot, future: impl Future<Output = T>) 
         Poll::Pending => future.as_mut().poll(cx).map(Some),
     })
     .await
-}
-
-/// Why an attempt gave no response to pass on.
-enum Failure {
-    NoResponse(NoResponse),
-    /// `retry-on` wants this status tried again.
-    Status,
-    Ended(Ended),
 }
 
 /// Repeating it does no harm (RFC 9110 9.2.2), so it may be sent again when a kept connection turns out to be closed.
@@ -259,192 +252,6 @@ fn count(core: &Core, entry: &Entry, counter: Counter) {
     }
 }
 
-/// Sends the request over `connection`, reads the response and passes it on.
-#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
-async fn respond_from(
-    core: &Rc<Core>,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    backend: &Rc<BackendView>,
-    slot: &Slot,
-    mut connection: Connection,
-    upload: &mut Flow,
-) -> Result<Sent, Failure> {
-    connection.requests = connection.requests.saturating_add(1);
-    let patience = request_patience(entry, backend);
-    let began = core.now();
-    loop {
-        let mut ends = Ends {
-            core,
-            session: &client.registered.session,
-            deadline: &mut client.deadline,
-            client: &client.stream,
-            server: &connection.stream,
-            patience: &patience,
-            abort_on_close: backend.plan.proxy.tcp.abort_on_close,
-            relaxed: backend.plan.proxy.http.accept_invalid_response,
-        };
-        let head = exchange::response_head(&mut ends, work, upload).await;
-        if matches!(head, Err(NoResponse::Malformed | NoResponse::Late | NoResponse::Ended(_))) {
-            // Given up by us: a server that has a part of the request is not to take it for the whole.
-            connection.stream.reset_on_close();
-        }
-        if matches!(head, Err(NoResponse::Malformed)) && work.response.status == 101 && !work.request.upgrade {
-            // A 101 that nobody asked for is counted all the same.
-            entry.bytes_out += respond::counted_head(&work.response, &work.received);
-        }
-        let len = head.map_err(|failure| match failure {
-            NoResponse::Ended(ended) => Failure::Ended(ended),
-            other => Failure::NoResponse(other),
-        })?;
-        if work.response.is_interim() {
-            interim(core, client, work, entry, len).await.map_err(Failure::Ended)?;
-            continue;
-        }
-        entry.response_time = Some(core.now().saturating_duration_since(began));
-        if upload.replayable
-            && !client.no_retry
-            && backend.plan.proxy.retry_on.statuses.contains(&work.response.status)
-            && entry.retries < backend.plan.proxy.retries
-        {
-            let complete = work.response.framing.is_empty() && work.received.len() == len;
-            if complete && entry.retries > 0 && upload.finished && work.response.server_reusable() {
-                client.private = Some(Box::new(connection));
-            }
-            return Err(Failure::Status);
-        }
-        slot.server().report(if observed_bad(work.response.status) { Observed::BadStatus } else { Observed::Answered });
-        return pass_on(core, client, work, entry, backend, slot, connection, upload, len)
-            .await
-            .map_err(Failure::Ended);
-    }
-}
-
-/// Statuses that `observe layer7` takes for a fault: 100-499, 501 and 505 are good (configuration manual, `observe`).
-fn observed_bad(status: u16) -> bool {
-    !matches!(status, 100..=499 | 501 | 505)
-}
-
-/// 1xx: passed on at once, to clients that know what it is.
-async fn interim(
-    core: &Core,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    len: usize,
-) -> Result<(), Ended> {
-    entry.bytes_out += respond::counted_head(&work.response, &work.received);
-    work.response.for_client(&work.received, ForClient { keep_alive: true, version: work.request.version });
-    work.down.clear();
-    if work.request.version == Version::Http11 {
-        work.response.write(&work.received, &mut work.down);
-    }
-    work.received.consume(len);
-    respond::send(core, client, work, entry).await
-}
-
-/// The response's head is there: rules, head to the client, body, and what becomes of both connections.
-#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
-async fn pass_on(
-    core: &Rc<Core>,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    backend: &Rc<BackendView>,
-    slot: &Slot,
-    mut connection: Connection,
-    upload: &mut Flow,
-    len: usize,
-) -> Result<Sent, Ended> {
-    entry.bytes_out += respond::counted_head(&work.response, &work.received);
-    if let Err(ended) = route::response(core, client, work, entry, backend, slot) {
-        // A response that a rule holds back is counted, with what came of its body.
-        entry.bytes_out += work.received.len().saturating_sub(len) as u64;
-        entry.response_time = None;
-        return Err(ended);
-    }
-    let keep_alive = respond::may_keep(core, client, work, entry);
-    let server_reusable = work.response.server_reusable();
-    let framing = work.response.framing;
-    let Work { response, received, down, request, .. } = &mut *work;
-    let keep = response.for_client(received, ForClient { keep_alive, version: request.version });
-    down.clear();
-    response.write(received, down);
-    entry.status = response.status;
-    connection.private |= is_private(response, received);
-    if framing == Framing::Tunnel {
-        received.consume(len);
-        return tunnel(core, client, work, entry, backend, connection, upload).await;
-    }
-    received.consume(len);
-    if entry.frontend.plan.proxy.logging.asap {
-        // Of the body, what came with the head is counted in this line.
-        let there = work.received.len() as u64;
-        entry.bytes_out += there;
-        record::write_early(core, client, entry, &work.line);
-        entry.bytes_out -= there;
-    }
-    let Work { received, down, response_chunks, .. } = &mut *work;
-    let body = Body::of(framing);
-    let mut download = Flow::start(body, received, response_chunks, down).map_err(|_| {
-        entry.status = 0;
-        entry.bytes_out = 0;
-        entry.response_time = None;
-        Ended::new(Cause::Proxy, Phase::Headers)
-    })?;
-    let patience = request_patience(entry, backend);
-    let mut ends = Ends {
-        core,
-        session: &client.registered.session,
-        deadline: &mut client.deadline,
-        client: &client.stream,
-        server: &connection.stream,
-        patience: &patience,
-        abort_on_close: false,
-        relaxed: false,
-    };
-    let long = is_long(core, download.body);
-    if long {
-        download.splicer = entry.frontend.splicers(core, backend).1.map(Box::new);
-    }
-    let usual =
-        (long && work.received.is_empty()).then(|| std::mem::replace(&mut work.received, core.buffers.take_large()));
-    let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
-    let left_over = !work.received.is_empty();
-    if let Some(usual) = usual {
-        core.buffers.give(std::mem::replace(&mut work.received, usual));
-    }
-    entry.bytes_out += download.moved;
-    entry.bytes_in += upload.moved;
-    if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
-        connection.stream.reset_on_close();
-    }
-    outcome?;
-    let rest = if upload.finished || !keep {
-        Ok(upload.finished)
-    } else {
-        let moved = upload.moved;
-        let rest = exchange::rest_of_request(&mut ends, work, upload).await;
-        entry.bytes_in += upload.moved - moved;
-        rest
-    };
-    let delivered = matches!(rest, Ok(true));
-    if server_reusable && delivered && !left_over && connection_mode(entry) == ConnectionMode::KeepAlive {
-        connection.idle_since = core.now();
-        let exhausted = connection.config.max_reuse.is_some_and(|max| connection.requests > max);
-        if exhausted {
-            drop(connection);
-        } else if backend.plan.proxy.http.reuse == Reuse::Never || connection.private || !connection.is_shareable() {
-            client.private = Some(Box::new(connection));
-        } else {
-            core.upstreams.give(core, connection);
-        }
-    }
-    client.last_server = Some(slot.server().clone());
-    Ok(Sent { keep: keep && upload.finished, unread: !upload.finished, ended: rest.err() })
-}
-
 /// Whether what is left of a body is worth a large buffer, or a pipe.
 fn is_long(core: &Core, body: Body) -> bool {
     match body {
@@ -452,56 +259,6 @@ fn is_long(core: &Core, body: Body) -> bool {
         Body::UntilClose => true,
         Body::Chunked | Body::Done => false,
     }
-}
-
-/// A response that authenticates the connection itself (NTLM, Negotiate) makes it the client's own.
-fn is_private(response: &baton_http::ResponseHead, buf: &[u8]) -> bool {
-    if !matches!(response.status, 401 | 407) {
-        return false;
-    }
-    let name: &[u8] = if response.status == 401 { b"www-authenticate" } else { b"proxy-authenticate" };
-    response.headers.lines(buf, name).any(|value| {
-        let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
-    })
-}
-
-/// Inactivity limits while a message passes.
-fn request_patience(entry: &Entry, backend: &BackendView) -> Patience {
-    Patience {
-        client: entry.frontend.plan.proxy.timeouts.client,
-        server: backend.plan.proxy.timeouts.server,
-        ..Patience::default()
-    }
-}
-
-/// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what is
-/// left of it goes first.
-async fn tunnel(
-    core: &Rc<Core>,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    backend: &BackendView,
-    connection: Connection,
-    upload: &Flow,
-) -> Result<Sent, Ended> {
-    let patience = Patience { ends_with_server: true, ..entry.frontend.patience(backend) };
-    respond::send(core, client, work, entry).await?;
-    // The tunnel may last for days: only bytes that wait keep a buffer.
-    work.input.unpin();
-    let unsent = work.up.get(upload.sent..).unwrap_or_default();
-    let (splice_up, splice_down) = entry.frontend.splicers(core, backend);
-    let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
-    up.moved -= unsent.len() as u64;
-    let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);
-    work.lend(core);
-    let Client { stream, deadline, registered, .. } = client;
-    let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
-    let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
-    entry.bytes_in += up.moved;
-    entry.bytes_out += down.moved;
-    Ok(Sent { keep: false, unread: false, ended: outcome.err() })
 }
 
 /// Sends an answer of our own: a rule's, a redirect, the monitor's.
