@@ -40,6 +40,8 @@ pub struct Run {
     pub daemon: bool,
     /// `-W` or `-Ws`, as written.
     pub master_worker: Option<String>,
+    /// `-S`: the address of the master's socket, and options with commas between them.
+    pub master_socket: Option<String>,
     /// `-p`.
     pub pid_file: Option<PathBuf>,
     /// `-x`: the stats socket of the process whose listening sockets are taken; the last one counts.
@@ -115,10 +117,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
             "dr" => run.options.ignore_unresolved = true,
             "D" => run.daemon = true,
             "W" | "Ws" => run.master_worker = Some(format!("-{flag}")),
-            "S" => {
-                value()?;
-                run.without_effect.push("-S".into());
-            }
+            "S" => run.master_socket = Some(value()?.to_string_lossy().into_owned()),
             "x" => {
                 let socket = value();
                 run.old_socket = Some(
@@ -204,7 +203,8 @@ mod tests {
         assert_eq!((run.pid_file, run.directory), (Some("x.pid".into()), Some("/d".into())));
         assert_eq!((run.options.maxconn, run.options.proxy_maxconn), (Some(100), None));
         assert_eq!(run.options.local_peer.as_deref(), Some("me"));
-        assert_eq!(run.without_effect, ["-m", "-S"]);
+        assert_eq!(run.without_effect, ["-m"]);
+        assert_eq!(run.master_socket.as_deref(), Some("sock,mode"));
     }
 
     #[test]

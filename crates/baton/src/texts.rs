@@ -62,7 +62,8 @@ pub fn usage(program: &str) -> String {
         -dS disables splice()
         -dW fails if any warning is emitted
         -dD diagnostic mode : warn about suspicious configuration statements
-        -m, -S, -dM, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
+        -S <bind>[,<bind options>...] the socket of the master (with -W)
+        -m, -dM, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
         -sf/-st [pid ]* take over from these processes, which finish their connections/end at once
         Changing the configuration: send SIGUSR2, or run `{program} reload`.

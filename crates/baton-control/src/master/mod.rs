@@ -17,6 +17,7 @@
 //! nobody who waits in the queue of a socket: the next worker takes the same sockets. It works by the text that was in use,
 //! not by the files of that moment, because a crash is no reload.
 
+pub mod cli;
 mod conversation;
 pub mod held;
 pub mod link;

@@ -8,20 +8,22 @@ use std::time::{Duration, Instant};
 
 use baton_config::Severity;
 use baton_kernel::process::over_exec::memory_file;
-use baton_model::Level;
+use baton_model::{AccessLevel, Level};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::cli::{Cli, One, Processes, Question, Target};
 use super::conversation;
 use super::held::Held;
 use super::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
 use super::process::{self, Program};
-use super::supervisor::{Effect, Ended, Stop, Supervisor, Tone, Why, WorkerId};
+use super::supervisor::{Effect, Ended, Stop, Supervisor, Tone, Why, Worker, WorkerId};
 use crate::endpoint;
 use crate::messages::Messages;
 use crate::protocol::{Message, Outcome, Reply, Request};
+use crate::runtime::spoken_version;
 use crate::service_manager::ServiceManager;
 
 /// How long to wait for the last words of a worker that has ended.
@@ -48,6 +50,8 @@ pub struct Setup {
     pub input: Option<Vec<u8>>,
     /// `-D`: nobody sees what is said once the first worker serves.
     pub is_detached: bool,
+    /// `-S`.
+    pub cli: Option<Cli>,
     /// Listening sockets from whoever started us.
     pub sockets: Vec<OwnedFd>,
 }
@@ -63,7 +67,8 @@ struct Master {
     /// The text that is in use.
     text: Option<OwnedFd>,
     /// Who waits for an upgrade.
-    waiting: Vec<UnixStream>,
+    waiting: Vec<Waiting>,
+    since: Instant,
     /// What workers said when they started.
     logs: String,
     /// Whether the worker that serves has answered since it was asked; `None` before the first question.
@@ -83,6 +88,25 @@ struct Process {
     state: u32,
 }
 
+/// Who wants to know what came of a reload.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// `baton reload`.
+    Asker(UnixStream),
+    /// `reload` of the master's socket.
+    Session(oneshot::Sender<Reply>),
+}
+
+impl Waiting {
+    fn answer(self, reply: Reply) {
+        match self {
+            Waiting::Asker(stream) => drop(tokio::task::spawn_local(conversation::answer(stream, reply))),
+            // Who does not wait any more does not want to know.
+            Waiting::Session(session) => drop(session.send(reply)),
+        }
+    }
+}
+
 /// What can happen to a master.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -99,7 +123,9 @@ pub(super) enum Event {
     /// Anything else that is asked at our address.
     Conversation(UnixStream),
     /// What became of a reload in a worker.
-    Reloaded(Result<Reply, String>, Vec<UnixStream>),
+    Reloaded(Result<Reply, String>, Vec<Waiting>),
+    /// A session of `-S` wants to know something.
+    Question(Question),
     /// Look whether it is time for something.
     Time,
     /// Time to tell that we are alive.
@@ -137,6 +163,7 @@ impl Master {
             input,
             text: None,
             waiting: Vec::new(),
+            since: Instant::now(),
             logs: String::new(),
             answered: None,
             is_started: false,
@@ -156,6 +183,9 @@ impl Master {
                 tokio::task::spawn_local(conversation::serve(listener, may_ask, self.events.clone()));
             }
             Err(error) => self.messages().warning(&format!("`baton reload` will not find this process: {error}")),
+        }
+        if let Some(cli) = self.setup.cli.take() {
+            tokio::task::spawn_local(cli.serve(spoken_version(&self.setup.version), self.events.clone()));
         }
         let mut watchdog = self.setup.watchdog.map(tokio::time::interval);
         let mut started = Some(started);
@@ -221,18 +251,11 @@ impl Master {
         let now = Instant::now();
         match event {
             Event::Reload => self.reload(now),
-            Event::AskedReload(stream) => {
-                if self.waiting.len() >= WAITING_MAX {
-                    let reason = "too many reloads wait already".into();
-                    tokio::task::spawn_local(conversation::answer(stream, Reply::Failed { reason }));
-                    return Vec::new();
-                }
-                self.waiting.push(stream);
-                let effects = self.reload(now);
-                if self.supervisor.is_stopping() {
-                    self.answer(Reply::Failed { reason: "the master is stopping".into() });
-                }
-                effects
+            Event::AskedReload(stream) => self.reload_for(Waiting::Asker(stream), now),
+            Event::Question(Question::Reload(reply)) => self.reload_for(Waiting::Session(reply), now),
+            Event::Question(question) => {
+                self.answer_session(question).await;
+                Vec::new()
             }
             Event::Stop(stop) => {
                 self.setup.manager.stopping();
@@ -253,6 +276,72 @@ impl Master {
                 self.alive().await;
                 Vec::new()
             }
+        }
+    }
+
+    fn reload_for(&mut self, waiting: Waiting, now: Instant) -> Vec<Effect> {
+        if self.waiting.len() >= WAITING_MAX {
+            waiting.answer(Reply::Failed { reason: "too many reloads wait already".into() });
+            return Vec::new();
+        }
+        self.waiting.push(waiting);
+        let effects = self.reload(now);
+        if self.supervisor.is_stopping() {
+            self.answer(&Reply::Failed { reason: "the master is stopping".into() });
+        }
+        effects
+    }
+
+    /// Answers a session of `-S`, which may have left.
+    async fn answer_session(&self, question: Question) {
+        match question {
+            Question::Processes(reply) => drop(reply.send(self.processes(Instant::now()))),
+            Question::Logs(reply) => drop(reply.send(self.logs.clone())),
+            Question::Reload(reply) => drop(reply.send(Reply::Failed { reason: "not now".into() })),
+            Question::Worker(target, level, reply) => drop(reply.send(self.connect(target, level).await)),
+        }
+    }
+
+    /// A connection to the runtime API of a worker, which is new for each command.
+    async fn connect(&self, target: Target, level: AccessLevel) -> Option<(i32, Option<UnixStream>)> {
+        let process = match target {
+            Target::Relative(1) => self.workers.get(&self.supervisor.current()?.id)?,
+            Target::Pid(pid) => self.workers.values().find(|process| process.pid == pid)?,
+            Target::Master | Target::Relative(_) | Target::Nobody => return None,
+        };
+        let session = ToWorker::Session { level: level.word().into() };
+        let stream = match UnixStream::pair() {
+            Ok((ours, theirs)) => process.link.say(&session, &[theirs.as_fd()]).await.ok().map(|()| ours),
+            Err(_) => None,
+        };
+        Some((process.pid, stream))
+    }
+
+    /// `show proc`.
+    fn processes(&self, now: Instant) -> Processes {
+        let one = |worker: &Worker| One {
+            pid: worker.pid,
+            reloads: worker.reloads,
+            uptime: now.saturating_duration_since(worker.since),
+            version: if worker.version.is_empty() { "-".into() } else { spoken_version(&worker.version) },
+        };
+        let master = One {
+            pid: std::process::id().cast_signed(),
+            reloads: self.supervisor.reloads,
+            uptime: now.saturating_duration_since(self.since),
+            version: spoken_version(&self.setup.version),
+        };
+        let trouble = self.supervisor.crash_loop(now).map(|(crashes, wait)| match wait.is_zero() {
+            true => format!("{crashes} workers crashed in a row"),
+            false => format!("{crashes} workers crashed in a row; the next one is started in {} ms", wait.as_millis()),
+        });
+        Processes {
+            master,
+            failed: self.supervisor.reloads_failed,
+            workers: self.supervisor.current().into_iter().chain(self.supervisor.starting()).map(one).collect(),
+            leaving: self.supervisor.leaving().iter().map(one).collect(),
+            trouble,
+            last_reload_failed: self.supervisor.last_reload_failed,
         }
     }
 
@@ -431,7 +520,7 @@ impl Master {
         }
     }
 
-    fn reloaded(&mut self, outcome: Result<Reply, String>, waiting: Vec<UnixStream>) {
+    fn reloaded(&mut self, outcome: Result<Reply, String>, waiting: Vec<Waiting>) {
         let reply = outcome.unwrap_or_else(|reason| Reply::Failed { reason });
         let is_accepted = matches!(&reply, Reply::Reload(outcome) if outcome.accepted);
         self.supervisor.reloaded(is_accepted);
@@ -439,9 +528,7 @@ impl Master {
             true => self.messages().notice("Loading success."),
             false => self.messages().warning("Loading failure!"),
         }
-        for stream in waiting {
-            tokio::task::spawn_local(conversation::answer(stream, reply.clone()));
-        }
+        waiting.into_iter().for_each(|waiting| waiting.answer(reply.clone()));
         self.setup.manager.ready(&self.status());
     }
 
@@ -458,14 +545,12 @@ impl Master {
             messages.insert(0, Message { rendered, ..Message::plain(Severity::Alert, "worker", "", pid) });
         }
         let outcome = Outcome { accepted: is_done, generation: 1, messages, ..Outcome::default() };
-        self.answer(Reply::Reload(outcome));
+        self.answer(&Reply::Reload(outcome));
         self.setup.manager.ready(&self.status());
     }
 
-    fn answer(&mut self, reply: Reply) {
-        for stream in std::mem::take(&mut self.waiting) {
-            tokio::task::spawn_local(conversation::answer(stream, reply.clone()));
-        }
+    fn answer(&mut self, reply: &Reply) {
+        std::mem::take(&mut self.waiting).into_iter().for_each(|waiting| waiting.answer(reply.clone()));
     }
 
     /// Tells the service manager that we are alive, if the worker is.

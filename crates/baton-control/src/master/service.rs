@@ -1,8 +1,11 @@
 //! A running process under a master: what it tells, and what it does for it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 
+use baton_model::AccessLevel;
+use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
@@ -52,14 +55,14 @@ impl Control {
             Ok(Heard::Closed) => return self.look_at_master(Err(io::ErrorKind::UnexpectedEof.into())),
             Err(error) => return self.look_at_master(Err(error)),
         };
-        let stream = || {
+        let stream = |fds: Vec<OwnedFd>| {
             let stream = StdStream::from(fds.into_iter().next()?);
             stream.set_nonblocking(true).ok()?;
             UnixStream::from_std(stream).ok()
         };
         match message {
             ToWorker::Serve => {
-                if let Some(stream) = stream() {
+                if let Some(stream) = stream(fds) {
                     tokio::spawn(endpoint::serve_one(stream, self.settings.may_ask.clone(), asked.clone()));
                 }
             }
@@ -69,8 +72,15 @@ impl Control {
                     self.look_at_master(told);
                 }
             }
-            // Closing the connection says that there is nobody to speak with.
-            ToWorker::Session { .. } => {}
+            ToWorker::Session { level } => {
+                // A level that we do not know gets nobody to speak with.
+                if let (Some(fd), Some(level)) = (fds.into_iter().next(), level_of(&level)) {
+                    let socket = Socket::from(fd);
+                    if socket.set_nonblocking(true).is_ok() {
+                        self.line.runtime.serve(socket, level);
+                    }
+                }
+            }
             // What belongs to a start only.
             ToWorker::Sockets | ToWorker::Input | ToWorker::Text | ToWorker::Begin(_) => {}
         }
@@ -89,4 +99,8 @@ impl Control {
             ));
         }
     }
+}
+
+fn level_of(word: &str) -> Option<AccessLevel> {
+    [AccessLevel::User, AccessLevel::Operator, AccessLevel::Admin].into_iter().find(|level| level.word() == word)
 }

@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     fd: AsyncFd<Socket>,
 }
 

@@ -198,7 +198,7 @@ pub(super) fn version(control: &mut Control, _: &Call) -> Answer {
 
 /// A version that tools which ask for HAProxy's understand, and that tells whose it is.
 fn version_of(control: &Control) -> String {
-    format!("{COMPATIBLE_VERSION}-baton{}", control.settings.version)
+    spoken_version(&control.settings.version)
 }
 
 /// What the rows are made of, learned once.
@@ -294,4 +294,8 @@ fn release_date() -> String {
     let changed = std::env::current_exe().and_then(std::fs::metadata).and_then(|file| file.modified());
     let at = changed.unwrap_or(UNIX_EPOCH);
     jiff::Timestamp::try_from(at).map_or_else(|_| "1970/01/01".into(), |at| at.strftime("%Y/%m/%d").to_string())
+}
+/// HAProxy's version whose language is spoken, and Baton's own.
+pub(crate) fn spoken_version(own: &str) -> String {
+    format!("{COMPATIBLE_VERSION}-baton{own}")
 }

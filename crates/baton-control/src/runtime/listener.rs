@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use baton_kernel::watch::{self, SharedSocket};
-use baton_model::StatsSocket;
-use socket2::SockRef;
+use baton_model::{AccessLevel, Address, Bind, BindOptions, SeverityOutput, Source, StatsSocket};
+use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
@@ -56,6 +56,22 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// A session of its own, of a socket that is none of ours.
+pub(super) fn serve_alone(shared: &Rc<Shared>, socket: Socket, level: AccessLevel) {
+    let bind = Bind {
+        address: Address::Abstract("master".into()),
+        name: None,
+        id: None,
+        options: BindOptions::default(),
+        source: Source::default(),
+    };
+    let begin = StatsSocket { bind, level, severity: SeverityOutput::None, exposes_listeners: false };
+    let target = Rc::new(Target { socket: RefCell::new(begin.clone()), open: Cell::new(0) });
+    if let Ok(connection) = Connection::new(socket) {
+        tokio::task::spawn_local(session::serve(connection, begin, Place::take(shared, &target)));
     }
 }
 

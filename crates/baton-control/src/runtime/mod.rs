@@ -25,15 +25,19 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use baton_model::Model;
+use baton_model::{AccessLevel, Model};
 use baton_proxy::ListenerId;
+use socket2::Socket;
 use tokio::sync::{Notify, mpsc};
 
 use crate::control::Control;
 use crate::listeners::OpenStats;
+pub(crate) use connection::Connection;
+pub(crate) use info::spoken_version;
 use listener::Listening;
 pub(crate) use session::Question;
 use table::Act;
+pub(crate) use table::names_alike;
 
 /// Questions that wait for the change line; further ones wait in their sessions, of which there are `stats maxconn`.
 const QUESTIONS_MAX: usize = 16;
@@ -104,6 +108,11 @@ impl Runtime {
             }
         }
         self.shared.freed.notify_waiters();
+    }
+
+    /// Speaks with a peer whom our master has accepted, with these rights.
+    pub(crate) fn serve(&self, socket: Socket, level: AccessLevel) {
+        listener::serve_alone(&self.shared, socket, level);
     }
 
     /// Stops accepting at an address that was removed.

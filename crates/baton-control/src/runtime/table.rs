@@ -132,20 +132,26 @@ fn all() -> Vec<&'static Row> {
     ROWS.iter().filter(|row| row.shown == Shown::Always).collect()
 }
 
-/// Rows that are most like these words, and those that are always of use. Empty when there is no likeness.
 fn alike(words: &[String]) -> Vec<&'static Row> {
-    let likeness = |row: &Row| {
-        let pairs = words.iter().zip(row.words).take_while(|(word, own)| is_alike(word, own));
+    let rows = all();
+    let names: Vec<_> = rows.iter().map(|row| row.words).collect();
+    names_alike(words, &names).into_iter().map(|at| rows[at]).collect()
+}
+
+/// The places of names that are most like these words, and of those that are always of use. Empty when there is no likeness.
+pub(crate) fn names_alike(words: &[String], names: &[&[&str]]) -> Vec<usize> {
+    let likeness = |name: &[&str]| {
+        let pairs = words.iter().zip(name).take_while(|(word, own)| is_alike(word, own));
         let in_place = pairs.count();
-        let anywhere = words.iter().filter(|word| row.words.iter().any(|own| is_alike(word, own))).count();
+        let anywhere = words.iter().filter(|word| name.iter().any(|own| is_alike(word, own))).count();
         in_place.max(anywhere)
     };
-    let best = all().into_iter().map(likeness).max().unwrap_or_default();
+    let best = names.iter().map(|name| likeness(name)).max().unwrap_or_default();
     if best == 0 {
         return Vec::new();
     }
-    let is_general = |row: &Row| ["help", "prompt", "quit"].contains(&row.words[0]);
-    all().into_iter().filter(|row| likeness(row) == best || is_general(row)).collect()
+    let is_general = |name: &[&str]| ["help", "prompt", "quit"].contains(&name[0]);
+    (0..names.len()).filter(|&at| likeness(names[at]) == best || is_general(names[at])).collect()
 }
 
 /// Whether one of two words begins with the other, whatever their case.

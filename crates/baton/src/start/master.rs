@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use baton_control::master::cli::{self, Cli};
 use baton_control::master::{self, Setup};
 use baton_control::{Messages, Outside, ServiceManager};
 use baton_kernel::process::limits::OpenFiles;
@@ -35,6 +36,7 @@ pub(super) fn supervise(
         ServiceManager::default()
     });
     messages.apply(model);
+    let cli = open_cli(run)?;
     let terminal = daemon::leave(run, &model.global, &[], messages)?;
     let setup = Setup {
         program: origin.program.clone(),
@@ -44,7 +46,15 @@ pub(super) fn supervise(
         watchdog: watchdog_interval(var, std::process::id()),
         input: outside.into_input(),
         is_detached: terminal.is_daemon(),
+        cli,
         sockets: inherit::activated(messages)?.into_fds(),
     };
     Ok(master::run(setup, || terminal.serving())?)
+}
+
+/// `-S`, before rights and terminal are given up.
+fn open_cli(run: &Run) -> Result<Option<Cli>, Stop> {
+    let Some(argument) = &run.master_socket else { return Ok(None) };
+    let socket = cli::parse(argument)?;
+    Ok(Some(Cli::open(socket).map_err(|reason| format!("-S {argument}: {reason}"))?))
 }

@@ -1,0 +1,103 @@
+//! The socket of `-S` (management guide, 9.4): who the processes are, a reload with its outcome, and the runtime API of a
+//! worker behind a prefix (`@1 show info`).
+//!
+//! A session lives in a task of its own; what it wants to know of the master it asks by a [`Question`]. Commands for a worker
+//! go over a connection made for each of them, which the worker serves like one of its `stats socket`.
+
+mod address;
+mod prefix;
+mod proc;
+mod session;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_kernel::watch::SharedSocket;
+use baton_kernel::{ListenOptions, Listening, listen, watch};
+use baton_model::{AccessLevel, StatsSocket};
+use socket2::SockRef;
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub use self::address::parse;
+pub(super) use self::prefix::Target;
+pub(super) use self::proc::{One, Processes};
+use super::run::Event;
+use crate::listeners;
+use crate::protocol::Reply;
+use crate::runtime::Connection;
+
+/// Sessions at once; further ones wait in the kernel's queue.
+const SESSIONS_MAX: usize = 32;
+/// Pause after the system refused us a descriptor.
+const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// What a session wants of the master. Who asks and leaves is no error.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// `show proc`.
+    Processes(oneshot::Sender<Processes>),
+    /// `show startup-logs`.
+    Logs(oneshot::Sender<String>),
+    /// `reload`; answered when it is done.
+    Reload(oneshot::Sender<Reply>),
+    /// A connection to a worker's runtime API, and its process id.
+    Worker(Target, AccessLevel, oneshot::Sender<Option<(i32, Option<UnixStream>)>>),
+}
+
+/// Where `-S` listens.
+#[derive(Debug)]
+pub struct Cli {
+    listening: Listening,
+    socket: StatsSocket,
+}
+
+impl Cli {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn open(socket: StatsSocket) -> Result<Cli, String> {
+        let places = &socket.bind.options.socket;
+        let options = ListenOptions {
+            mode: places.mode,
+            uid: places.uid,
+            gid: places.gid,
+            exclusive: true,
+            ..ListenOptions::default()
+        };
+        let endpoint = listeners::endpoint(&socket.bind.address);
+        let listening = listen::open(&endpoint, &options).map_err(|error| error.to_string())?;
+        Ok(Cli { listening, socket })
+    }
+
+    /// Accepts sessions until the master is gone.
+    pub(super) async fn serve(self, version: String, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
+        let level = self.socket.level;
+        let socket = SharedSocket::at(&[self.listening.into_fd()].into(), 0).ok_or(io::ErrorKind::NotConnected)?;
+        let fd = watch::listening(socket)?;
+        let room = Arc::new(Semaphore::new(SESSIONS_MAX));
+        loop {
+            let Ok(place) = room.clone().acquire_owned().await else { return Ok(()) };
+            let mut ready = fd.readable().await?;
+            let flags = nix::libc::SOCK_NONBLOCK | nix::libc::SOCK_CLOEXEC;
+            match SockRef::from(fd.get_ref()).accept4(flags) {
+                Ok((socket, _)) => {
+                    let (events, version) = (events.clone(), version.clone());
+                    if let Ok(connection) = Connection::new(socket) {
+                        tokio::task::spawn_local(async move {
+                            session::serve(connection, level, &version, events).await;
+                            drop(place);
+                        });
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(nix::libc::EAGAIN) => ready.clear_ready(),
+                    Some(nix::libc::ECONNABORTED | nix::libc::EINTR | nix::libc::EPROTO) => {}
+                    _ => tokio::time::sleep(PAUSE_WITHOUT_DESCRIPTORS).await,
+                },
+            }
+        }
+    }
+}
