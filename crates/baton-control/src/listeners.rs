@@ -50,6 +50,8 @@ pub struct Listeners {
     cores: usize,
     /// Whether addresses are shared with others who let us, instead of being ours alone.
     is_beside: bool,
+    /// Addresses that the last prepare could not have because another socket listens there.
+    in_use: Vec<Address>,
 }
 
 /// What makes a listening address another one: an address may be listened on by several interfaces.
@@ -184,6 +186,7 @@ impl Listeners {
             id_last: 0,
             cores: cores.max(1),
             is_beside: false,
+            in_use: Vec::new(),
         }
     }
 
@@ -191,6 +194,11 @@ impl Listeners {
     /// for a successor of a process that will end once we serve.
     pub fn beside_others(&mut self, is_beside: bool) {
         self.is_beside = is_beside;
+    }
+
+    /// The addresses that the last [`Listeners::prepare`] refused because another socket listens there.
+    pub fn in_use(&self) -> &[Address] {
+        &self.in_use
     }
 
     /// Takes listening sockets that somebody gave us. The next [`Listeners::prepare`] takes those its model asks for,
@@ -215,6 +223,7 @@ impl Listeners {
     /// # Errors
     /// Every address that cannot be had; everything is as before then.
     pub fn prepare(&mut self, model: &Model) -> Result<Prepared, Vec<Refused>> {
+        self.in_use.clear();
         let mut refused = Vec::new();
         let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
         let mut seen: HashMap<Place, &Owner> = HashMap::new();
@@ -477,22 +486,29 @@ impl Listeners {
             Ok(group) => return Ok(New::Prepared(Box::new(group))),
             Err(error) => error,
         };
-        let bound = |address, options: &ListenOptions| {
-            let group = BoundGroup::bind(address, options, shards).map(New::Bound);
-            group.map_err(|error| format!("cannot listen on [{endpoint}]: {error}"))
-        };
-        match (error.reason.clone(), &bind.address) {
-            (ListenReason::Option("SO_ATTACH_FILTER"), Address::Inet(address)) => bound(*address, &options),
+        let bound = match (&error.reason, &bind.address) {
+            (ListenReason::Option("SO_ATTACH_FILTER"), Address::Inet(address)) => {
+                BoundGroup::bind(*address, &options, shards)
+            }
             // Not listening before it is to be reached, it takes no connection from who listens there.
             (ListenReason::InUse, Address::Inet(address)) if self.is_beside => {
-                bound(*address, &ListenOptions { exclusive: false, ..options })
+                BoundGroup::bind(*address, &ListenOptions { exclusive: false, ..options }, shards)
             }
-            (ListenReason::PrivilegedPort(_), _) => Err(format!(
-                "{error}; bind it from the start, or keep that right with 'setcap cap_net_bind_service', if rights were \
+            (ListenReason::PrivilegedPort(_), _) => {
+                return Err(format!(
+                    "{error}; bind it from the start, or keep that right with 'setcap cap_net_bind_service', if rights were \
                      given up since"
-            )),
-            _ => Err(error.to_string()),
-        }
+                ));
+            }
+            (reason, _) => {
+                self.in_use.extend((*reason == ListenReason::InUse).then(|| bind.address.clone()));
+                return Err(error.to_string());
+            }
+        };
+        bound.map(New::Bound).map_err(|error| {
+            self.in_use.extend((error.kind() == io::ErrorKind::AddrInUse).then(|| bind.address.clone()));
+            format!("cannot listen on [{endpoint}]: {error}")
+        })
     }
 
     fn resume(&mut self, place: &Place) -> Result<(), String> {

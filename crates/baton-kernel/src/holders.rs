@@ -35,15 +35,18 @@ pub struct Holders {
 impl Holders {
     /// Looks which of `sockets` processes besides us and our parent hold, the youngest processes first.
     pub fn look(sockets: &[Inode]) -> Holders {
+        let family = [std::process::id(), std::os::unix::process::parent_id()];
+        let Ok(entries) = fs::read_dir("/proc") else { return Holders { held: HashSet::new(), is_complete: false } };
+        let pid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        let mut pids: Vec<u32> = entries.filter_map(pid).filter(|pid| !family.contains(pid)).collect();
+        pids.sort_unstable_by(|one, other| other.cmp(one));
+        Holders::look_at(sockets, &pids)
+    }
+
+    /// Looks which of `sockets` these processes hold.
+    pub fn look_at(sockets: &[Inode], pids: &[u32]) -> Holders {
         let mut holders = Holders { held: HashSet::new(), is_complete: true };
         let wanted: HashSet<Inode> = sockets.iter().copied().collect();
-        let family = [std::process::id(), std::os::unix::process::parent_id()];
-        let Ok(entries) = fs::read_dir("/proc") else { return Holders { is_complete: false, ..holders } };
-        let mut pids: Vec<u32> = entries
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|pid| !family.contains(pid))
-            .collect();
-        pids.sort_unstable_by(|one, other| other.cmp(one));
         let mut looks = 0;
         for pid in pids {
             if holders.held.len() == wanted.len() {
@@ -79,6 +82,35 @@ impl Holders {
     }
 }
 
+/// The sockets of this network namespace that listen at a port, or more precisely at some of its addresses.
+///
+/// # Errors
+/// When `/proc/net` cannot be read.
+pub fn listening_at_port(port: u16) -> io::Result<Vec<Inode>> {
+    let mut found = Vec::new();
+    // Of this thread: the namespace of the process's first thread may be another one.
+    for file in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+        match fs::read_to_string(file) {
+            Ok(text) => found.extend(text.lines().filter_map(|line| listening_line(line, port))),
+            // Without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 5678 …`: state 0A listens, and the tenth
+/// word is the inode.
+fn listening_line(line: &str, port: u16) -> Option<Inode> {
+    let words: Vec<&str> = line.split_ascii_whitespace().take(10).collect();
+    let (_, found) = words.get(1)?.rsplit_once(':')?;
+    if words.get(3) != Some(&"0A") || u16::from_str_radix(found, 16).ok()? != port {
+        return None;
+    }
+    words.get(9)?.parse().ok().map(Inode)
+}
+
 /// `socket:[123]`.
 fn inode(target: &Path) -> Option<Inode> {
     let number = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
@@ -98,6 +130,18 @@ mod tests {
         for other in ["pipe:[123]", "socket:[]", "socket:[1", "/socket:[1]", ""] {
             assert_eq!(inode(Path::new(other)), None, "{other}");
         }
+    }
+
+    #[test]
+    fn who_listens_at_a_port_is_found() {
+        let four = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = four.local_addr().unwrap().port();
+        assert!(listening_at_port(port).unwrap().contains(&Inode::of(&four).unwrap()));
+        let line = "0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 5678 1 x";
+        assert_eq!(listening_line(line, 8080), Some(Inode(5678)));
+        assert_eq!(listening_line(line, 8081), None);
+        assert_eq!(listening_line(&line.replace("0A", "01"), 8080), None);
+        assert_eq!(listening_line("sl local_address", 8080), None);
     }
 
     #[test]

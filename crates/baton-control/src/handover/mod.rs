@@ -30,5 +30,6 @@ pub mod giver;
 pub mod message;
 pub mod report;
 pub mod state;
+pub mod strangers;
 pub mod succession;
 pub mod taker;

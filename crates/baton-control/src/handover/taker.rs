@@ -23,6 +23,7 @@ use super::giver::name;
 use super::message::{
     Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, State, Stop, VERSIONS, Welcome,
 };
+use super::strangers::Strangers;
 use crate::ask;
 use crate::listeners::{Inherited, Known};
 use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request};
@@ -57,8 +58,8 @@ pub struct TakeOver {
 #[derive(Debug, Default)]
 pub struct Taken {
     givers: Vec<Giver>,
-    /// Processes that are no Baton (or in another network namespace): they are sent a signal, as HAProxy does.
-    others: Vec<u32>,
+    /// Processes that are no Baton (or in another network namespace).
+    pub strangers: Strangers,
     stop: Stop,
     /// States to go on from.
     pub states: Vec<(u32, State)>,
@@ -187,7 +188,7 @@ impl Taken {
                 }
                 Err(Unreachable::Stranger) => {
                     if after.is_none() {
-                        self.others.push(pid);
+                        self.strangers.add(pid);
                     }
                     return Ok(Answer::Nothing);
                 }
@@ -309,9 +310,7 @@ impl Taken {
             Stop::Soft => Signal::SIGUSR1,
             Stop::Now => Signal::SIGTERM,
         };
-        for pid in self.others {
-            concluded.notices.extend(tell_other(pid, signal));
-        }
+        concluded.notices.extend(self.strangers.end(signal));
         Ok(concluded)
     }
 }
@@ -449,19 +448,4 @@ fn is_zombie(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     matches!(state, Some('Z' | 'X'))
-}
-
-/// Signals a process that is no Baton we can talk to. A number from an old pid file may be anybody's by now, and the signal
-/// would end it: only what is called like a load balancer of this language gets it.
-fn tell_other(pid: u32, signal: Signal) -> Option<String> {
-    let known = ["haproxy", "baton"];
-    let called = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    if !called.is_empty() && !known.iter().any(|name| called.starts_with(name)) {
-        return Some(format!("Process {pid} is '{}', not a load balancer: not told to end.", called.trim_end()));
-    }
-    let number = i32::try_from(pid).ok()?;
-    match kill(Pid::from_raw(number), signal) {
-        Ok(()) | Err(Errno::ESRCH) => None,
-        Err(error) => Some(format!("Process {pid} cannot be told to end: {error}.")),
-    }
 }

@@ -193,8 +193,8 @@ fn bind(
     if let Some(taken) = &mut taken {
         line.inherit(std::mem::take(&mut taken.sockets));
     }
-    let taken = taken.as_deref();
-    match take_over::patiently(taken, || line.prepare(model.clone(), outside, Instant::now())) {
+    let attempt = |line: &mut ChangeLine| line.prepare(model.clone(), outside, Instant::now());
+    match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 line.recall(&ready, state, Instant::now());

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use baton_control::Messages;
 use baton_control::handover::taker::{self, Taken};
+use baton_control::reload::Ready;
+use baton_control::{ChangeLine, Messages};
 use baton_model::Model;
+use baton_proxy::Refused;
 
 use super::Stop;
 use crate::arguments::Run;
@@ -27,15 +29,33 @@ pub(super) fn take(run: &Run, model: &Model, messages: &Messages) -> Result<Opti
     Ok(Some(taken))
 }
 
-/// Tries again for as long as a process that is ending may still hold an address.
-pub(super) fn patiently<T, E>(taken: Option<&Taken>, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+/// Opens what the configuration names, and tries again while others may still hold an address: a process that is ending,
+/// or one that knows signals only. Such a one lets us listen beside it, or is told to stop listening until we serve or give
+/// up.
+pub(super) fn prepare(
+    line: &mut ChangeLine,
+    mut taken: Option<&mut Taken>,
+    mut attempt: impl FnMut(&mut ChangeLine) -> Result<Ready, Vec<Refused>>,
+) -> Result<Ready, Vec<Refused>> {
     let end = Instant::now() + FREE_WITHIN;
-    loop {
-        let outcome = attempt();
-        let may_wait = taken.is_some_and(|taken| taken.is_somebody_ending) && Instant::now() < end;
-        if outcome.is_ok() || !may_wait {
-            return outcome;
+    line.listeners.beside_others(taken.as_ref().is_some_and(|taken| !taken.strangers.is_empty()));
+    let outcome = loop {
+        let outcome = attempt(line);
+        let Err(reasons) = &outcome else { break outcome };
+        let Some(taken) = &mut taken else { break outcome };
+        let in_use = line.listeners.in_use();
+        let is_theirs = || in_use.iter().all(|address| taken.strangers.may_hold(address));
+        if !taken.strangers.is_empty() && (taken.strangers.is_paused() || in_use.len() == reasons.len() && is_theirs())
+        {
+            taken.strangers.pause();
+        } else if !taken.is_somebody_ending {
+            break outcome;
+        }
+        if Instant::now() >= end {
+            break outcome;
         }
         std::thread::sleep(FREE_EVERY);
-    }
+    };
+    line.listeners.beside_others(false);
+    outcome
 }
