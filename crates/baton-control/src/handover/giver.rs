@@ -197,3 +197,65 @@ pub(super) fn name(message: &Message) -> &'static str {
         Message::Unknown => "a message that is unknown here",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handover::message::Hello;
+
+    /// Plays the change line: offers nothing but a state, and says how the conversation ended.
+    async fn change_line(mut events: mpsc::Receiver<Event>) -> String {
+        loop {
+            match events.recv().await {
+                Some(Event::Asked { reply, .. }) => {
+                    let state = State::default();
+                    let offer =
+                        Offer { version: 1, program: "test".into(), lineage: Vec::new(), sockets: Vec::new(), state };
+                    reply.send(Ok(offer)).unwrap();
+                }
+                Some(Event::Failed { reason }) => return reason,
+                Some(other) => return format!("{other:?}"),
+                None => return "nothing".into(),
+            }
+        }
+    }
+
+    /// A taker that says so much and then nothing more; how the conversation ended, and what the taker was told.
+    async fn silent(said: &[Message]) -> (String, Message) {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (events, seen) = mpsc::channel(4);
+        let taker = async {
+            let mut channel = Channel::new(other);
+            for message in said {
+                channel.send(message, &[], ANSWER_WITHIN).await.unwrap();
+            }
+            loop {
+                match channel.next().await.unwrap() {
+                    message @ Message::Abort { .. } => return message,
+                    _ => {}
+                }
+            }
+        };
+        let ((), ended, told) = tokio::join!(talk(one, events), change_line(seen), taker);
+        (ended, told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_wait_has_an_end() {
+        let check = async |said: &[Message], expect: &str| {
+            let (ended, told) = silent(said).await;
+            assert_eq!(ended, expect);
+            match told {
+                Message::Abort { reason } if expect == "nothing" => assert_eq!(reason, "no answer within 5 s"),
+                Message::Abort { reason } => assert_eq!(reason, expect, "the taker is told the same"),
+                other => panic!("{other:?}"),
+            }
+        };
+        let hello = Message::Hello(Hello { versions: vec![1], ..Hello::default() });
+        let (send, received) = (Message::Send, Message::Received);
+        check(&[], "nothing").await;
+        check(std::slice::from_ref(&hello), "waiting for send: no answer within 5 s").await;
+        check(&[hello.clone(), send.clone()], "waiting for received: no answer within 5 s").await;
+        check(&[hello, send, received], "it does not serve: no answer within 30 s").await;
+    }
+}

@@ -293,3 +293,36 @@ fn a_broken_configuration_does_not_even_ask() {
         old.write(&before);
     });
 }
+
+#[test]
+fn a_process_with_a_master_is_not_taken_over_from() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let master = Proxy::start_with(&config(web, &servers), &["-W"]);
+    let worker = master.status().pid;
+    assert_ne!(worker, master.pid());
+    for pid in [master.pid(), worker] {
+        let said = fails(&format!("exec {} -db -f {} -sf {pid}", program().display(), master.config.display()));
+        assert!(said.contains("master") && said.contains("It was not disturbed"), "{said}");
+        get(web);
+    }
+}
+
+#[test]
+fn a_master_takes_over_and_its_worker_serves() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let old = Proxy::start(&config(web, &servers));
+    get(web);
+    let master = old.replace(&["-W"]);
+    get(web);
+    assert!(old.wait().0.success());
+    until("all are counted", || frontend_counter(&master.status(), "web", "req_tot") == 2);
+    let worker = master.status().pid;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker as i32), Signal::SIGKILL).expect("it lives");
+    until("another worker serves", || {
+        let status = baton_control::ask::ask(baton_control::ask::Whom::Pid(master.pid()), Request::Status);
+        matches!(status, Ok(Reply::Status(status)) if status.pid != worker)
+    });
+    get(web);
+}

@@ -85,11 +85,11 @@ fn the_drain_has_the_limit_that_was_configured() {
 #[test]
 fn addresses_come_and_go_with_a_handover() {
     let (_origins, servers) = origins(1);
-    let (kept, gone, fresh) = (free_address(), free_address(), free_address());
+    let (kept, gone, fresh, stats) = (free_address(), free_address(), free_address(), free_address());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("web.sock");
     let with = |other: std::net::SocketAddr| {
-        config(kept, &servers).replace(
+        config(kept, &servers).replace("global\n", &format!("global\n stats socket {stats}\n")).replace(
             "default_backend",
             &format!("bind {other}\n bind unix@{}\n bind abns@baton-test-{other}\n default_backend", path.display()),
         )
@@ -103,12 +103,17 @@ fn addresses_come_and_go_with_a_handover() {
     let new = old.replace(&[]);
     get(kept);
     get(fresh);
+    let mut runtime = std::net::TcpStream::connect(stats).expect("the runtime API is an address like any other");
+    runtime.write_all(b"show info\n").expect("it listens");
+    let mut info = String::new();
+    std::io::Read::read_to_string(&mut runtime, &mut info).expect("it answers");
+    assert!(info.contains(&format!("Pid: {}", new.pid())), "{info}");
     assert_eq!(inode(&path), before, "the same socket");
     UnixStream::connect(&path).and_then(|mut stream| stream.write_all(b"x")).expect("the unix socket is served");
     assert!(old.wait().0.success());
     get(kept);
     assert!(std::net::TcpStream::connect(gone).is_err(), "nobody listens there any more");
-    assert_eq!(new.status().listeners.len(), 4, "{:?}", new.status().listeners);
+    assert_eq!(new.status().listeners.len(), 5, "{:?}", new.status().listeners);
     assert!(path.exists());
 }
 

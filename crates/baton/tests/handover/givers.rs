@@ -1,1 +1,231 @@
-//! The old process fails.
+//! The old process fails: it is killed at each step, stopped, or goes back on its word. What plays it is this test program
+//! itself, started again as a process of its own: a number to be named, sockets to be taken, and a life to be lost.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+
+use baton_control::handover::channel::{Channel, Parked};
+use baton_control::handover::message::{Message, Refused, Released, Socket, Sockets, State, Welcome};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+
+use crate::support::{PATIENCE, Proxy, free_address, frontend_counter, until};
+use crate::{Client, config, get, origins};
+
+/// Says to this program that it plays an old process: the step, and two addresses.
+const PART: &str = "HANDOVER_TEST_GIVER";
+
+/// What it counted before, in the sample of the first version.
+const COUNTED: u64 = 41;
+
+/// An old process that ends at some step.
+struct Giver(Child);
+
+impl Giver {
+    /// It listens on both addresses, accepts nobody, and has been asked nothing.
+    fn start(step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
+        let program = std::env::current_exe().expect("we run");
+        let mut child = Command::new(program)
+            .args(["--exact", "givers::plays_an_old_process_when_told_to", "--nocapture"])
+            .env(PART, format!("{step} {first} {second}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("we can be started again");
+        let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.ends_with("listening")), "it listens");
+        Giver(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Tells it who takes over. Others ask too: who looks for the successor of a process that is gone asks everybody.
+    fn meets(&mut self, taker: &Proxy) {
+        let mut stdin = self.0.stdin.take().expect("it meets one");
+        writeln!(stdin, "{}", taker.pid()).expect("it reads");
+    }
+}
+
+impl Drop for Giver {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn plays_an_old_process_when_told_to() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let words: Vec<&str> = part.split(' ').collect();
+    let listen = |word: &str| TcpListener::bind(word.parse::<SocketAddr>().expect("an address")).expect("it is free");
+    let sockets = [listen(words[1]), listen(words[2])];
+    let name = UnixAddress::from_abstract_name(format!("baton-{}", std::process::id())).expect("a short name");
+    let ours = UnixListener::bind_addr(&name).expect("nobody has our number");
+    println!("listening");
+    std::io::stdout().flush().expect("the test reads it");
+    let mut taker = String::new();
+    std::io::stdin().read_line(&mut taker).expect("the test says who it is");
+    let mut askers = ours.incoming().map(|asker| asker.expect("the test asks"));
+    let is_meant = |asker: &UnixStream| {
+        let peer = getsockopt(asker, PeerCredentials).expect("a unix socket");
+        peer.pid().to_string() == taker.trim()
+    };
+    let mut asker = askers.find(is_meant).expect("askers do not end");
+    let mut line = String::new();
+    BufReader::new(&asker).read_line(&mut line).expect("a line");
+    assert_eq!(line, "{\"baton\":1,\"ask\":\"handover\"}\n");
+    end_if(words[0], "asked");
+    asker.write_all(b"{\"baton\":1,\"answer\":\"handover\"}\n").expect("it listens");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut channel = Parked::new(asker).resume().expect("a channel");
+        play(words[0], &mut channel, &sockets).await;
+    });
+    // It goes on serving: everybody is told who answers. The taker made its descriptors of the sockets non-blocking, and
+    // with them ours.
+    sockets[0].set_nonblocking(false).expect("it is ours");
+    loop {
+        let (mut client, _) = sockets[0].accept().expect("somebody comes");
+        let _ = client.read(&mut [0; 1000]);
+        let _ = client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nthe giver");
+    }
+}
+
+/// The old process's part, up to its end.
+async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
+    let hear = async |channel: &mut Channel| channel.receive(PATIENCE).await.expect("the taker goes on");
+    assert!(matches!(hear(channel).await, Message::Hello(_)));
+    end_if(step, "hello");
+    if step == "version" {
+        let refused =
+            Refused { reason: "it speaks versions [9] of the handover, not [1]".into(), ..Refused::default() };
+        return say(channel, Message::Refused(refused), &[]).await;
+    }
+    let pid = std::process::id();
+    let welcome = Welcome { version: 1, pid, sockets: 2, state_bytes: 100, ..Welcome::default() };
+    say(channel, Message::Welcome(welcome), &[]).await;
+    end_if(step, "welcome");
+    assert_eq!(hear(channel).await, Message::Send);
+    for (number, socket) in sockets.iter().enumerate() {
+        let address = socket.local_addr().expect("bound").to_string();
+        let sockets = Sockets { sockets: vec![Socket { address, number: None }] };
+        say(channel, Message::Sockets(sockets), &[socket.as_fd()]).await;
+        end_if(step, ["some", "sockets"][number]);
+    }
+    assert_eq!(hear(channel).await, Message::Received);
+    end_if(step, "received");
+    let state: State = serde_json::from_str(r#"{"counts":{"frontends":{"web":{"counters":{"req_tot":41}}}}}"#).unwrap();
+    say(channel, Message::State(Box::new(state)), &[]).await;
+    end_if(step, "state");
+    assert!(matches!(hear(channel).await, Message::Ready(_)));
+    end_if(step, "ready");
+    if step == "late" {
+        return say(channel, Message::Abort { reason: "no answer within 30 s".into() }, &[]).await;
+    }
+    say(channel, Message::Released(Released::default()), &[]).await;
+    end_if(step, "released");
+}
+
+async fn say(channel: &mut Channel, message: Message, fds: &[BorrowedFd<'_>]) {
+    channel.send(&message, fds, PATIENCE).await.expect("the taker listens");
+}
+
+fn end_if(step: &str, here: &str) {
+    if step == here {
+        kill(Pid::this(), Signal::SIGKILL).expect("nothing comes after this");
+    }
+}
+
+/// Kills the old process at `step`: the new one serves, with who waits in the queues if it has the sockets, and with what the
+/// old one had counted if it has the state.
+#[track_caller]
+fn check_killed(step: &str, has_sockets: bool, has_state: bool) {
+    let (_origins, servers) = origins(1);
+    let (web, other) = (free_address(), free_address());
+    let mut giver = Giver::start(step, web, other);
+    let mut waiting = Client::connect(web);
+    waiting.ask("/");
+    let text = config(web, &servers).replace("default_backend", &format!("bind {other}\n default_backend"));
+    let mut new = Proxy::begin(&[], &text, &["-sf", &giver.pid().to_string()]);
+    giver.meets(&new);
+    new.serves();
+    if has_sockets {
+        assert!(waiting.answer().starts_with("http/1.1 200"), "{step}");
+    }
+    drop(waiting);
+    get(web);
+    get(other);
+    let counted = 2 + u64::from(has_sockets) + if has_state { COUNTED } else { 0 };
+    until("all are counted", || frontend_counter(&new.status(), "web", "req_tot") == counted);
+    let listeners = new.status().listeners;
+    assert_eq!(listeners.len(), 2, "{step}: {listeners:?}");
+}
+
+#[test]
+fn killed_before_the_sockets() {
+    check_killed("asked", false, false);
+    check_killed("hello", false, false);
+    check_killed("welcome", false, false);
+}
+
+#[test]
+fn killed_after_some_sockets() {
+    check_killed("some", true, false);
+    check_killed("sockets", true, false);
+    check_killed("received", true, false);
+}
+
+#[test]
+fn killed_after_the_state() {
+    check_killed("state", true, true);
+    check_killed("ready", true, true);
+    check_killed("released", true, true);
+}
+
+/// The new process ends with 1 and this reason, and the old one serves on.
+#[track_caller]
+fn check_refused(step: &str, reason: &str) {
+    let (_origins, servers) = origins(1);
+    let (web, other) = (free_address(), free_address());
+    let mut giver = Giver::start(step, web, other);
+    let new = Proxy::begin(&[], &config(web, &servers), &["-sf", &giver.pid().to_string()]);
+    giver.meets(&new);
+    let (status, said) = new.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains(reason), "{said}");
+    assert!(get(web).ends_with("the giver"), "its sockets are as they were");
+}
+
+#[test]
+fn a_version_that_is_unknown_is_said() {
+    check_refused("version", "it speaks versions [9] of the handover, not [1]. It was not disturbed.");
+}
+
+#[test]
+fn who_is_ready_too_late_takes_no_part() {
+    check_refused("late", "serves on: not a message: no answer within 30 s");
+}
+
+#[test]
+fn an_old_process_that_does_not_answer_is_not_waited_for() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let old = Proxy::start(&config(web, &servers));
+    old.signal(Signal::SIGSTOP);
+    let new = old.spawn_beside(&["-sf", &old.pid().to_string()]);
+    let (status, said) = new.wait();
+    old.signal(Signal::SIGCONT);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("no answer within 5 s"), "{said}");
+    get(web);
+    let _new = old.replace(&[]);
+    assert!(old.wait().0.success());
+    get(web);
+}

@@ -67,12 +67,18 @@ impl Proxy {
     /// The same as an argument of another program, which becomes Baton in the end.
     #[track_caller]
     pub fn start_under(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
+        let mut proxy = Proxy::begin(wrapper, text, arguments);
+        proxy.serves();
+        proxy
+    }
+
+    /// The same without waiting.
+    #[track_caller]
+    pub fn begin(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let config = folder.path().join("test.cfg");
         fs::write(&config, text).expect("the folder is ours");
-        let mut proxy = Proxy::spawn(wrapper, folder, config, arguments);
-        proxy.serves();
-        proxy
+        Proxy::spawn(wrapper, folder, config, arguments)
     }
 
     /// Starts another process with the file of this one, and does not wait.
