@@ -10,6 +10,7 @@ pub(crate) mod global;
 pub(crate) mod option;
 mod process;
 pub(crate) mod proxy;
+mod rows;
 mod rule;
 pub(crate) mod server;
 mod source;

@@ -2,6 +2,7 @@
 
 use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch};
 
+use super::rows::{gone, later, none, row};
 use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, Sections, Status};
 use crate::address;
 use crate::lower::{Call, Draft, Kind, Prefix};
@@ -28,28 +29,6 @@ const fn http(
     Keyword { name, sections, args: "", status: Status::Done, doc, apply: Apply::HttpFlag(field) }
 }
 
-const fn row(
-    name: &'static str,
-    sections: Sections,
-    args: &'static str,
-    apply: fn(&mut Draft, &mut Call<'_, '_>),
-    doc: &'static str,
-) -> Keyword {
-    Keyword { name, sections, args, status: Status::Done, doc, apply: Apply::Proxy(apply) }
-}
-
-const fn none(name: &'static str, sections: Sections, why: &'static str) -> Keyword {
-    Keyword { name, sections, args: "", status: Status::NoEffect(why), doc: "", apply: Apply::Nothing }
-}
-
-const fn later(name: &'static str, sections: Sections) -> Keyword {
-    Keyword { name, sections, args: "…", status: Status::NotYet, doc: "", apply: Apply::Nothing }
-}
-
-const fn gone(name: &'static str, text: &'static str) -> Keyword {
-    Keyword { name, sections: ALL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
-}
-
 const SMART: &str = "it saves a packet, which the kernel decides by itself";
 
 pub(crate) static KEYWORDS: &[Keyword] = &[
@@ -68,7 +47,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     flag("option allbackups", BE, |d| &mut d.proxy.tcp.all_backups, "Use all backup servers at once."),
     flag("option clitcpka", FE, |d| &mut d.proxy.tcp.client_keepalive, "TCP keep-alive on the client's side."),
-    none("option contstats", FE, "a transfer is counted when it ends"),
+    none("option contstats", FE, "", "a transfer is counted when it ends"),
     flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only what went wrong."),
     flag("option dontlognull", FE, |d| &mut d.proxy.logging.dont_log_null, "Do not log connections without data."),
     row("option forwardfor", ALL, "[except NET] [header NAME] [if-none]", forwardfor, "Add X-Forwarded-For."),
@@ -80,7 +59,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     http("option http-ignore-probes", FE, |d| &mut d.proxy.http.ignore_probes, "Close silently where no request came."),
     row("option http-keep-alive", ALL, "", keep_alive, "Keep both sides alive, the default."),
-    none("option http-no-delay", ALL, "every part of a message is sent at once anyway"),
+    none("option http-no-delay", ALL, "", "every part of a message is sent at once anyway"),
     http(
         "option http-pretend-keepalive",
         BE,
@@ -95,7 +74,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Header names with unusual characters pass; deleting or refusing them is not done yet.",
     ),
     row("option http-server-close", ALL, "", server_close, "Close the server's side after each response."),
-    none("option http-use-proxy-header", FE, "HAProxy 2.6 does not mind Proxy-Connection any more either"),
+    none("option http-use-proxy-header", FE, "", "HAProxy 2.6 does not mind Proxy-Connection any more either"),
     row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "Health checks speak HTTP."),
     row("option httpclose", ALL, "", close, "Close both sides after each response."),
     row("option httplog", ALL, "[clf]", httplog, "Log lines of HTTP requests."),
@@ -123,18 +102,18 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Stay with the server of the last request.",
     ),
     row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
-    none("option socket-stats", FE, "addresses are counted together, by frontend"),
+    none("option socket-stats", FE, "", "addresses are counted together, by frontend"),
     flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice_auto, "Splice long transfers in both directions."),
     flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice_request, "Splice long transfers to servers."),
     flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice_response, "Splice long transfers to clients."),
     flag("option srvtcpka", BE, |d| &mut d.proxy.tcp.server_keepalive, "TCP keep-alive on the server's side."),
-    none("option tcp-smart-accept", FE, SMART),
-    none("option tcp-smart-connect", BE, SMART),
+    none("option tcp-smart-accept", FE, "", SMART),
+    none("option tcp-smart-connect", BE, "", SMART),
     row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
     row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
     flag("option transparent", BE, |d| &mut d.proxy.tcp.transparent, "Connect to where the client wanted to go."),
-    none("option disable-h2-upgrade", FE, "connections are always HTTP/1"),
-    none("option idle-close-on-response", FE, "idle connections are closed gracefully anyway"),
+    none("option disable-h2-upgrade", FE, "", "connections are always HTTP/1"),
+    none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),
     later("option external-check", BE),
     later("option h1-case-adjust-bogus-client", FE),
@@ -150,13 +129,15 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("option tcp-check", BE),
     gone(
         "option forceclose",
+        ALL,
         "option 'forceclose' is not supported any more since HAProxy 2.0, please just remove it, or use 'option httpclose' if absolutely needed.",
     ),
     gone(
         "option http-tunnel",
+        ALL,
         "option 'http-tunnel' is not supported any more since HAProxy 2.1, please just remove it, it shouldn't be needed.",
     ),
-    gone("option http_proxy", "option 'http_proxy' is not supported any more since HAProxy 2.5."),
+    gone("option http_proxy", ALL, "option 'http_proxy' is not supported any more since HAProxy 2.5."),
 ];
 
 fn on(call: &Call<'_, '_>) -> bool {

@@ -8,37 +8,16 @@ use super::balance::{balance, hash_balance_factor, hash_type};
 use super::check::{check_404, check_connect, check_expect, check_send};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorloc, retry_on};
+use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
-use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, Status, bind};
+use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind};
 use crate::lower::{Call, Draft, LogEntry, Prefix, log_target};
 
 const FE: Sections = DEFAULTS | FRONT;
 const BE: Sections = DEFAULTS | BACK;
 const ALL: Sections = DEFAULTS | FRONT | BACK;
-
-const fn row(
-    name: &'static str,
-    sections: Sections,
-    args: &'static str,
-    apply: fn(&mut Draft, &mut Call<'_, '_>),
-    doc: &'static str,
-) -> Keyword {
-    Keyword { name, sections, args, status: Status::Done, doc, apply: Apply::Proxy(apply) }
-}
-
-const fn none(name: &'static str, sections: Sections, why: &'static str) -> Keyword {
-    Keyword { name, sections, args: "…", status: Status::NoEffect(why), doc: "", apply: Apply::Nothing }
-}
-
-const fn later(name: &'static str, sections: Sections) -> Keyword {
-    Keyword { name, sections, args: "…", status: Status::NotYet, doc: "", apply: Apply::Nothing }
-}
-
-const fn gone(name: &'static str, text: &'static str) -> Keyword {
-    Keyword { name, sections: ALL, args: "", status: Status::Removed(text), doc: "", apply: Apply::Nothing }
-}
 
 const KEEPALIVE: &str = "the kernel's TCP keep-alive settings are used";
 
@@ -205,15 +184,15 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("transparent", BE, "", |d, c| d.proxy.tcp.transparent |= c.at_most(0), "Old name of 'option transparent'."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Chooses a server by a rule."),
     row("use_backend", FRONT, "NAME [if|unless CONDITION]", use_backend, "Chooses a backend by a rule."),
-    none("bind-process", ALL, "all threads serve all proxies"),
-    none("clitcpka-cnt", FE, KEEPALIVE),
-    none("clitcpka-idle", FE, KEEPALIVE),
-    none("clitcpka-intvl", FE, KEEPALIVE),
-    none("http-check comment", BE, "it only names the next step in messages"),
-    none("max-keep-alive-queue", BE, "a queue does not keep a request from its idle connection"),
-    none("srvtcpka-cnt", BE, KEEPALIVE),
-    none("srvtcpka-idle", BE, KEEPALIVE),
-    none("srvtcpka-intvl", BE, KEEPALIVE),
+    none("bind-process", ALL, "…", "all threads serve all proxies"),
+    none("clitcpka-cnt", FE, "…", KEEPALIVE),
+    none("clitcpka-idle", FE, "…", KEEPALIVE),
+    none("clitcpka-intvl", FE, "…", KEEPALIVE),
+    none("http-check comment", BE, "…", "it only names the next step in messages"),
+    none("max-keep-alive-queue", BE, "…", "a queue does not keep a request from its idle connection"),
+    none("srvtcpka-cnt", BE, "…", KEEPALIVE),
+    none("srvtcpka-idle", BE, "…", KEEPALIVE),
+    none("srvtcpka-intvl", BE, "…", KEEPALIVE),
     later("capture cookie", FRONT),
     later("capture request", FRONT),
     later("capture response", FRONT),
@@ -245,82 +224,116 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("unique-id-format", FE),
     later("unique-id-header", FE),
     later("use-fcgi-app", BACK),
-    gone("appsession", "'appsession' is not supported anymore since HAProxy 1.6."),
+    gone("appsession", ALL, "'appsession' is not supported anymore since HAProxy 1.6."),
     gone(
         "block",
+        ALL,
         "The 'block' directive is not supported anymore since HAProxy 2.1. Use 'http-request deny' which uses the exact same syntax.",
     ),
-    gone("clitimeout", "the 'clitimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout client'."),
-    gone("contimeout", "the 'contimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout connect'."),
-    gone("grace", "the 'grace' keyword is not supported any more since HAProxy version 2.5."),
+    gone(
+        "clitimeout",
+        ALL,
+        "the 'clitimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout client'.",
+    ),
+    gone(
+        "contimeout",
+        ALL,
+        "the 'contimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout connect'.",
+    ),
+    gone("grace", ALL, "the 'grace' keyword is not supported any more since HAProxy version 2.5."),
     gone(
         "monitor-net",
+        ALL,
         "'monitor-net' doesn't exist anymore. Please use 'http-request return status 200 if { src … }' instead.",
     ),
-    gone("redisp", "keyword 'redisp' directive is not supported anymore since HAProxy 2.1. Use 'option redispatch'."),
+    gone(
+        "redisp",
+        ALL,
+        "keyword 'redisp' directive is not supported anymore since HAProxy 2.1. Use 'option redispatch'.",
+    ),
     gone(
         "redispatch",
+        ALL,
         "keyword 'redispatch' directive is not supported anymore since HAProxy 2.1. Use 'option redispatch'.",
     ),
     gone(
         "reqadd",
+        ALL,
         "The 'reqadd' directive is not supported anymore since HAProxy 2.1. Use 'http-request add-header' instead.",
     ),
     gone(
         "reqallow",
+        ALL,
         "The 'reqallow' directive is not supported anymore since HAProxy 2.1. Use 'http-request allow' instead.",
     ),
     gone(
         "reqdel",
+        ALL,
         "The 'reqdel' directive is not supported anymore since HAProxy 2.1. Use 'http-request del-header' instead.",
     ),
     gone(
         "reqdeny",
+        ALL,
         "The 'reqdeny' directive is not supported anymore since HAProxy 2.1. Use 'http-request deny' instead.",
     ),
     gone(
         "reqirep",
+        ALL,
         "The 'reqirep' directive is not supported anymore since HAProxy 2.1. Use 'http-request replace-header' instead.",
     ),
     gone(
         "reqrep",
+        ALL,
         "The 'reqrep' directive is not supported anymore since HAProxy 2.1. Use 'http-request replace-header' instead.",
     ),
     gone(
         "reqtarpit",
+        ALL,
         "The 'reqtarpit' directive is not supported anymore since HAProxy 2.1. Use 'http-request tarpit' instead.",
     ),
     gone(
         "rspadd",
+        ALL,
         "The 'rspadd' directive is not supported anymore since HAProxy 2.1. Use 'http-response add-header' instead.",
     ),
     gone(
         "rspdel",
+        ALL,
         "The 'rspdel' directive is not supported anymore since HAProxy 2.1. Use 'http-response del-header' instead.",
     ),
     gone(
         "rspdeny",
+        ALL,
         "The 'rspdeny' directive is not supported anymore since HAProxy 2.1. Use 'http-response deny' instead.",
     ),
     gone(
         "rspirep",
+        ALL,
         "The 'rspirep' directive is not supported anymore since HAProxy 2.1. Use 'http-response replace-header' instead.",
     ),
     gone(
         "rsprep",
+        ALL,
         "The 'rsprep' directive is not supported anymore since HAProxy 2.1. Use 'http-response replace-header' instead.",
     ),
-    gone("srvtimeout", "the 'srvtimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout server'."),
+    gone(
+        "srvtimeout",
+        ALL,
+        "the 'srvtimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout server'.",
+    ),
     gone(
         "timeout clitimeout",
+        ALL,
         "the 'clitimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout client'.",
     ),
     gone(
         "timeout contimeout",
+        ALL,
         "the 'contimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout connect'.",
     ),
     gone(
         "timeout srvtimeout",
+        ALL,
         "the 'srvtimeout' directive is not supported anymore since HAProxy 2.1. Use 'timeout server'.",
     ),
 ];
