@@ -230,9 +230,8 @@ mod tests {
                 channel.send(message, &[], ANSWER_WITHIN).await.unwrap();
             }
             loop {
-                match channel.next().await.unwrap() {
-                    message @ Message::Abort { .. } => return message,
-                    _ => {}
+                if let message @ Message::Abort { .. } = channel.next().await.unwrap() {
+                    return message;
                 }
             }
         };
