@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use arguments::{Asked, Wrong};
 use baton_config::condition;
 use baton_control::Messages;
+use baton_control::handover::strangers::{self, MESSENGER_ARGUMENT};
 use baton_control::master::Summons;
 use baton_control::master::process::{Program, WORKER_ARGUMENT};
 use start::Origin;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
         Path::new(&called).file_name().map_or_else(|| "baton".into(), |name| name.to_string_lossy().into_owned());
     if arguments.first().is_some_and(verbs::is_verb) {
         return verbs::run(&called, &arguments);
+    }
+    if arguments.first().is_some_and(|first| first == MESSENGER_ARGUMENT) {
+        return strangers::carry(&arguments[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let summons = match is_worker(&mut arguments).then(Summons::receive).transpose() {
         Ok(summons) => summons,

@@ -198,6 +198,25 @@ fn haproxy_takes_one_of_several_sockets_and_nobody_is_lost() {
 }
 
 #[test]
+fn an_old_process_of_root_ends_although_its_successor_is_not_root() {
+    apart(async || {
+        let origin = Origin::start(OriginOptions { kind: OriginKind::Http, ..OriginOptions::new("o") });
+        let origin = origin.expect("a port of our own");
+        let machine = Machine::new(&config(" bind 127.0.0.1:80\n", origin.address()));
+        let file = machine.at("etc/haproxy/haproxy.cfg");
+        let as_root = fs::read_to_string(&file).expect("we wrote it");
+        machine.run("haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/haproxy.pid");
+        fs::write(&file, as_root.replacen("global\n", "global\n user nobody\n", 1)).expect("the folder is ours");
+        let load = load(Target::Tcp("127.0.0.1:80".parse().expect("an address")));
+        turn(&machine, &guide()[1]);
+        fs::write(&file, as_root).expect("the folder is ours");
+        turn(&machine, &guide()[3]);
+        assert_clean("as another user", &load.stop().await);
+        drop(origin);
+    });
+}
+
+#[test]
 fn a_successor_that_fails_disturbs_nobody() {
     apart(async || {
         let origin = Origin::start(OriginOptions { kind: OriginKind::Http, ..OriginOptions::new("o") });

@@ -1,8 +1,14 @@
 //! Processes that are to end once we serve and with which there is no conversation: HAProxy. They are told by signals, as
 //! one HAProxy tells another (management manual, 4): SIGTTOU stops listening for a while, SIGTTIN resumes, SIGUSR1
 //! finishes, SIGTERM ends.
+//!
+//! They are told to end once we serve, and by then we may have given up the right to signal them. So a messenger is sent out
+//! before: this program once more, which keeps the right, waits for the word, passes it on and ends.
 
+use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read, Write};
+use std::process::{Child, Command, Stdio};
 
 use baton_kernel::holders::{self, Holders};
 use baton_model::Address;
@@ -14,11 +20,21 @@ use nix::unistd::Pid;
 /// would end it.
 const CALLED: [&str; 2] = ["haproxy", "baton"];
 
+/// The argument by which this program is a messenger; processes follow.
+pub const MESSENGER_ARGUMENT: &str = "--messenger";
+/// This program as it is running, even if its file was replaced since.
+const SAME_PROGRAM: &str = "/proc/self/exe";
+/// The longest word for a messenger.
+const WORD_BYTES_MAX: u64 = 16;
+/// The most that a messenger may have to say.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
 /// Old processes that know signals only. Dropped while they are paused, it resumes them.
 #[derive(Debug, Default)]
 pub struct Strangers {
     pids: Vec<u32>,
     is_paused: bool,
+    messenger: Option<Child>,
 }
 
 impl Strangers {
@@ -53,14 +69,30 @@ impl Strangers {
         }
     }
 
+    /// Keeps the right to tell them what is still to be told, although this process is about to give it up.
+    ///
+    /// # Errors
+    /// When no messenger can be started.
+    pub fn keep_right(&mut self) -> io::Result<()> {
+        let mut command = Command::new(SAME_PROGRAM);
+        command.arg(MESSENGER_ARGUMENT).args(self.pids.iter().map(u32::to_string));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        self.messenger = Some(command.spawn()?);
+        Ok(())
+    }
+
     /// Tells them to end, since we serve. Gives what there is to say.
     pub fn end(mut self, signal: Signal) -> Vec<String> {
         self.is_paused = false;
         self.signal(signal)
     }
 
-    fn signal(&self, signal: Signal) -> Vec<String> {
-        self.pids.iter().filter_map(|&pid| tell(pid, signal).err()).collect()
+    fn signal(&mut self, signal: Signal) -> Vec<String> {
+        match self.messenger.take() {
+            Some(messenger) => send(messenger, signal)
+                .unwrap_or_else(|error| vec![format!("The processes {:?} cannot be told to end: {error}.", self.pids)]),
+            None => tell_all(&self.pids, signal),
+        }
     }
 }
 
@@ -69,7 +101,46 @@ impl Drop for Strangers {
         if self.is_paused {
             self.signal(Signal::SIGTTIN);
         }
+        if let Some(mut messenger) = self.messenger.take() {
+            // Without a word it ends.
+            drop(messenger.stdin.take());
+            let _ = messenger.wait();
+        }
     }
+}
+
+/// Gives a messenger its word; what it has to say.
+fn send(mut messenger: Child, signal: Signal) -> io::Result<Vec<String>> {
+    if let Some(mut stdin) = messenger.stdin.take() {
+        writeln!(stdin, "{signal}")?;
+    }
+    let mut said = String::new();
+    if let Some(stdout) = messenger.stdout.take() {
+        stdout.take(ANSWER_BYTES_MAX).read_to_string(&mut said)?;
+    }
+    messenger.wait()?;
+    Ok(said.lines().map(str::to_owned).collect())
+}
+
+/// What this program is as a messenger to these processes: waits for a signal's name on standard input, sends it, and says
+/// what went wrong. Without a word, when who started it has ended or changed its mind, it does nothing.
+///
+/// # Errors
+/// When standard input cannot be read, or standard output not written.
+pub fn carry(pids: &[OsString]) -> io::Result<()> {
+    let mut word = String::new();
+    io::stdin().lock().take(WORD_BYTES_MAX).read_to_string(&mut word)?;
+    let known = [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGTTIN];
+    let Some(signal) = known.into_iter().find(|signal| word.trim_end() == signal.as_str()) else { return Ok(()) };
+    let pids: Vec<u32> = pids.iter().filter_map(|pid| pid.to_str()?.parse().ok()).collect();
+    for problem in tell_all(&pids, signal) {
+        writeln!(io::stdout(), "{problem}")?;
+    }
+    Ok(())
+}
+
+fn tell_all(pids: &[u32], signal: Signal) -> Vec<String> {
+    pids.iter().filter_map(|&pid| tell(pid, signal).err()).collect()
 }
 
 /// Signals a process if it is what it is believed to be; one that has gone is no error.

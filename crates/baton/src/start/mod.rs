@@ -171,6 +171,7 @@ fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &R
         Some(summoned) => Terminal::of_worker(summoned),
         None => daemon::leave(&run, &model.global, &before, messages)?,
     };
+    take_over::keep_right(taken.as_mut(), &model.global, messages);
     rights::give_up(&model.global, messages)?;
     let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];
     may_ask.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));

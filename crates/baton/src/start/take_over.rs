@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use baton_control::handover::taker::{self, Taken};
 use baton_control::reload::Ready;
 use baton_control::{ChangeLine, Messages};
-use baton_model::Model;
+use baton_model::{Global, Model};
 use baton_proxy::Refused;
 
 use super::Stop;
@@ -58,4 +58,13 @@ pub(super) fn prepare(
     };
     line.listeners.beside_others(false);
     outcome
+}
+
+/// Before the process becomes another user: those who know signals only are to be told to end once we serve.
+pub(super) fn keep_right(taken: Option<&mut Taken>, global: &Global, messages: &Messages) {
+    let becomes_user = nix::unistd::geteuid().is_root() && global.uid.is_some_and(|uid| uid != 0);
+    let Some(taken) = taken.filter(|taken| becomes_user && !taken.strangers.is_empty()) else { return };
+    if let Err(error) = taken.strangers.keep_right() {
+        messages.warning(&format!("the old process will be told to end as another user, and may not obey: {error}"));
+    }
 }
