@@ -196,6 +196,7 @@ impl Control {
                 Event::Master(heard) => self.obey(heard, &asked).await,
                 Event::Time => {}
             }
+            runtime::figures::tick(&mut self, Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
             }
@@ -285,7 +286,7 @@ impl Control {
     fn look_again(&self) -> Option<Instant> {
         let leaving = (self.line.listeners.leaving_count() > 0).then(|| Instant::now() + retirement::LOOK_EVERY);
         let draining = self.drain.as_ref().map(|(_, at)| *at);
-        leaving.into_iter().chain(draining).min()
+        leaving.into_iter().chain(draining).chain(self.line.runtime.due()).min()
     }
 
     /// Begins to read the files, or remembers to do so again: what was asked for after a reading began may not be in it.

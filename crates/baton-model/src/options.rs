@@ -111,6 +111,8 @@ pub struct TcpOptions {
     pub splice_request: bool,
     /// `option splice-response`.
     pub splice_response: bool,
+    /// `option socket-stats`: each listening socket is counted for itself too.
+    pub socket_stats: bool,
 }
 
 /// `option redispatch [INTERVAL]`.

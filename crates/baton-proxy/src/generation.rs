@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -15,7 +14,7 @@ use baton_model::{Bind, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
 
 use crate::balance::BackendState;
-use crate::state::{BackendFigures, CounterBlock, FrontendState, Registry};
+use crate::state::{BackendFigures, CounterBlock, FrontendState, ListenerState, Registry};
 
 /// A listening address for as long as it is open, whatever frontend it serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
@@ -90,8 +89,8 @@ pub struct ListenerPlan {
     pub number: u64,
     /// The frontend it leads to.
     pub frontend: Arc<FrontendPlan>,
-    /// Connections accepted on it and still open (`maxconn` of the `bind`).
-    pub open: Arc<AtomicI64>,
+    /// Its figures, with the connections that are open (`maxconn` of the `bind`).
+    pub state: Arc<ListenerState>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
     /// several cores accept on the same. Not held open by the plan, for every connection that came by the address holds the
     /// plan: when the change line drops the address, nobody keeps it.
@@ -104,7 +103,7 @@ impl ListenerPlan {
         let OpenListener { id, bind, shards, .. } = open;
         let place = frontend.proxy.binds.iter().position(|other| other.is_same_place(&bind));
         let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
-        ListenerPlan { id, bind, number, frontend, shards: Arc::downgrade(&shards), open: registry.listener(id) }
+        ListenerPlan { id, bind, number, frontend, shards: Arc::downgrade(&shards), state: registry.listener(id) }
     }
 }
 

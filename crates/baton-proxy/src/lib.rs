@@ -24,11 +24,12 @@ mod spare;
 pub mod state;
 mod stream;
 mod tcp;
+pub mod times;
 mod upstream;
 mod view;
 mod work;
 pub mod workers;
 
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerId, ListenerPlan, Refused, ServerPlan};
-pub use state::{BackendFigures, Counter, CounterBlock, FrontendState, Registry};
+pub use state::{BackendFigures, Counter, CounterBlock, FrontendState, ListenerState, Registry};
 pub use workers::{Command, Workers};

@@ -12,6 +12,7 @@ use baton_model::Proxy;
 
 use crate::balance::BackendState;
 use crate::generation::ListenerId;
+use crate::times::{CoreTimes, Times};
 
 /// The figures that are counted, in the order of HAProxy's statistics (management manual, 9.1 "CSV format").
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,9 +56,9 @@ pub enum Counter {
     ClientAborts,
     /// `srv_abrt`: transfers the server gave up.
     ServerAborts,
-    /// `lbtot`: times a server was chosen.
+    /// `lbtot`: times a server was chosen by balancing.
     Chosen,
-    /// `connect`: connections opened to a server.
+    /// `connect`: connections begun to a server.
     Connects,
     /// `reuse`: requests sent over an idle connection.
     Reuses,
@@ -112,11 +113,11 @@ pub struct CounterBlock {
 /// One core's part of a [`CounterBlock`].
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct CoreCounters([AtomicU64; COUNTERS]);
+pub struct CoreCounters([AtomicU64; COUNTERS], CoreTimes);
 
 impl CoreCounters {
     fn zero() -> CoreCounters {
-        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)))
+        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)), CoreTimes::default())
     }
 
     /// Adds to a counter. Only for the thread whose core it is: a load and a store, without a locked instruction.
@@ -124,6 +125,12 @@ impl CoreCounters {
     pub fn add(&self, counter: Counter, amount: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// How long requests took.
+    #[inline]
+    pub fn times(&self) -> &CoreTimes {
+        &self.1
     }
 }
 
@@ -157,6 +164,28 @@ impl CounterBlock {
         let cores = self.cores.iter().chain(self.inherited.get().map(Box::as_ref));
         cores.map(|core| core.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
+
+    /// How long requests took, over all cores.
+    pub fn times(&self) -> Times {
+        let mut times = Times::default();
+        self.cores.iter().for_each(|core| core.1.add_to(&mut times));
+        times
+    }
+
+    /// All counters begin anew (`clear counters all`). Only a reader's view of them: cores go on counting undisturbed. From
+    /// one thread at a time.
+    pub fn clear(&self) {
+        for (counter, _) in Counter::NAMED {
+            let total = self.total(counter);
+            self.inherit(counter, total.wrapping_neg());
+        }
+        self.clear_longest();
+    }
+
+    /// Forgets the longest times (`clear counters`).
+    pub fn clear_longest(&self) {
+        self.cores.iter().for_each(|core| core.1.clear_longest());
+    }
 }
 
 /// A frontend's figures.
@@ -174,6 +203,17 @@ pub struct FrontendState {
     pub rate: Rate,
     /// Told when a connection closes: accepting may go on if the frontend was full.
     pub freed: tokio::sync::Notify,
+}
+
+/// A listening address's figures. Counted with `option socket-stats` only, but for the connections that are open.
+#[derive(Debug)]
+pub struct ListenerState {
+    /// Connections accepted on it and still open (`maxconn` of the `bind`).
+    pub open: AtomicI64,
+    /// The most that were open at once.
+    pub open_max: AtomicI64,
+    /// What it counted.
+    pub counters: CounterBlock,
 }
 
 /// Counts events by the second, from all cores.
@@ -241,7 +281,7 @@ pub struct Registry {
 struct Names {
     frontends: HashMap<Arc<str>, Arc<FrontendState>>,
     backends: HashMap<Arc<str>, (Arc<BackendState>, Arc<BackendFigures>)>,
-    listeners: HashMap<ListenerId, Arc<AtomicI64>>,
+    listeners: HashMap<ListenerId, Arc<ListenerState>>,
 }
 
 impl Registry {
@@ -269,9 +309,13 @@ impl Registry {
         })
     }
 
-    /// The gauge of the connections accepted on a listener, kept as long as it is open.
-    pub fn listener(&self, id: ListenerId) -> Arc<AtomicI64> {
-        self.names().listeners.entry(id).or_default().clone()
+    /// The figures of a listener, kept as long as it is open.
+    pub fn listener(&self, id: ListenerId) -> Arc<ListenerState> {
+        let new = || {
+            let counters = CounterBlock::new(self.cores);
+            Arc::new(ListenerState { open: AtomicI64::new(0), open_max: AtomicI64::new(0), counters })
+        };
+        self.names().listeners.entry(id).or_insert_with(new).clone()
     }
 
     /// The second of the process's life.

@@ -10,8 +10,9 @@ use crate::place::{self, Wish};
 use crate::record::{self, Entry};
 use crate::relay::attempts::Attempts;
 use crate::relay::tunnel::{self, Pump};
-use crate::relay::{chosen, unless_cut};
+use crate::relay::{chosen, count, unless_cut};
 use crate::route;
+use crate::state::Counter;
 use crate::state::enter;
 use crate::upstream::{self, ConnectFailed, Connection};
 use crate::view::BackendView;
@@ -63,6 +64,7 @@ async fn connect(
         chosen(core, entry, backend, &slot);
         let began = core.now();
         let Client { deadline, registered, addresses, .. } = client;
+        count(core, entry, Counter::Connects);
         match upstream::open(core, &registered.session, deadline, &slot, proxy, addresses).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);

@@ -102,7 +102,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Stay with the server of the last request.",
     ),
     row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
-    none("option socket-stats", FE, "", "addresses are counted together, by frontend"),
+    flag("option socket-stats", FE, |d| &mut d.proxy.tcp.socket_stats, "Count each listening socket for itself too."),
     flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice_auto, "Splice long transfers in both directions."),
     flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice_request, "Splice long transfers to servers."),
     flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice_response, "Splice long transfers to clients."),

@@ -75,13 +75,12 @@ fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
     }
     let mut next = 2;
     for draft in drafts {
-        while used.contains_key(&next) {
+        while draft.id.is_none() && used.contains_key(&next) {
             next += 1;
         }
-        draft.proxy.id = draft.id.unwrap_or_else(|| {
-            next += 1;
-            next - 1
-        });
+        draft.proxy.id = draft.id.unwrap_or(next);
+        // A section with a number of its own takes up a place in the count, too.
+        next += 1;
     }
 }
 

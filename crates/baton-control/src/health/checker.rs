@@ -181,6 +181,11 @@ impl Checker {
         }
     }
 
+    /// Failed checks are counted anew (`clear counters all`).
+    pub fn clear(&self) {
+        self.checks.values().for_each(|running| running.check.failed.set(0));
+    }
+
     /// How many checks run.
     pub fn len(&self) -> usize {
         self.checks.len()
@@ -322,7 +327,8 @@ impl Shared {
             let state = health.step(verdict);
             (state, health.words(), health.counter())
         };
-        if verdict == super::fsm::Verdict::Failed {
+        // As HAProxy counts: what fails when it is down already is no news.
+        if verdict == super::fsm::Verdict::Failed && task.server.health() != HealthState::Down {
             task.failed.set(task.failed.get() + 1);
         }
         let now = Some((report.status, report.code, counter));

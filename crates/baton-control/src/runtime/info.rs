@@ -11,6 +11,7 @@ use baton_proxy::Counter;
 
 use super::answer::Answer;
 use super::field::{self, Field, Form, Format, Value};
+use super::figures::{self, Key, Seen};
 use super::session::Call;
 use crate::control::Control;
 
@@ -19,6 +20,16 @@ struct Row {
     at: usize,
     field: Field,
     value: fn(&Facts<'_>) -> Value,
+}
+
+impl Row {
+    /// Two gauges are rates for HAProxy once they have a fraction.
+    fn tag(&self, value: &Value) -> &'static str {
+        match (self.at, value) {
+            (35 | 37, Value::Float(_)) => "MRP",
+            _ => self.field.tag,
+        }
+    }
 }
 
 const fn row(
@@ -98,12 +109,12 @@ static ROWS: &[Row] = &[
     zero(23, "Maxpipes", "CLP", "Limit of pipes; there is none"),
     zero(24, "PipesUsed", "MGP", "Pipes in use; not counted"),
     zero(25, "PipesFree", "MGP", "Pipes kept for later; not counted"),
-    rate0(26, "ConnRate", "MRP", "Connections in the last second"),
+    row(26, "ConnRate", "MRP", |facts| facts.fraction(facts.rate.0), "Connections in the last second"),
     zero(27, "ConnRateLimit", "CLP", "Limit of it; there is none"),
-    zero(28, "MaxConnRate", "MMP", "The most connections in a second"),
-    rate0(29, "SessRate", "MRP", "Sessions in the last second"),
+    row(28, "MaxConnRate", "MMP", |facts| Value::count(facts.rate.1), "The most connections in a second"),
+    row(29, "SessRate", "MRP", |facts| facts.fraction(facts.rate.0), "Sessions in the last second"),
     zero(30, "SessRateLimit", "CLP", "Limit of it; there is none"),
-    zero(31, "MaxSessRate", "MRP", "The most sessions in a second"),
+    row(31, "MaxSessRate", "MRP", |facts| Value::count(facts.rate.1), "The most sessions in a second"),
     rate0(32, "SslRate", "MRP", "TLS connections in the last second"),
     zero(33, "SslRateLimit", "CLP", "Limit of it"),
     zero(34, "MaxSslRate", "MMP", "The most TLS connections in a second"),
@@ -114,8 +125,8 @@ static ROWS: &[Row] = &[
     zero(39, "SslBackendMaxKeyRate", "MMP", "The most of them in a second"),
     zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
     zero(41, "SslCacheMisses", "MCP", "TLS sessions that were not found"),
-    zero(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
-    zero(43, "CompressBpsOut", "MRP", "Bytes that were compressed in the last second"),
+    rate0(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
+    rate0(43, "CompressBpsOut", "MRP", "Bytes that were compressed in the last second"),
     zero(44, "CompressBpsRateLim", "CLP", "Limit of it"),
     row(47, "Tasks", "MGP", |facts| Value::count(facts.tasks()), "Connections and health checks"),
     zero(48, "Run_queue", "MGP", "Tasks that could go on; not counted"),
@@ -151,7 +162,7 @@ static ROWS: &[Row] = &[
         "Bytes sent to clients since the start",
     ),
     zero64(62, "TotalSplicdedBytesOut", "MGP", "Bytes of them that went through a pipe; not counted"),
-    zero64(63, "BytesOutRate", "MRP", "Bytes sent to clients in the last second"),
+    row(63, "BytesOutRate", "MRP", |facts| Value::U64(facts.bytes as u64), "Bytes sent to clients in the last second"),
     zero(64, "DebugCommandsIssued", "MGP", "Commands for debugging; there are none"),
     zero(65, "CumRecvLogs", "MCP", "Log lines received"),
     row(66, "Build info", "POS", |facts| Value::text(facts.version()), "Version of the program"),
@@ -178,10 +189,10 @@ pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
                 let _ = write!(out, "{}: {value}", row.field.name);
                 field::describe(&mut out, &row.field, format.described);
             }
-            Form::Typed => field::typed(&mut out, "", row.at, &row.field, row.field.tag, &value, format.described),
+            Form::Typed => field::typed(&mut out, "", row.at, &row.field, row.tag(&value), &value, format.described),
             Form::Json => {
                 out.push(if out.is_empty() { '[' } else { ',' });
-                field::json(&mut out, "", row.at, &row.field, row.field.tag, &value);
+                field::json(&mut out, "", row.at, &row.field, row.tag(&value), &value);
             }
         }
     }
@@ -210,11 +221,20 @@ struct Facts<'a> {
     descriptors: u64,
     /// Sessions of operators since the start.
     sessions: u64,
+    /// Connections of the last second, and the most.
+    rate: (f64, u64),
+    /// Bytes to clients in the last second.
+    bytes: f64,
 }
 
 impl Facts<'_> {
     fn look(control: &Control, is_exact: bool) -> Facts<'_> {
+        let counted = control.line.generation.as_ref().map(|generation| figures::of_process(generation));
+        let rates = &control.line.runtime.rates;
+        let seen = Seen::of(rates, &Key::Process, counted.unwrap_or_default(), Instant::now());
         Facts {
+            rate: seen.sessions_exact(),
+            bytes: seen.bytes(),
             control,
             is_exact,
             up: Instant::now().saturating_duration_since(control.line.registry.started),

@@ -7,14 +7,17 @@
 //! rows do, one for each group.
 
 pub mod answer;
+mod clear;
 mod connection;
 pub mod field;
+pub(crate) mod figures;
 mod give;
 mod info;
 pub mod line;
 mod listener;
 mod own;
 mod process;
+pub mod rates;
 mod servers;
 mod session;
 mod stat;
@@ -23,7 +26,7 @@ pub mod table;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_model::{AccessLevel, Model};
 use baton_proxy::ListenerId;
@@ -33,8 +36,10 @@ use tokio::sync::{Notify, mpsc};
 use crate::control::Control;
 use crate::listeners::OpenStats;
 pub(crate) use connection::Connection;
+use figures::Key;
 pub(crate) use info::spoken_version;
 use listener::Listening;
+use rates::Rates;
 pub(crate) use session::Question;
 use table::Act;
 pub(crate) use table::names_alike;
@@ -48,6 +53,7 @@ pub struct Runtime {
     shared: Rc<Shared>,
     listening: HashMap<ListenerId, Listening>,
     questions: mpsc::Receiver<Question>,
+    pub(crate) rates: Rates<Key>,
 }
 
 /// What all sockets and sessions share.
@@ -87,7 +93,7 @@ impl Default for Runtime {
             sockets: RefCell::default(),
             ask,
         };
-        Runtime { shared: Rc::new(shared), listening: HashMap::new(), questions }
+        Runtime { shared: Rc::new(shared), listening: HashMap::new(), questions, rates: Rates::new(Instant::now()) }
     }
 }
 
@@ -118,6 +124,11 @@ impl Runtime {
     /// Stops accepting at an address that was removed.
     pub fn close(&mut self, id: ListenerId) {
         self.listening.remove(&id);
+    }
+
+    /// When counters are to be read for rates; never while nobody could ask.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (!self.shared.sockets.borrow().is_empty()).then(|| self.rates.due())
     }
 
     /// The next question of a session.

@@ -7,7 +7,7 @@ use socket2::Socket;
 
 use super::answer::Answer;
 use super::session::{Call, Session};
-use super::{give, info, own, process, servers, stat};
+use super::{clear, give, info, own, process, servers, stat};
 use crate::control::Control;
 
 /// A command.
@@ -65,6 +65,13 @@ use Act::{Ask, Own, Take};
 
 /// All commands, in the order of the help.
 pub static ROWS: &[Row] = &[
+    row(
+        &["clear", "counters"],
+        "[all]",
+        "forget the maxima, or everything that was counted",
+        Operator,
+        Ask(clear::counters),
+    ),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(&["operator"], "", "give up the rights of an admin in this session", User, Own(own::operator)),
     row(

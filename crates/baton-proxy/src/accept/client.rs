@@ -220,7 +220,7 @@ impl Drop for Client {
 
 /// A connection of the frontend is gone.
 pub(super) fn leave(state: &FrontendState, listener: &ListenerPlan) {
-    listener.open.fetch_sub(1, Ordering::Relaxed);
+    listener.state.open.fetch_sub(1, Ordering::Relaxed);
     state.open.fetch_sub(1, Ordering::Relaxed);
     state.freed.notify_waiters();
 }

@@ -170,7 +170,7 @@ fn has_room(core: &Core, target: &Target) -> bool {
     let limit = proxy.maxconn.unwrap_or(view.maxconn_global);
     let second = || core.registry.second(core.now());
     let own = target.plan.bind.options.maxconn;
-    own.is_none_or(|most| target.plan.open.load(Ordering::Relaxed) < i64::from(most))
+    own.is_none_or(|most| target.plan.state.open.load(Ordering::Relaxed) < i64::from(most))
         && proxy.rate_limit.is_none_or(|most| view.plan.state.rate.count(second()) < u64::from(most))
         && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
         && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
@@ -181,7 +181,11 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
     let state = &view.plan.state;
     core.registry.open.fetch_add(1, Ordering::Relaxed);
     enter(&state.open, &state.open_max);
-    target.plan.open.fetch_add(1, Ordering::Relaxed);
+    let listener = &target.plan.state;
+    enter(&listener.open, &listener.open_max);
+    if view.plan.proxy.tcp.socket_stats {
+        listener.counters.add(core.number, Counter::Connections, 1);
+    }
     if view.plan.proxy.rate_limit.is_some() {
         state.rate.add(core.registry.second(core.now()));
     }

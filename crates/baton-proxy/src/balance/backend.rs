@@ -12,7 +12,7 @@ use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Load, Member, Question};
 use super::queue::{Queue, Waiter};
 use super::server::GONE;
-use super::{Admin, Ask, Found, Granted, HealthState, Picked, QUEUE_MAX, ServerState, Slot, Waiting, Wanted};
+use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting, Wanted};
 
 /// What is remembered of a backend over reloads. One lock; figures that others read are atomics.
 pub struct BackendState {
@@ -24,6 +24,8 @@ pub struct BackendState {
     pub(super) waiting_max: AtomicU32,
     active: AtomicU32,
     backups: AtomicU32,
+    /// Locked after `inner` only.
+    outages: Mutex<Outages>,
 }
 
 /// What a change of a server's state led to; HAProxy's log line and statistics say it.
@@ -85,6 +87,7 @@ impl BackendState {
                 waiting_max: AtomicU32::new(0),
                 active: AtomicU32::new(0),
                 backups: AtomicU32::new(0),
+                outages: Mutex::new(Outages::begin(now)),
             };
             state.publish(&state.lock());
             state
@@ -179,6 +182,24 @@ impl BackendState {
     /// The most that ever waited in the backend's own queue.
     pub fn waiting_max(&self) -> u32 {
         self.waiting_max.load(Ordering::Relaxed)
+    }
+
+    /// Its outages until `now`.
+    pub fn outages_until(&self, now: Instant) -> Outages {
+        self.outages().until(now)
+    }
+
+    /// The most that queued, and the most slots of servers, are what they are now (`clear counters`). With `all`, what was
+    /// counted begins anew too: slots given, and how often and how long servers and the backend were down.
+    pub fn clear(&self, all: bool) {
+        let inner = self.lock();
+        self.waiting_max.store(inner.queue.len() as u32, Ordering::Relaxed);
+        for entry in &inner.entries {
+            entry.state.clear(all);
+        }
+        if all {
+            self.outages().clear();
+        }
     }
 
     /// Usable active servers (`act`).
@@ -406,6 +427,11 @@ impl BackendState {
         let (active, backups) = inner.group.usable();
         self.active.store(active as u32, Ordering::Relaxed);
         self.backups.store(backups as u32, Ordering::Relaxed);
+        self.outages().look(active + backups > 0 || inner.entries.is_empty(), inner.now);
+    }
+
+    fn outages(&self) -> MutexGuard<'_, Outages> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

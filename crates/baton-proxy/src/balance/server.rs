@@ -256,6 +256,13 @@ impl ServerState {
         self.effective.load(Ordering::Relaxed).div_ceil(super::group::WEIGHT_SCALE)
     }
 
+    /// How far it is in a slow start, percent of its weight; `None` when it is in none.
+    pub fn throttle(&self) -> Option<u32> {
+        let full = self.weight() * super::group::WEIGHT_SCALE;
+        let effective = self.effective.load(Ordering::Relaxed);
+        (0 < effective && effective < full).then(|| effective * 100 / full)
+    }
+
     /// Slots in use.
     pub fn served(&self) -> u32 {
         self.served.load(Ordering::Relaxed)
@@ -402,6 +409,17 @@ impl ServerState {
             1 => Observed::AnswerFailed,
             2 => Observed::BadStatus,
             _ => Observed::ConnectFailed,
+        }
+    }
+
+    /// See [`BackendState::clear`]; under the backend's lock.
+    pub(super) fn clear(&self, all: bool) {
+        self.served_max.store(self.served(), Ordering::Relaxed);
+        self.queued_max.store(self.queued(), Ordering::Relaxed);
+        if all {
+            self.total.store(0, Ordering::Relaxed);
+            let mut notes = self.notes();
+            (notes.downs, notes.down_time, notes.check.failed) = (0, Duration::ZERO, 0);
         }
     }
 

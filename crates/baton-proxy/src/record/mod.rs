@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::CookieDates;
 use crate::state::{CoreCounters, Counter, CounterBlock};
+use crate::times::TIMES;
 use crate::view::{BackendView, FrontendView};
 
 /// What is remembered of a request (or of a connection in `mode tcp`) until it is logged.
@@ -117,7 +118,7 @@ pub fn start(core: &Core, client: &Client) -> Entry {
 pub fn write(core: &Core, client: &Client, entry: &Entry, outcome: Result<(), Ended>, line: &[u8]) {
     let ended = outcome.err().unwrap_or_default();
     if !entry.silent || entry.has_request {
-        count(core, entry, ended);
+        count(core, client, entry, ended);
     }
     if entry.silent || entry.logged || entry.frontend.sinks.is_empty() || !entry.frontend.sinks.wants(entry, ended) {
         return;
@@ -157,7 +158,7 @@ pub fn refused(core: &Core, client: &Client, fault: Malformed) {
     }
 }
 
-fn count(core: &Core, entry: &Entry, ended: Ended) {
+fn count(core: &Core, client: &Client, entry: &Entry, ended: Ended) {
     let blocks = [
         Some(&entry.frontend.plan.state.counters),
         entry.backend.as_ref().map(|backend| &backend.plan.figures.counters),
@@ -173,23 +174,44 @@ fn count(core: &Core, entry: &Entry, ended: Ended) {
     };
     let is_http = entry.frontend.plan.proxy.mode == baton_model::Mode::Http;
     let usual = ended == Ended::default();
+    let times = times(core, entry, is_http);
     for (at, block) in blocks.into_iter().flatten().enumerate() {
         let block = block.of(core.number);
         block.add(Counter::Sessions, 1);
         block.add(Counter::BytesIn, entry.bytes_in);
         block.add(Counter::BytesOut, entry.bytes_out);
-        if is_http {
-            block.add(Counter::Requests, u64::from(entry.has_request));
+        // What no server answered is none of its answers; what was answered at all was a request, however bad.
+        if is_http && (at < 2 || entry.response_time.is_some()) {
+            block.add(Counter::Requests, u64::from(entry.has_request || entry.status > 0));
             block.add(class, u64::from(entry.status > 0));
         }
         if at > 0 && (entry.retries > 0 || entry.redispatched) {
             block.add(Counter::Retries, u64::from(entry.retries));
             block.add(Counter::Redispatches, u64::from(entry.redispatched));
         }
+        if at > 0 {
+            block.times().add(times);
+        }
         if !usual {
             count_end(block, at == 0, entry, ended);
         }
     }
+    if entry.frontend.plan.proxy.tcp.socket_stats {
+        let block = client.listener.state.counters.of(core.number);
+        block.add(Counter::BytesIn, entry.bytes_in);
+        block.add(Counter::BytesOut, entry.bytes_out);
+        if !usual {
+            count_end(block, true, entry, ended);
+        }
+    }
+}
+
+/// `qtime`, `ctime`, `rtime` and `ttime` of the statistics.
+fn times(core: &Core, entry: &Entry, is_http: bool) -> [Duration; TIMES] {
+    let response = entry.response_time.filter(|_| is_http);
+    let phases = [entry.queue_time, entry.connect_time, response].map(Option::unwrap_or_default);
+    let whole = core.now().saturating_duration_since(entry.began);
+    [phases[0], phases[1], phases[2], whole]
 }
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.

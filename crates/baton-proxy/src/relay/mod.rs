@@ -16,7 +16,7 @@ use baton_http::Method;
 use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
 
 use crate::accept::Client;
-use crate::balance::{Observed, Slot};
+use crate::balance::{Found, Observed, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
@@ -194,14 +194,16 @@ fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Resu
 /// Notes the server that was chosen.
 pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot: &Slot) {
     let server = slot.server();
+    let again = entry.server.as_ref().is_some_and(|known| Arc::ptr_eq(known, server));
     if entry.server.as_ref().is_none_or(|known| !Arc::ptr_eq(known, server)) || entry.server_counters.is_none() {
         let name = server.name();
         let counters = core.upstreams.counters(server, core.now(), || backend.plan.figures.server(name));
         entry.server_counters = Some(counters);
         entry.server = Some(server.clone());
     }
-    if let Some(counters) = &entry.server_counters {
-        counters.add(core.number, Counter::Chosen, 1);
+    // A retry is no choice, and neither is a cookie.
+    if !again && slot.found() != Found::Kept {
+        count(core, entry, Counter::Chosen);
     }
 }
 
@@ -239,15 +241,17 @@ async fn connect(
     }
     let began = core.now();
     let Client { deadline, registered, addresses, .. } = client;
-    let opened = upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses).await?;
     count(core, entry, Counter::Connects);
+    let opened = upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));
     Ok(opened)
 }
 
-fn count(core: &Core, entry: &Entry, counter: Counter) {
-    if let Some(counters) = &entry.server_counters {
+/// Counts at the server and at its backend.
+pub(crate) fn count(core: &Core, entry: &Entry, counter: Counter) {
+    let backend = entry.backend.as_ref().map(|backend| &backend.plan.figures.counters);
+    for counters in entry.server_counters.as_deref().into_iter().chain(backend) {
         counters.add(core.number, counter, 1);
     }
 }

@@ -2,6 +2,10 @@
 //! answer to compare with, Debian's is asked the same.
 
 mod conversation;
+mod hostile;
 mod peers;
+mod statistics;
 #[path = "../support/mod.rs"]
 mod support;
+mod table;
+mod tools;

@@ -62,9 +62,15 @@ impl Both {
     /// Starts both; `text` gets the folder for its sockets.
     #[track_caller]
     pub fn start(text: impl Fn(&Path) -> String) -> Both {
+        Both::start_each(&text, &text)
+    }
+
+    /// Starts Baton with the first and haproxy with the second text.
+    #[track_caller]
+    pub fn start_each(baton: impl Fn(&Path) -> String, haproxy: impl Fn(&Path) -> String) -> Both {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder for the test"));
-        let baton = Proxy::start(&text(folders[0].path()));
-        let haproxy = Haproxy::start(&text(folders[1].path()), &folders[1].path().join("admin.sock"));
+        let baton = Proxy::start(&baton(folders[0].path()));
+        let haproxy = Haproxy::start(&haproxy(folders[1].path()), &folders[1].path().join("admin.sock"));
         Both { _programs: (baton, haproxy), folders }
     }
 

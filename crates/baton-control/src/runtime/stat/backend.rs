@@ -12,6 +12,7 @@ use super::frontend::address;
 use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
 use crate::control::Control;
 use crate::runtime::field::Value;
+use crate::runtime::figures::{self, Key, Seen};
 
 /// Counters of backends and servers.
 const COUNTED: &[(Column, Counter)] = &[
@@ -42,33 +43,44 @@ pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now:
                 || (wanted.no_maintenance && state.admin().in_maintenance())
                 || !wanted.takes_id(config.id);
             if !is_left_out {
-                out.push(server(wanted, plan, state, &config, now));
+                out.push(server(control, wanted, plan, state, &config, now));
             }
         }
     }
     if wanted.takes(Kind::Backend) {
-        out.push(backend(wanted, plan, &states, now));
+        out.push(backend(control, wanted, plan, &states, now));
     }
 }
 
-fn common(line: &mut Line, counters: &CounterBlock, is_http: bool) {
-    use Column::{Ctime, CtimeMax, Qtime, QtimeMax, Rate, RateMax, Rtime, RtimeMax, Ttime, TtimeMax};
-    line.zero(&[Rate, RateMax, Qtime, Ctime, Rtime, Ttime, QtimeMax, CtimeMax, RtimeMax, TtimeMax]);
+fn common(control: &Control, line: &mut Line, key: &Key, counters: &CounterBlock, is_http: bool, now: Instant) {
+    use Column::{Ctime, CtimeMax, Qtime, QtimeMax, Rtime, RtimeMax, Ttime, TtimeMax};
+    let seen = Seen::of(&control.line.runtime.rates, key, figures::of_backend(counters), now);
+    let (rate, rate_max) = seen.sessions();
+    line.set(Column::Rate, Value::count(rate));
+    line.set(Column::RateMax, Value::count(rate_max));
+    line.set(Column::Lastsess, Value::S32(seen.last_session()));
+    let longest = counters.times().longest;
+    for (column, average) in [Qtime, Ctime, Rtime, Ttime].into_iter().zip(seen.averages()) {
+        line.set(column, Value::U32(average));
+    }
+    for (column, longest) in [QtimeMax, CtimeMax, RtimeMax, TtimeMax].into_iter().zip(longest) {
+        line.set(column, Value::count(longest));
+    }
     line.count(counters, TRAFFIC);
     line.count(counters, COUNTED);
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
     }
-    line.set(Column::Lastsess, Value::S32(-1));
 }
 
-fn backend(wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], _: Instant) -> Line {
+fn backend(control: &Control, wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], now: Instant) -> Line {
     let (proxy, state) = (&plan.proxy, &plan.state);
     let is_http = proxy.mode == Mode::Http;
     let (active, backups) = (state.active(), state.backups());
     let mut line = Line::new(Kind::Backend, proxy, "BACKEND", 0);
-    common(&mut line, &plan.figures.counters, is_http);
+    let key = Key::Backend(proxy.name.clone());
+    common(control, &mut line, &key, &plan.figures.counters, is_http, now);
     line.zero_proxy(is_http);
     let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };
     let status = match wanted.is_up || wanted.no_maintenance {
@@ -82,13 +94,19 @@ fn backend(wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], _: 
     line.set(Column::Smax, Value::gauge(plan.figures.open_max.load(Ordering::Relaxed)));
     line.set(Column::Slim, Value::U32(plan.fullconn));
     line.count(&plan.figures.counters, &[(Column::Dreq, Counter::DeniedRequests)]);
-    let usable = states.iter().filter(|server| server.is_usable());
+    let takes_part = |server: &&Arc<ServerState>| server.is_usable() && server.config().backup == (active == 0);
+    let usable = states.iter().filter(takes_part);
     let sum = |weight: fn(&ServerState) -> u32| usable.clone().map(|server| weight(server)).sum::<u32>();
     line.set(Column::Weight, Value::U32(sum(weight)));
     line.set(Column::Uweight, Value::U32(sum(ServerState::weight)));
     line.set(Column::Act, Value::U32(active));
     line.set(Column::Bck, Value::U32(backups));
-    line.zero(&[Column::Chkdown]);
+    let outages = state.outages_until(now);
+    line.set(Column::Chkdown, Value::U64(outages.downs));
+    line.set(Column::Lastchg, seconds(now.saturating_duration_since(outages.changed)));
+    if !states.is_empty() {
+        line.set(Column::Downtime, seconds(outages.down_time));
+    }
     use Column::{AggCheckStatus, AggServerCheckStatus, AggServerStatus};
     line.zero(&[AggServerStatus, AggServerCheckStatus, AggCheckStatus]);
     if wanted.shows_places {
@@ -98,11 +116,22 @@ fn backend(wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], _: 
     line
 }
 
-fn server(wanted: &Wanted, plan: &BackendPlan, state: &ServerState, config: &Server, now: Instant) -> Line {
+fn server(
+    control: &Control,
+    wanted: &Wanted,
+    plan: &BackendPlan,
+    state: &ServerState,
+    config: &Server,
+    now: Instant,
+) -> Line {
     let is_http = plan.proxy.mode == Mode::Http;
     let mut line = Line::new(Kind::Server, &plan.proxy, state.name(), config.id);
-    if let Some(plan) = plan.servers.get(state.name()) {
-        common(&mut line, &plan.counters, is_http);
+    if let Some(server) = plan.servers.get(state.name()) {
+        let key = Key::Server(plan.proxy.name.clone(), state.name().clone());
+        common(control, &mut line, &key, &server.counters, is_http, now);
+        // As HAProxy counts: every attempt is a session of the server.
+        let attempts = server.counters.total(Counter::Sessions) + server.counters.total(Counter::Retries);
+        line.set(Column::Stot, Value::U64(attempts));
     }
     let limit = |limit: u32| if limit == 0 { Value::None } else { Value::U32(limit) };
     line.set(Column::Status, Value::text(status(state, config)));
@@ -117,13 +146,7 @@ fn server(wanted: &Wanted, plan: &BackendPlan, state: &ServerState, config: &Ser
     line.set(Column::Act, Value::U32((!config.backup).into()));
     line.set(Column::Bck, Value::U32(config.backup.into()));
     line.set(Column::Lastchg, seconds(now.saturating_duration_since(state.changed())));
-    if let Some(slowstart) = config.slowstart
-        && state.is_usable()
-        && now.saturating_duration_since(state.changed()) < slowstart
-        && state.weight() > 0
-    {
-        line.set(Column::Throttle, Value::U32(weight(state) * 100 / state.weight()));
-    }
+    line.set(Column::Throttle, state.throttle().map_or(Value::None, Value::U32));
     line.set(Column::Tracked, config.check.track.as_deref().map_or(Value::None, |track| tracked(plan, track)));
     if config.check.enabled {
         checks(&mut line, state, config, &state.check_report(), now);
@@ -163,9 +186,7 @@ fn checks(line: &mut Line, state: &ServerState, config: &Server, report: &CheckR
     if !is_first {
         line.set(Column::CheckDuration, Value::U64(u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX)));
         line.set(Column::CheckCode, report.code.map_or(Value::None, |code| Value::U32(code.into())));
-        if !report.info.is_empty() {
-            line.set(Column::LastChk, Value::text(&*report.info));
-        }
+        line.set(Column::LastChk, Value::text(&*report.info));
     }
 }
 

@@ -3,52 +3,91 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use baton_model::{Address, Mode, Proxy};
-use baton_proxy::{Counter, FrontendPlan};
+use baton_proxy::{Counter, FrontendPlan, ListenerPlan};
 
 use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
 use crate::control::Control;
 use crate::runtime::field::Value;
+use crate::runtime::figures::{self, Key, Seen};
 
 /// The frontend's line, and one for each of its sockets if `option socket-stats` keeps their figures.
-pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, out: &mut Vec<Line>) {
+pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<Line>) {
     let Some(generation) = &control.line.generation else { return };
     let Some(plan) = generation.frontends.iter().find(|plan| plan.proxy.name == proxy.name) else { return };
     if wanted.takes(Kind::Frontend) {
-        out.push(frontend(control, plan, generation.maxconn));
+        out.push(frontend(control, plan, generation.maxconn, now));
+    }
+    if wanted.takes(Kind::Listener) && proxy.tcp.socket_stats {
+        let mut sockets: Vec<_> =
+            generation.listeners.iter().filter(|socket| socket.frontend.proxy.name == proxy.name).collect();
+        sockets.sort_by_key(|socket| socket.number);
+        let takes = |socket: &&&Arc<ListenerPlan>| wanted.takes_id(u32::try_from(socket.number).unwrap_or(u32::MAX));
+        out.extend(sockets.iter().filter(takes).map(|socket| listener(control, wanted, socket)));
     }
 }
 
-fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32) -> Line {
+fn listener(control: &Control, wanted: &Wanted, plan: &ListenerPlan) -> Line {
+    let number = u32::try_from(plan.number).unwrap_or(u32::MAX);
+    let name = plan.bind.name.clone().unwrap_or_else(|| format!("sock-{number}"));
+    let mut line = Line::new(Kind::Listener, &plan.frontend.proxy, &name, number);
+    let counters = &plan.state.counters;
+    line.set(Column::Status, Value::text(status(control)));
+    line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
+    line.set(Column::Smax, Value::gauge(plan.state.open_max.load(Ordering::Relaxed)));
+    line.set(Column::Slim, Value::U32(plan.bind.options.maxconn.unwrap_or_default()));
+    line.count(counters, TRAFFIC);
+    line.count(counters, REQUESTS);
+    line.count(counters, &[(Column::Stot, Counter::Connections)]);
+    line.zero(&[Column::Dcon, Column::Dses]);
+    if wanted.shows_places {
+        line.set(Column::Addr, address(&plan.bind.address));
+    }
+    line
+}
+
+/// Counters of requests before they get to a backend.
+const REQUESTS: &[(Column, Counter)] = &[
+    (Column::Dreq, Counter::DeniedRequests),
+    (Column::Dresp, Counter::DeniedResponses),
+    (Column::Ereq, Counter::RequestErrors),
+];
+
+fn status(control: &Control) -> &'static str {
+    if control.is_stopping() { "STOP" } else { "OPEN" }
+}
+
+fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> Line {
     let proxy = &plan.proxy;
     let is_http = proxy.mode == Mode::Http;
     let mut line = Line::new(Kind::Frontend, proxy, "FRONTEND", 0);
     let counters = &plan.state.counters;
-    let is_stopping = control.is_stopping();
-    line.set(Column::Status, Value::text(if is_stopping { "STOP" } else { "OPEN" }));
+    line.set(Column::Status, Value::text(status(control)));
     line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
     line.set(Column::Smax, Value::gauge(plan.state.open_max.load(Ordering::Relaxed)));
     line.set(Column::Slim, Value::U32(proxy.maxconn.unwrap_or(maxconn)));
     line.set(Column::RateLim, Value::U32(proxy.rate_limit.unwrap_or_default()));
     line.count(counters, TRAFFIC);
-    line.count(
-        counters,
-        &[
-            (Column::Stot, Counter::Connections),
-            (Column::ConnTot, Counter::Connections),
-            (Column::Dreq, Counter::DeniedRequests),
-            (Column::Dresp, Counter::DeniedResponses),
-            (Column::Ereq, Counter::RequestErrors),
-        ],
-    );
+    line.count(counters, REQUESTS);
+    line.count(counters, &[(Column::Stot, Counter::Connections), (Column::ConnTot, Counter::Connections)]);
     use Column::{ConnRate, ConnRateMax, Dcon, Dses, Rate, RateMax, ReqRate, ReqRateMax, ReqTot};
-    line.zero(&[Dcon, Dses, Rate, RateMax, ConnRate, ConnRateMax, ReqRate, ReqRateMax, ReqTot]);
+    line.zero(&[Dcon, Dses, ReqRate, ReqRateMax, ReqTot]);
+    let key = Key::Frontend(proxy.name.clone());
+    let seen = Seen::of(&control.line.runtime.rates, &key, figures::of_frontend(counters), now);
+    let (rate, rate_max) = seen.sessions();
+    for (column, value) in [(Rate, rate), (RateMax, rate_max), (ConnRate, rate), (ConnRateMax, rate_max)] {
+        line.set(column, Value::count(value));
+    }
     line.zero_proxy(is_http);
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
         line.zero(&[Column::Intercepted]);
+        let (rate, rate_max) = seen.requests();
+        line.set(ReqRate, Value::count(rate));
+        line.set(ReqRateMax, Value::count(rate_max));
     }
     line
 }

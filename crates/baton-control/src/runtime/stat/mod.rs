@@ -22,7 +22,6 @@ enum Kind {
     Frontend,
     Backend,
     Server,
-    #[expect(dead_code, reason = "figures of single sockets are not kept")]
     Listener,
 }
 
@@ -206,7 +205,7 @@ fn lines<'a>(control: &'a Control, wanted: &'a Wanted, now: Instant) -> impl Ite
     proxies.filter(takes).flat_map(move |proxy| {
         let mut lines = Vec::new();
         if proxy.role.is_frontend() {
-            frontend::lines(control, wanted, proxy, &mut lines);
+            frontend::lines(control, wanted, proxy, now, &mut lines);
         }
         if proxy.role.is_backend() {
             backend::lines(control, wanted, proxy, now, &mut lines);

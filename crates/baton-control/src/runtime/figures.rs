@@ -1,0 +1,123 @@
+//! What the objects of a process have counted, and what was measured of it in the last second.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_proxy::times::TIMES;
+use baton_proxy::{Counter, CounterBlock, Generation};
+
+use super::rates::{Counted, Memory, Rates};
+use crate::control::Control;
+
+/// What names an object.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Key {
+    Process,
+    Frontend(Arc<str>),
+    Backend(Arc<str>),
+    Server(Arc<str>, Arc<str>),
+}
+
+/// A frontend's sessions are its connections.
+pub(super) fn of_frontend(counters: &CounterBlock) -> Counted {
+    Counted {
+        sessions: counters.total(Counter::Connections),
+        requests: counters.total(Counter::Requests),
+        bytes: counters.total(Counter::BytesOut),
+        sums: [0; TIMES],
+    }
+}
+
+/// All frontends together.
+pub(super) fn of_process(generation: &Generation) -> Counted {
+    let frontends = generation.frontends.iter().map(|plan| of_frontend(&plan.state.counters));
+    frontends.fold(Counted::default(), |sum, one| Counted {
+        sessions: sum.sessions + one.sessions,
+        requests: sum.requests + one.requests,
+        bytes: sum.bytes + one.bytes,
+        sums: sum.sums,
+    })
+}
+
+/// Backends and servers.
+pub(super) fn of_backend(counters: &CounterBlock) -> Counted {
+    let sessions = counters.total(Counter::Sessions);
+    Counted { sessions, sums: counters.times().sums, ..Counted::default() }
+}
+
+/// Everything that is measured.
+fn all(generation: &Generation) -> impl Iterator<Item = (Key, Counted)> {
+    let frontends = generation
+        .frontends
+        .iter()
+        .map(|plan| (Key::Frontend(plan.proxy.name.clone()), of_frontend(&plan.state.counters)));
+    let backends = generation.backends.values().flat_map(|plan| {
+        let name = &plan.proxy.name;
+        let servers = plan
+            .servers
+            .iter()
+            .map(|(server, plan)| (Key::Server(name.clone(), server.clone()), of_backend(&plan.counters)));
+        servers.chain([(Key::Backend(name.clone()), of_backend(&plan.figures.counters))])
+    });
+    frontends.chain(backends).chain([(Key::Process, of_process(generation))])
+}
+
+/// Reads the counters if that is due.
+pub(crate) fn tick(control: &mut Control, now: Instant) {
+    let Some(generation) = control.line.generation.clone() else { return };
+    let runtime = &mut control.line.runtime;
+    if runtime.due().is_some_and(|due| due <= now) {
+        runtime.rates.tick(now, all(&generation));
+    }
+}
+
+/// An object at this moment.
+pub(super) struct Seen {
+    pub memory: Memory,
+    pub counted: Counted,
+    since: Duration,
+    now: Instant,
+}
+
+impl Seen {
+    /// Looks it up.
+    pub fn of(rates: &Rates<Key>, key: &Key, counted: Counted, now: Instant) -> Seen {
+        Seen { memory: rates.of(key), counted, since: rates.since(now), now }
+    }
+
+    /// Sessions in the last second, and the most.
+    pub fn sessions(&self) -> (u64, u64) {
+        let (rate, max) = self.sessions_exact();
+        (rate.round() as u64, max)
+    }
+
+    /// The same with the fraction.
+    pub fn sessions_exact(&self) -> (f64, u64) {
+        let (meter, total) = (&self.memory.sessions, self.counted.sessions);
+        (meter.rate(total, self.since), meter.max(total))
+    }
+
+    /// Requests in the last second, and the most.
+    pub fn requests(&self) -> (u64, u64) {
+        let (meter, total) = (&self.memory.requests, self.counted.requests);
+        (meter.rate(total, self.since).round() as u64, meter.max(total))
+    }
+
+    /// Bytes to clients in the last second.
+    pub fn bytes(&self) -> f64 {
+        self.memory.bytes.rate(self.counted.bytes, self.since)
+    }
+
+    /// Average times, milliseconds.
+    pub fn averages(&self) -> [u32; TIMES] {
+        self.memory.averages.until(self.counted.sessions, self.counted.sums).values()
+    }
+
+    /// Seconds since the last session; -1 when there was none.
+    pub fn last_session(&self) -> i32 {
+        match self.memory.last_session_until(&self.counted, self.now) {
+            None => -1,
+            Some(at) => i32::try_from(self.now.saturating_duration_since(at).as_secs()).unwrap_or(i32::MAX),
+        }
+    }
+}
