@@ -32,6 +32,8 @@ use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request};
 pub const BUSY_WITHIN: Duration = Duration::from_secs(20);
 /// How often.
 const BUSY_EVERY: Duration = Duration::from_millis(20);
+/// How long a process of ours that does not listen yet may take to start.
+const STARTING_WITHIN: Duration = Duration::from_secs(5);
 /// How long a process that closed its end may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// How often to look.
@@ -177,7 +179,8 @@ impl Taken {
     /// Takes what this process has.
     async fn ask(&mut self, asked: Asked, program: &str, may_give: &[u32]) -> Result<Answer, String> {
         let Asked { pid, after } = asked;
-        let end = Instant::now() + BUSY_WITHIN;
+        let began = Instant::now();
+        let end = began + BUSY_WITHIN;
         loop {
             let stream = match reach(pid, may_give) {
                 Ok(stream) => stream,
@@ -185,6 +188,11 @@ impl Taken {
                 Err(Unreachable::Ended) => {
                     self.is_somebody_ending = true;
                     return Ok(Answer::Gone);
+                }
+                // Its pid file was read before it listens.
+                Err(Unreachable::Stranger) if is_starting(pid) && began.elapsed() < STARTING_WITHIN => {
+                    tokio::time::sleep(BUSY_EVERY).await;
+                    continue;
                 }
                 Err(Unreachable::Stranger) => {
                     if after.is_none() {
@@ -429,6 +437,15 @@ pub(super) fn connect(pid: u32) -> Result<StdStream, Unreachable> {
 fn is_running(pid: u32) -> bool {
     let Ok(number) = i32::try_from(pid) else { return false };
     kill(Pid::from_raw(number), None) != Err(Errno::ESRCH) && !is_zombie(pid)
+}
+
+/// Whether a process that does not listen may be a Baton that is about to: one by its name, in our network namespace.
+fn is_starting(pid: u32) -> bool {
+    let of = |pid: &str, what: &str| std::fs::read_link(format!("/proc/{pid}/{what}")).ok();
+    let called = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let pid = pid.to_string();
+    let is_ours = called.starts_with("baton") || of(&pid, "exe").is_some_and(|exe| of("self", "exe") == Some(exe));
+    is_ours && of(&pid, "ns/net").is_some_and(|net| of("self", "ns/net") == Some(net))
 }
 
 /// Waits for a process that closed its end to be gone; says whether it is.

@@ -196,6 +196,26 @@ fn several_at_once_follow_each_other() {
 }
 
 #[test]
+fn each_may_follow_one_that_has_only_begun_to_start() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let mut all = vec![Proxy::start(&config(web, &servers))];
+    for _ in 0..10 {
+        let last = all.last().expect("the first one");
+        let pid = last.pid().to_string();
+        all.push(all[0].spawn_beside(&["-sf", &pid]));
+    }
+    let mut last = all.pop().expect("the tenth");
+    last.serves();
+    get(web);
+    for process in all {
+        let (status, said) = process.wait();
+        assert!(status.success(), "{said}");
+    }
+    get(web);
+}
+
+#[test]
 fn there_need_not_be_anybody() {
     let (_origins, servers) = origins(1);
     let web = free_address();
