@@ -23,7 +23,7 @@ use crate::syntax::{Line, Section, Syntax};
 /// Reads all sections. The model is whole even when alerts were reported; the caller then drops it.
 pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
     let mut global = GlobalDraft::default();
-    let mut drafts = Drafts::default();
+    let mut drafts = Drafts::for_sections(syntax.sections.len());
     for section in &syntax.sections {
         if context.report.is_full() {
             break;
@@ -46,7 +46,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
             _ => refuse_section(section, context),
         }
     }
-    judge::finish(global, drafts.into_list(), context)
+    judge::finish(global, drafts.into_proxies(), context)
 }
 
 fn refuse_section(section: &Section, context: &mut Context<'_>) {

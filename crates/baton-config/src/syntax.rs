@@ -49,7 +49,7 @@ pub struct Line {
     /// Its text without the end of line; bytes that are no UTF-8 are replaced, which may shift the marks below it.
     pub text: Arc<str>,
     /// Its words, at least one. Shared, because whoever may have to complain about the line later keeps a copy of it.
-    pub words: Arc<Vec<Word>>,
+    pub words: Arc<[Word]>,
 }
 
 impl Line {
@@ -92,6 +92,9 @@ impl Line {
         }
     }
 }
+
+/// Room for the lines of most sections.
+const USUAL_LINES: usize = 8;
 
 /// What the reader needs besides the files.
 pub(crate) struct Reader<'a> {
@@ -201,7 +204,7 @@ impl Reader<'_> {
         }
         match words::split(bytes, &|name| self.variable(file, line.number, name)) {
             Ok(words) if words.is_empty() => return,
-            Ok(words) => line.words = Arc::new(words),
+            Ok(words) => line.words = Arc::from(words),
             Err(fault) => {
                 let message = format!("{} at position {}", fault.message, fault.at.start + 1);
                 return self.alert(&line, fault.id, fault.at, message);
@@ -215,7 +218,7 @@ impl Reader<'_> {
         }
         if SECTIONS.iter().any(|section| section.name == line.word(0)) {
             file.section = Some(self.syntax.sections.len());
-            self.syntax.sections.push(Section { head: line, lines: Vec::new() });
+            self.syntax.sections.push(Section { head: line, lines: Vec::with_capacity(USUAL_LINES) });
             return;
         }
         match file.section {
@@ -419,7 +422,7 @@ struct FileState {
     /// The current section. Each file begins outside of any.
     section: Option<usize>,
     /// The words of a line that was not cut yet.
-    none: Arc<Vec<Word>>,
+    none: Arc<[Word]>,
 }
 
 impl FileState {

@@ -286,7 +286,7 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
 
 /// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
 fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
-    let about = match server.line {
+    let mut about = match server.line {
         // Thousands of servers; `format!` would take several times as long.
         Some(_) => ["'server ", &draft.proxy.name, "/", &server.server.name, "' : "].concat(),
         None => String::new(),
@@ -322,9 +322,9 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
         match row.status {
             Status::Done => {
                 let alerts = call.context.report.alerts();
-                call.about.clone_from(&about);
+                std::mem::swap(&mut call.about, &mut about);
                 used = (row.apply)(server, call, at);
-                call.about.clear();
+                std::mem::swap(&mut call.about, &mut about);
                 valid &= call.context.report.alerts() == alerts;
             }
             Status::NoEffect(why) => {

@@ -8,7 +8,7 @@ use baton_model::{
     Address, CheckStep, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server, SocketMode,
 };
 
-use super::{Context, name_of};
+use super::{Context, MAX_OBJECTS, name_of};
 use crate::diagnostic::Severity;
 use crate::keywords::{Sections, server};
 use crate::nearest::nearest;
@@ -167,50 +167,55 @@ impl Draft {
     }
 }
 
-/// All drafts in the order of the files, and where to find one. Thousands of sections ask for each other's names.
+/// All drafts, and where to find one. Thousands of sections ask for each other's names.
 #[derive(Debug, Default)]
 pub(crate) struct Drafts {
-    list: Vec<Draft>,
+    /// In the order of the files, `defaults` sections left out.
+    proxies: Vec<Draft>,
     /// The first one of each name.
     frontends: HashMap<Arc<str>, usize>,
     backends: HashMap<Arc<str>, usize>,
-    /// `defaults` sections, which may share names.
-    defaults: Vec<usize>,
+    /// `defaults` sections, which may share names, in the order of the files.
+    defaults: Vec<Draft>,
 }
 
 impl Drafts {
-    pub fn push(&mut self, draft: Draft) {
-        let (index, role) = (self.list.len(), draft.kind.role());
-        if draft.kind == Kind::Defaults {
-            self.defaults.push(index);
-        } else {
-            if role.is_frontend() {
-                self.frontends.entry(draft.proxy.name.clone()).or_insert(index);
-            }
-            if role.is_backend() {
-                self.backends.entry(draft.proxy.name.clone()).or_insert(index);
-            }
-        }
-        self.list.push(draft);
+    /// With room for the drafts of so many sections, which are large to move.
+    pub fn for_sections(count: usize) -> Drafts {
+        Drafts { proxies: Vec::with_capacity(count.min(MAX_OBJECTS)), ..Drafts::default() }
     }
 
-    pub fn into_list(self) -> Vec<Draft> {
-        self.list
+    pub fn push(&mut self, draft: Draft) {
+        let (index, role) = (self.proxies.len(), draft.kind.role());
+        if draft.kind == Kind::Defaults {
+            return self.defaults.push(draft);
+        }
+        if role.is_frontend() {
+            self.frontends.entry(draft.proxy.name.clone()).or_insert(index);
+        }
+        if role.is_backend() {
+            self.backends.entry(draft.proxy.name.clone()).or_insert(index);
+        }
+        self.proxies.push(draft);
+    }
+
+    pub fn into_proxies(self) -> Vec<Draft> {
+        self.proxies
     }
 
     /// The first section that would answer to this name as one of this kind does.
     fn namesake(&self, kind: Kind, name: &str) -> Option<&Draft> {
         let front = kind.role().is_frontend().then(|| self.frontends.get(name)).flatten();
         let back = kind.role().is_backend().then(|| self.backends.get(name)).flatten();
-        front.into_iter().chain(back).min().map(|&index| &self.list[index])
+        front.into_iter().chain(back).min().map(|&index| &self.proxies[index])
     }
 
     /// A copy of a `defaults` section to begin with.
     fn copy(&mut self, index: usize) -> Draft {
         // Its lines are its own.
-        let lines = std::mem::take(&mut self.list[index].lines);
-        let copy = self.list[index].clone();
-        self.list[index].lines = lines;
+        let lines = std::mem::take(&mut self.defaults[index].lines);
+        let copy = self.defaults[index].clone();
+        self.defaults[index].lines = lines;
         copy
     }
 }
@@ -257,11 +262,11 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
     let mut base = None;
     match head.word(from) {
         "" => {
-            base = drafts.defaults.last().copied().filter(|_| kind != Kind::Defaults);
+            base = drafts.defaults.len().checked_sub(1).filter(|_| kind != Kind::Defaults);
             if let Some(index) = base
-                && drafts.list[index].referenced
+                && drafts.defaults[index].referenced
             {
-                let other = &drafts.list[index];
+                let other = &drafts.defaults[index];
                 let message = format!(
                     "defaults section '{}' (declared at {}:{}) is explicitly referenced by another proxy and \
                      implicitly used here.",
@@ -274,8 +279,8 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
         }
         "from" => {
             let wanted = head.word(from + 1);
-            let is_wanted = |index: &usize| &*drafts.list[*index].proxy.name == wanted;
-            let found: Vec<usize> = drafts.defaults.iter().copied().filter(is_wanted).collect();
+            let is_wanted = |index: &usize| &*drafts.defaults[*index].proxy.name == wanted;
+            let found: Vec<usize> = (0..drafts.defaults.len()).filter(is_wanted).collect();
             match found[..] {
                 _ if wanted.is_empty() => {
                     fault(
@@ -288,7 +293,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
                 [] => {
                     let message = format!("defaults section '{wanted}' not found for {} '{name}'.", kind.word());
                     let mut diagnostic = head.diagnostic(Severity::Alert, "unknown-defaults", from + 1, message);
-                    let known = drafts.defaults.iter().map(|&index| &*drafts.list[index].proxy.name);
+                    let known = drafts.defaults.iter().map(|draft| &*draft.proxy.name);
                     let near = nearest(wanted, known);
                     diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
                     context.report.add(diagnostic);
@@ -296,7 +301,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
                 [index] => base = Some(index),
                 [first, second, ..] => {
                     let place = |index: usize| {
-                        let head = &drafts.list[index].head;
+                        let head = &drafts.defaults[index].head;
                         format!("{}:{}", head.file, head.number)
                     };
                     let message = format!(
@@ -310,7 +315,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
                 }
             }
             if let Some(index) = base {
-                drafts.list[index].referenced = true;
+                drafts.defaults[index].referenced = true;
             }
             if head.words.len() > from + 2 {
                 let odd = head.word(from + 2);

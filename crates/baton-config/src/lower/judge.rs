@@ -17,10 +17,9 @@ use crate::nearest::nearest;
 use crate::syntax::Line;
 
 /// Turns the drafts into a model and complains about what does not fit together.
-pub(crate) fn finish(global: GlobalDraft, drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
-    let mut model = Model { global: global.model.clone(), proxies: Vec::new() };
+pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
+    let mut model = Model { global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
     command_line(&mut model, context);
-    let mut drafts: Vec<Draft> = drafts.into_iter().filter(|draft| draft.kind != Kind::Defaults).collect();
     number_proxies(&mut drafts, context);
     for draft in &mut drafts {
         let proxy = proxy(draft, &global, &model.global.log, context);
@@ -220,7 +219,7 @@ fn check(draft: &Draft) -> Check {
 fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
     let backend = draft.proxy.name.clone();
     let kind = draft.kind.label();
-    let mut names: HashMap<Arc<str>, u32> = HashMap::new();
+    let mut names: HashMap<Arc<str>, u32> = HashMap::with_capacity(draft.servers.len());
     let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
     for server in &draft.servers {
         let Some(line) = &server.line else { continue };
