@@ -150,7 +150,7 @@ impl Generation {
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
         let fullconns = default_fullconns(&model, maxconn);
-        let mut backends = HashMap::new();
+        let mut backends = HashMap::with_capacity(model.proxies.len());
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
             if let Some(rules) = compile(proxy, files, &mut refused) {
                 backends.insert(
@@ -235,7 +235,7 @@ fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Opti
 /// say (configuration manual, `fullconn`).
 fn default_fullconns(model: &Model, global: u32) -> HashMap<&str, u64> {
     use baton_model::Ruleset::UseBackend;
-    let mut sums = HashMap::new();
+    let mut sums = HashMap::with_capacity(model.proxies.len());
     for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend()) {
         let own = proxy.role.is_backend().then_some(&*proxy.name);
         let by_rule = proxy.rules(UseBackend).iter().filter_map(|rule| rule.words.first().map(String::as_str));

@@ -143,6 +143,9 @@ impl CounterBlock {
 
     /// Adds what another process counted, of which this one goes on with the work. From any thread.
     pub fn inherit(&self, counter: Counter, amount: u64) {
+        if amount == 0 {
+            return;
+        }
         let inherited = self.inherited.get_or_init(|| Box::new(CoreCounters::zero()));
         inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
