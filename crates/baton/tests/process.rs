@@ -294,7 +294,7 @@ fn threads_run_on_the_processors_they_are_mapped_to() {
     }
 }
 
-/// `maxconn` from the limits, close to HAProxy's, with the reasoning in `-vv`.
+/// `maxconn` from the limits, close to HAProxy's, with the reasoning in `-vv` and `show info`.
 #[test]
 fn connections_are_computed_from_the_limits() {
     let output = run("prlimit --nofile=1024:4096", &["-vv"], Path::new("/"));
@@ -306,8 +306,14 @@ fn connections_are_computed_from_the_limits() {
         return;
     }
     for global in ["nbthread 2", "nbthread 2\n fd-hard-limit 3000", "nbthread 2\n maxconn 1234"] {
-        let proxy = Proxy::start(&config(&format!(" {global}\n"), &free_address().to_string()));
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s.sock");
+        let text = config(&format!(" {global}\n stats socket {}\n", socket.display()), &free_address().to_string());
+        let proxy = Proxy::start(&text);
         let ours = proxy.status().maxconn;
+        let reason = info(&socket, "Maxconn_reason");
+        assert!(reason.starts_with(&format!("{ours} connections")), "{reason}");
+        assert_eq!(info(&socket, "Maxconn"), ours.to_string());
         let theirs = maxconn_of_haproxy(global);
         // Unasked, Baton keeps a ninth for idle connections to servers, and some more for itself.
         let least = theirs - theirs / 9 - 64;
@@ -318,7 +324,6 @@ fn connections_are_computed_from_the_limits() {
 
 /// `Maxconn` of `show info`.
 fn maxconn_of_haproxy(global: &str) -> u32 {
-    use std::io::{Read, Write};
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");
     let file = folder.path().join("a.cfg");
@@ -326,13 +331,19 @@ fn maxconn_of_haproxy(global: &str) -> u32 {
     fs::write(&file, config(&global, &free_address().to_string())).unwrap();
     let mut haproxy = Command::new(HAPROXY);
     let mut child = haproxy.arg("-db").arg("-f").arg(&file).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut said = String::new();
-    until("haproxy answers", || {
-        let Ok(mut stream) = std::os::unix::net::UnixStream::connect(&socket) else { return false };
-        stream.write_all(b"show info\n").and_then(|()| stream.read_to_string(&mut said)).is_ok()
-    });
+    until("haproxy answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    let maxconn = info(&socket, "Maxconn");
     let _ = child.kill();
     let _ = child.wait();
-    let line = said.lines().find_map(|line| line.strip_prefix("Maxconn: "));
-    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    maxconn.parse().unwrap()
+}
+
+/// A line of `show info`.
+fn info(socket: &Path, name: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    let mut said = String::new();
+    stream.write_all(b"show info\n").and_then(|()| stream.read_to_string(&mut said)).unwrap();
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap_or_else(|| panic!("no {name} in {said}")).to_owned()
 }

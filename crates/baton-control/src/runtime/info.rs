@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::field::{self, Field, Form, Format, Value};
 use super::figures::{self, Key, Seen};
 use super::session::Call;
+use crate::capacity::Capacity;
 use crate::control::Control;
 
 /// A value of the process: its place in the typed forms, and how to learn it.
@@ -171,6 +172,14 @@ static ROWS: &[Row] = &[
     row(69, "PoolUsed_bytes", "MGP", |facts| Value::U64(facts.memory), "Memory in RAM"),
     row(70, "Start_time_sec", "MDP", |facts| facts.seconds(facts.started()), "When it started, seconds since 1970"),
     row(71, "Tainted", "SGP", |_| Value::text("0"), "Whether anything experimental was used"),
+    // Baton's own, far behind what later versions of HAProxy add.
+    row(
+        1000,
+        "Maxconn_reason",
+        "COS",
+        |facts| Value::text(facts.reason()),
+        "Where the limit of connections comes from",
+    ),
 ];
 
 /// `show info`.
@@ -269,6 +278,11 @@ impl Facts<'_> {
 
     fn maxconn(&self) -> u32 {
         self.control.line.generation.as_ref().map_or(0, |generation| generation.maxconn)
+    }
+
+    fn reason(&self) -> String {
+        let line = &self.control.line;
+        Capacity::now(&line.model, line.registry.cores()).within(self.descriptors).to_string()
     }
 
     fn connections(&self) -> u64 {
