@@ -12,11 +12,11 @@ mod inherited;
 mod leaving;
 mod lent;
 mod options;
+mod place;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use std::time::Instant;
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
-use baton_model::{Address, Bind, Model, Proxy, StatsSocket};
+use baton_model::{Address, Bind, Model, StatsSocket};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
@@ -33,6 +33,7 @@ use self::bound::BoundGroup;
 use self::inherited::Given;
 use self::leaving::Leaving;
 use self::lent::Elsewhere;
+use self::place::{Owner, Place, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
@@ -52,28 +53,6 @@ pub struct Listeners {
     is_beside: bool,
     /// Addresses that the last prepare could not have because another socket listens there.
     in_use: Vec<Address>,
-}
-
-/// What makes a listening address another one: an address may be listened on by several interfaces.
-#[derive(Clone, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
-struct Place {
-    address: Address,
-    interface: Option<String>,
-}
-
-impl Place {
-    fn of(bind: &Bind) -> Place {
-        Place { address: bind.address.clone(), interface: bind.options.interface.clone() }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.interface {
-            Some(interface) => write!(out, "{} interface {interface}", self.address),
-            None => write!(out, "{}", self.address),
-        }
-    }
 }
 
 /// An address in service.
@@ -124,36 +103,6 @@ pub struct Prepared {
     new: Vec<(Place, New, ListenOptions)>,
     /// Options the kept sockets had before.
     before: Vec<(Place, ListenOptions)>,
-}
-
-/// Whose an address is.
-#[derive(Clone, Debug)]
-enum Owner {
-    /// A frontend's.
-    Frontend(Arc<Proxy>),
-    /// The runtime API's.
-    Stats(Box<StatsSocket>),
-}
-
-impl Owner {
-    /// As messages name it.
-    fn object(&self) -> String {
-        match self {
-            Owner::Frontend(proxy) => format!("{} {}", proxy.role.word(), proxy.name),
-            Owner::Stats(_) => "stats socket".into(),
-        }
-    }
-
-    fn is_stats(&self) -> bool {
-        matches!(self, Owner::Stats(_))
-    }
-
-    fn frontend(&self) -> Option<&Proxy> {
-        match self {
-            Owner::Frontend(proxy) => Some(proxy),
-            Owner::Stats(_) => None,
-        }
-    }
 }
 
 /// Open addresses of a configuration, by whom they lead to.
@@ -539,36 +488,8 @@ impl Listener {
     }
 }
 
-/// Every bind of the frontends that take part, and the sockets of the runtime API.
-fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
-    let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
-    let binds = enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (Owner::Frontend(proxy.clone()), bind.clone())));
-    let stats = model.global.stats.sockets.iter().map(|socket| {
-        let mut bind = socket.bind.clone();
-        // Its sessions are served by one thread.
-        bind.options.shards = Some(1);
-        (Owner::Stats(Box::new(socket.clone())), bind)
-    });
-    binds.chain(stats).collect()
-}
-
 fn duplicate(group: &ListenerGroup) -> io::Result<Arc<[OwnedFd]>> {
     group.shards().iter().map(|shard| shard.as_fd().try_clone_to_owned()).collect()
-}
-
-/// Whether both would be reached by some same destination.
-fn overlap(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Inet(one), Address::Inet(other)) => {
-            let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
-            one.port() == other.port() && (one_ip == other_ip || one_ip.is_unspecified() || other_ip.is_unspecified())
-        }
-        _ => false,
-    }
-}
-
-fn refuse(owner: &Owner, bind: &Bind, reason: String) -> Refused {
-    Refused { object: owner.object(), reason, source: bind.source.clone() }
 }
 
 /// The kernel's form of an address, for messages elsewhere.

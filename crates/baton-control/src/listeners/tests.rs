@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use baton_model::{BindOptions, Role, Source};
+use baton_model::{BindOptions, Proxy, Role, Source};
 use socket2::SockRef;
 
 use super::*;

@@ -1,0 +1,87 @@
+//! Where a configuration listens, and for whom.
+
+use std::fmt;
+use std::sync::Arc;
+
+use baton_model::{Address, Bind, Model, Proxy, StatsSocket};
+use baton_proxy::Refused;
+
+/// What makes a listening address another one: an address may be listened on by several interfaces.
+#[derive(Clone, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) address: Address,
+    pub(super) interface: Option<String>,
+}
+
+impl Place {
+    pub(super) fn of(bind: &Bind) -> Place {
+        Place { address: bind.address.clone(), interface: bind.options.interface.clone() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interface {
+            Some(interface) => write!(out, "{} interface {interface}", self.address),
+            None => write!(out, "{}", self.address),
+        }
+    }
+}
+
+/// Whose an address is.
+#[derive(Clone, Debug)]
+pub(super) enum Owner {
+    /// A frontend's.
+    Frontend(Arc<Proxy>),
+    /// The runtime API's.
+    Stats(Box<StatsSocket>),
+}
+
+impl Owner {
+    /// As messages name it.
+    pub(super) fn object(&self) -> String {
+        match self {
+            Owner::Frontend(proxy) => format!("{} {}", proxy.role.word(), proxy.name),
+            Owner::Stats(_) => "stats socket".into(),
+        }
+    }
+
+    pub(super) fn is_stats(&self) -> bool {
+        matches!(self, Owner::Stats(_))
+    }
+
+    pub(super) fn frontend(&self) -> Option<&Proxy> {
+        match self {
+            Owner::Frontend(proxy) => Some(proxy),
+            Owner::Stats(_) => None,
+        }
+    }
+}
+
+/// Every bind of the frontends that take part, and the sockets of the runtime API.
+pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
+    let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
+    let binds = enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (Owner::Frontend(proxy.clone()), bind.clone())));
+    let stats = model.global.stats.sockets.iter().map(|socket| {
+        let mut bind = socket.bind.clone();
+        // Its sessions are served by one thread.
+        bind.options.shards = Some(1);
+        (Owner::Stats(Box::new(socket.clone())), bind)
+    });
+    binds.chain(stats).collect()
+}
+
+/// Whether both would be reached by some same destination.
+pub(super) fn overlap(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Inet(one), Address::Inet(other)) => {
+            let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
+            one.port() == other.port() && (one_ip == other_ip || one_ip.is_unspecified() || other_ip.is_unspecified())
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn refuse(owner: &Owner, bind: &Bind, reason: String) -> Refused {
+    Refused { object: owner.object(), reason, source: bind.source.clone() }
+}
