@@ -9,6 +9,7 @@ use std::path::Path;
 
 use baton_control::Messages;
 use baton_control::listeners::{INHERITED_MAX, Inherited};
+use baton_kernel::transfer::{TakeError, Taken};
 use baton_kernel::{Endpoint, listen, transfer};
 
 use super::Stop;
@@ -18,6 +19,9 @@ use crate::arguments::Run;
 const FIRST: RawFd = 3;
 /// `-x` with this name asks nobody, as in HAProxy.
 const NOBODY: &str = "/dev/null";
+
+/// How often the old process is asked: on a busy machine it may be late, and asking costs nothing.
+const TRIES_MAX: usize = 3;
 
 /// Everything that is passed to us. The configuration takes what it names.
 pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
@@ -69,7 +73,7 @@ fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> 
     let failed =
         |reason: &dyn std::fmt::Display| format!("Failed to get the sockets from the old process! '{shown}': {reason}");
     let endpoint = endpoint(name).map_err(|reason| failed(&reason))?;
-    let taken = transfer::take(&endpoint, INHERITED_MAX).map_err(|error| failed(&error))?;
+    let taken = ask(&endpoint).map_err(|error| failed(&error))?;
     for socket in taken {
         let namespace = Some(socket.namespace).filter(|name| !name.is_empty());
         if let Err(reason) = inherited.add_known(socket.fd, namespace, None) {
@@ -77,6 +81,17 @@ fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> 
         }
     }
     Ok(())
+}
+
+/// Asks for the sockets, again if the old process does not answer in time.
+fn ask(endpoint: &Endpoint) -> Result<Vec<Taken>, TakeError> {
+    for _ in 1..TRIES_MAX {
+        match transfer::take(endpoint, INHERITED_MAX) {
+            Err(TakeError::Talk(_)) => {}
+            other => return other,
+        }
+    }
+    transfer::take(endpoint, INHERITED_MAX)
 }
 
 /// A unix socket by its path, with or without `unix@`, or an abstract one (`abns@`).
