@@ -34,6 +34,8 @@ pub struct Outside {
     record: Option<Mutex<Text>>,
     /// What another process read, which counts instead of the files of now.
     recalled: Option<Text>,
+    /// Descriptors of any number may still come, from a process before us.
+    expects_descriptors: bool,
 }
 
 impl Outside {
@@ -41,7 +43,7 @@ impl Outside {
     pub fn new(directory: PathBuf, input: Option<Vec<u8>>) -> io::Result<Outside> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = nix::fcntl::open("/", flags, Mode::empty())?;
-        Ok(Outside { root: Arc::new(root), directory, input, record: None, recalled: None })
+        Ok(Outside { root: Arc::new(root), directory, input, record: None, recalled: None, expects_descriptors: false })
     }
 
     /// The same outside, in a view of its own that remembers what is read through it.
@@ -52,7 +54,14 @@ impl Outside {
     /// The same outside, in a view of its own.
     pub fn view(&self) -> Outside {
         let (root, directory, input) = (self.root.clone(), self.directory.clone(), self.input.clone());
-        Outside { root, directory, input, record: None, recalled: None }
+        let expects_descriptors = self.expects_descriptors;
+        Outside { root, directory, input, record: None, recalled: None, expects_descriptors }
+    }
+
+    /// The same outside, in which `fd@N` may name a socket that another process will pass on. Whether it did is found out
+    /// when the address is opened.
+    pub fn expecting_descriptors(self) -> Outside {
+        Outside { expects_descriptors: true, ..self }
     }
 
     /// What was read since [`Outside::recording`]; `None` in other views.
@@ -180,7 +189,7 @@ impl Environment for Outside {
     }
 
     fn is_fd_open(&self, fd: i32) -> bool {
-        SystemEnvironment.is_fd_open(fd)
+        self.expects_descriptors || SystemEnvironment.is_fd_open(fd)
     }
 }
 

@@ -225,10 +225,21 @@ fn sockets_of_a_service_manager_are_taken_by_address_and_by_number() {
         address(&by_address)
     );
     fs::write(&config, text).expect("the folder is ours");
-    let _baton = Activated::start(&config, &[&by_address, &by_number, &unasked]);
+    let mut baton = Activated::start(&config, &[&by_address, &by_number, &unasked]);
     assert_eq!(ask(early), "baton");
     for listener in [&by_address, &by_number] {
         assert_eq!(ask(TcpStream::connect(address(listener)).expect("it listens")), "baton");
     }
     drop(TcpStream::connect(address(&unasked)).expect("it is still the manager's"));
+
+    // A successor that nobody passed descriptors to has them from the process before it, by number too.
+    let pid = baton.0.id().to_string();
+    let mut command = Command::new(program());
+    command.arg("-db").arg("-f").arg(&config).args(["-sf", &pid]);
+    let successor = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn();
+    let _successor = Activated(successor.expect("it was built"));
+    until("the first one has ended", || baton.0.try_wait().expect("it is our child").is_some());
+    for listener in [&by_address, &by_number] {
+        assert_eq!(ask(TcpStream::connect(address(listener)).expect("it listens")), "baton");
+    }
 }

@@ -82,6 +82,10 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
     }
     let outside =
         look_outside(&run.options, origin.summons.as_mut()).map_err(|error| format!("cannot look around: {error}"))?;
+    let outside = match run.take_over.pids.is_empty() {
+        true => outside,
+        false => outside.expecting_descriptors(),
+    };
     let view = worker::view(&outside, origin.summons.as_ref(), messages);
     let loaded = reload::read(&run.options, &view);
     let is_said = loaded.model.is_some() && origin.summons.as_ref().is_some_and(|summons| summons.begin.is_first);
