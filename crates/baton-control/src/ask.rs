@@ -4,10 +4,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, socket_name};
+
+/// How long a process may take to say how it is, when there are several to choose from.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Which process to ask.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,15 +50,34 @@ pub fn find(whom: Whom<'_>) -> Result<u32, String> {
             let first = text.lines().next().unwrap_or_default().trim();
             first.parse().map_err(|_| format!("{}: '{first}' is no process number", path.display()))
         }
-        Whom::Only => match running()?.as_slice() {
-            [] => Err("no running baton found (in this network namespace)".into()),
-            [pid] => Ok(*pid),
-            several => {
-                let list: Vec<String> = several.iter().map(u32::to_string).collect();
-                Err(format!("several run: {}; choose one with --pid or -p", list.join(", ")))
-            }
-        },
+        Whom::Only => only(&running()?, is_stopping),
     }
+}
+
+/// The only one there is; of several the only one that is not about to end, which another may have taken over from.
+fn only(all: &[u32], is_stopping: impl Fn(u32) -> bool) -> Result<u32, String> {
+    match all {
+        [] => return Err("no running baton found (in this network namespace)".into()),
+        [pid] => return Ok(*pid),
+        _ => {}
+    }
+    let serving: Vec<u32> = all.iter().copied().filter(|pid| !is_stopping(*pid)).collect();
+    match serving.as_slice() {
+        [pid] => Ok(*pid),
+        _ => {
+            let list: Vec<String> = all.iter().map(u32::to_string).collect();
+            Err(format!("several run: {}; choose one with --pid or -p", list.join(", ")))
+        }
+    }
+}
+
+/// Whether a process says that it is about to end; one that does not answer says nothing.
+fn is_stopping(pid: u32) -> bool {
+    let Ok(stream) = reach(pid) else { return false };
+    if stream.set_read_timeout(Some(STATUS_WITHIN)).is_err() {
+        return false;
+    }
+    matches!(talk(stream, Request::Status), Ok(Reply::Status(status)) if status.stopping)
 }
 
 /// All processes of this network namespace that can be asked; of a master and its workers the master.
@@ -126,6 +149,22 @@ fn talk(mut stream: UnixStream, request: Request) -> io::Result<Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_only_one_that_goes_on_is_chosen() {
+        let check = |all: &[u32], stopping: &[u32], expect: Result<u32, &str>| {
+            let found = only(all, |pid| stopping.contains(&pid));
+            match expect {
+                Ok(pid) => assert_eq!(found, Ok(pid)),
+                Err(text) => assert!(found.as_ref().is_err_and(|found| found.contains(text)), "{found:?}"),
+            }
+        };
+        check(&[], &[], Err("no running baton"));
+        check(&[7], &[7], Ok(7));
+        check(&[7, 8, 9], &[7, 8], Ok(9));
+        check(&[7, 8], &[], Err("several run: 7, 8"));
+        check(&[7, 8], &[7, 8], Err("several run"));
+    }
 
     #[test]
     fn listening_names_are_found() {

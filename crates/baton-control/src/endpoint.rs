@@ -16,6 +16,8 @@ use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request, VERSION, sock
 
 /// The most askers at once; further ones wait in the kernel's queue.
 const ASKERS_MAX: usize = 16;
+/// The most processes that talk about a handover at once: those before us that report until they end, and who takes over.
+const CONVERSATIONS_MAX: usize = 1024;
 /// How long an asker may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -49,18 +51,22 @@ pub async fn serve(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(ASKERS_MAX));
+    let talks = Arc::new(Semaphore::new(CONVERSATIONS_MAX));
     loop {
         let Ok(place) = room.clone().acquire_owned().await else { return Ok(()) };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (asked, events, may_ask) = (asked.clone(), events.clone(), may_ask.clone());
+        let (asked, events, may_ask, talks) = (asked.clone(), events.clone(), may_ask.clone(), talks.clone());
         tokio::spawn(async move {
             // An asker that does not speak our language, or left, is not our trouble.
             let taker = answer(stream, &may_ask, asked, true).await;
             drop(place);
-            if let Ok(Some(taker)) = taker {
+            // One too many is closed, and goes on by itself.
+            if let Ok(Some(taker)) = taker
+                && let Ok(_talks) = talks.try_acquire()
+            {
                 giver::talk(taker, events).await;
             }
         });

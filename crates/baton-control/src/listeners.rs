@@ -303,11 +303,20 @@ impl Listeners {
         open.chain(self.retiring.iter().flat_map(Leaving::sockets)).collect()
     }
 
-    /// Says whether another process serves all sockets of an address by now, or does not after all. Sockets that it
+    /// Gives every socket in service its options again: another process that has it too may have changed them.
+    pub fn apply_again(&mut self) {
+        for listener in self.open.values_mut() {
+            // These were in force a moment ago.
+            let _ = listener.group.apply(&listener.options.clone());
+        }
+    }
+
+    /// Says whether another process serves all sockets of an address (on this interface) by now, or does not after all. Sockets that it
     /// serves are not taken out of service when the address is retired: they are the other's too, and so are all who
     /// wait in them. They are only closed here. An address that is not in service is no error.
-    pub fn handed_over(&mut self, address: &Address, is_handed_over: bool) {
-        for (_, listener) in self.open.iter_mut().filter(|(place, _)| place.address == *address) {
+    pub fn handed_over(&mut self, address: &Address, interface: Option<&str>, is_handed_over: bool) {
+        let is_meant = |place: &Place| place.address == *address && place.interface.as_deref() == interface;
+        for (_, listener) in self.open.iter_mut().filter(|(place, _)| is_meant(place)) {
             listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
         }
     }

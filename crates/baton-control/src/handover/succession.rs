@@ -43,8 +43,8 @@ enum Stage {
 #[derive(Debug)]
 struct Giving {
     pid: u32,
-    /// The address of each socket that was sent.
-    addresses: Vec<Address>,
+    /// The address of each socket that was sent, with its interface.
+    addresses: Vec<(Address, Option<String>)>,
     /// What was counted when the state was written down.
     counts: Counts,
     /// SIGUSR1 came meanwhile: what it asks for is done when it is clear who serves.
@@ -162,7 +162,8 @@ impl Control {
                 Address::Fd(number) => Some(*number),
                 Address::Inet(_) | Address::Unix(_) | Address::Abstract(_) => None,
             };
-            addresses.extend(offer.shards.iter().map(|_| offer.address.clone()));
+            let place = (offer.address.clone(), offer.interface.map(str::to_owned));
+            addresses.extend(offer.shards.iter().map(|_| place.clone()));
             sockets.push((Socket { address: offer.address.to_string(), number }, offer.shards.clone()));
         }
         let state = state::remember(generation, &self.line.checker, Instant::now());
@@ -178,6 +179,7 @@ impl Control {
         let text = format!("Process {} did not take over: {reason}. Serving on.", giving.pid);
         self.messages.warning(&text);
         self.messages.log(Level(4), &text);
+        self.line.listeners.apply_again();
         if giving.is_stop_wanted {
             self.soft_stop();
         }
@@ -202,15 +204,15 @@ impl Control {
             next: Instant::now(),
             is_cut: ready.stop == Stop::Now,
         });
-        let taken = |address: &Address| {
+        let taken = |address: &(Address, Option<String>)| {
             let places = (0..).zip(&giving.addresses).filter(|(_, other)| *other == address);
             places.map(|(place, _)| place).all(|place: u32| ready.taken.contains(&place))
         };
-        for address in giving.addresses.iter().filter(|address| taken(address)) {
-            self.line.listeners.handed_over(address, true);
+        for (address, interface) in giving.addresses.iter().filter(|address| taken(address)) {
+            self.line.listeners.handed_over(address, interface.as_deref(), true);
         }
         let now = Instant::now();
-        self.settings.manager.stopping();
+        // The service manager is not told: the service goes on, and the new process says who it is now.
         self.stop_listening().await;
         self.line.close_empty(now, &self.workers).await;
         self.drain = Some((Drain::draining(&self.line.model.global, now), now));
@@ -280,7 +282,9 @@ impl Control {
         let outcome = self.tell_givers(taken, events).await;
         self.line.listeners.drop_left();
         if outcome.is_err() {
-            given.iter().for_each(|address| self.line.listeners.handed_over(address, true));
+            for (address, interface) in given {
+                self.line.listeners.handed_over(&address, interface.as_deref(), true);
+            }
         }
         outcome
     }
@@ -303,13 +307,13 @@ impl Control {
     }
 
     /// Addresses in service whose sockets came from another process.
-    fn given_addresses(&self, taken: &Taken) -> Vec<Address> {
+    fn given_addresses(&self, taken: &Taken) -> Vec<(Address, Option<String>)> {
         let cookie = |socket| Identity::of(socket).ok().flatten().map(|identity| identity.socket);
         let offers = self.line.listeners.offers();
         let given = offers
             .iter()
             .filter(|offer| offer.sockets.first().and_then(cookie).is_some_and(|cookie| taken.has_socket(cookie)));
-        given.map(|offer| offer.address.clone()).collect()
+        given.map(|offer| (offer.address.clone(), offer.interface.map(str::to_owned))).collect()
     }
 
     /// A process before us found us.

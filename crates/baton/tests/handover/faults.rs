@@ -131,6 +131,25 @@ fn killed_after_ready_is_the_end_of_the_service_and_not_of_the_open_connections(
 }
 
 #[test]
+fn one_interface_of_an_address_may_go() {
+    let (_origins, servers) = origins(1);
+    let (web, gone) = (free_address(), free_address());
+    let wildcard = format!("0.0.0.0:{}", gone.port());
+    let with = |binds: &str| config(web, &servers).replace("default_backend", &format!("{binds}\n default_backend"));
+    let both = with(&format!("bind {wildcard} interface lo\n bind {wildcard}"));
+    let old = Proxy::start(&both);
+    old.write(&with(&format!("bind {wildcard} interface lo")));
+    let mut kept = Client::connect(gone);
+    kept.get("/");
+    let new = old.replace(&[]);
+    (0..20).for_each(|_| drop(get(gone)));
+    assert_eq!(new.status().listeners.len(), 2, "{:?}", new.status().listeners);
+    kept.get("/");
+    assert!(old.wait().0.success());
+    get(gone);
+}
+
+#[test]
 fn a_second_one_waits_for_the_first_one() {
     let (_origins, servers) = origins(1);
     let web = free_address();
