@@ -278,7 +278,7 @@ impl Listeners {
             .filter(|place| !wanted.iter().any(|(_, bind)| Place::of(bind) == **place))
             .cloned()
             .collect();
-        lent::settle(self.open.iter_mut().filter(|(place, _)| gone.contains(place)).map(|(_, listener)| listener));
+        lent::settle(self.open.iter_mut().filter(|(place, _)| gone.contains(place)).map(|(_, listener)| listener), now);
         for place in gone {
             if let Some(listener) = self.open.remove(&place) {
                 self.retiring.push(Leaving::start(listener, place, now));

@@ -14,6 +14,9 @@ use std::path::Path;
 /// Descriptors looked at, over all processes.
 const LOOKS_MAX: usize = 500_000;
 
+/// How often new processes are looked for.
+const ROUNDS_MAX: usize = 16;
+
 /// A socket's number in `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inode(u64);
@@ -33,14 +36,24 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Looks which of `sockets` processes besides us and our parent hold, the youngest processes first.
+    /// Looks which of `sockets` processes besides us and our parent hold, the youngest processes first. A process that
+    /// starts another one and ends while we look is no gap: it is looked again until nobody new is there.
     pub fn look(sockets: &[Inode]) -> Holders {
-        let family = [std::process::id(), std::os::unix::process::parent_id()];
-        let Ok(entries) = fs::read_dir("/proc") else { return Holders { held: HashSet::new(), is_complete: false } };
-        let pid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-        let mut pids: Vec<u32> = entries.filter_map(pid).filter(|pid| !family.contains(pid)).collect();
-        pids.sort_unstable_by(|one, other| other.cmp(one));
-        Holders::look_at(sockets, &pids)
+        let mut seen = HashSet::from([std::process::id(), std::os::unix::process::parent_id()]);
+        let mut holders = Holders { held: HashSet::new(), is_complete: true };
+        for _ in 0..ROUNDS_MAX {
+            let Ok(entries) = fs::read_dir("/proc") else { break };
+            let pid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+            let mut pids: Vec<u32> = entries.filter_map(pid).filter(|&pid| seen.insert(pid)).collect();
+            if pids.is_empty() {
+                return holders;
+            }
+            pids.sort_unstable_by(|one, other| other.cmp(one));
+            let found = Holders::look_at(sockets, &pids);
+            holders.held.extend(found.held);
+            holders.is_complete &= found.is_complete;
+        }
+        Holders { is_complete: false, ..holders }
     }
 
     /// Looks which of `sockets` these processes hold.

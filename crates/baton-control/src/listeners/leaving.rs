@@ -45,7 +45,7 @@ impl Leaving {
             _ if matches!(place.address, Address::Fd(_)) => Vec::new(),
             Elsewhere::Nobody => listener.group.into_shards(),
             Elsewhere::All => Vec::new(),
-            Elsewhere::First => match Lent::start(listener.group, &listener.given) {
+            Elsewhere::First { .. } => match Lent::start(listener.group, &listener.given) {
                 Ok(started) => {
                     lent = Some(started);
                     Vec::new()
@@ -125,7 +125,7 @@ impl Leaving {
     /// Whether it is to be said, once, that nobody here accepts from the first socket any more.
     pub(super) fn leaves_first(&mut self) -> bool {
         let is_told = std::mem::replace(&mut self.is_told, true);
-        self.elsewhere == Elsewhere::First && !is_told
+        matches!(self.elsewhere, Elsewhere::First { .. }) && !is_told
     }
 
     /// What is left of those who came before.
@@ -168,7 +168,7 @@ impl Leaving {
         let of_others = match self.elsewhere {
             _ if matches!(self.place.address, Address::Fd(_)) => self.shards.len(),
             Elsewhere::Nobody => 0,
-            Elsewhere::First => 1,
+            Elsewhere::First { .. } => 1,
             Elsewhere::All => self.shards.len(),
         };
         for shard in self.shards.iter().skip(of_others) {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use baton_kernel::holders::{Holders, Inode};
 use baton_kernel::surplus::Surplus;
@@ -14,6 +15,11 @@ use baton_model::Address;
 
 use super::{Known, Listener, Listeners};
 use crate::retirement::Seen;
+
+/// How long a program that was given a socket is believed to serve it without being looked for. What is done to a socket
+/// of which we wrongly believe that nobody else holds it ends the other program's service; the other way round only who
+/// waits in its queue is lost.
+const BELIEVED_FOR: Duration = Duration::from_secs(60);
 
 /// Who has the sockets of an address besides us.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -24,7 +30,12 @@ pub(super) enum Elsewhere {
     /// Another process serves all of them.
     All,
     /// Another program was given the first one; whether it kept it has to be looked at.
-    First,
+    First {
+        /// When it was given.
+        since: Instant,
+        /// Whether processes that hold it can be seen from here.
+        is_visible: bool,
+    },
 }
 
 /// One socket of an address, for a program that has one for each.
@@ -58,11 +69,11 @@ impl Listeners {
         self.offers().into_iter().map(gift).collect()
     }
 
-    /// Says that another program was given the first sockets of these addresses. When they are retired, those that it
-    /// still holds are left to it.
-    pub fn lent(&mut self, addresses: &[Address]) {
+    /// Says that another program was given the first sockets of these addresses at `now`. When they are retired, those that
+    /// it still holds are left to it. A program in another PID namespace is not `visible`, and believed to hold them.
+    pub fn lent(&mut self, addresses: &[Address], is_visible: bool, now: Instant) {
         for (_, listener) in self.open.iter_mut().filter(|(place, _)| addresses.contains(&place.address)) {
-            listener.elsewhere = Elsewhere::First;
+            listener.elsewhere = Elsewhere::First { since: now, is_visible };
         }
     }
 }
@@ -75,8 +86,12 @@ impl Listener {
 
 /// Finds out what became of sockets that were lent: who does not hold them any more will not serve them. Where that cannot
 /// be told, whoever asked for them is believed to.
-pub(super) fn settle<'a>(listeners: impl Iterator<Item = &'a mut Listener>) {
-    let mut lent: Vec<_> = listeners.filter(|listener| listener.elsewhere == Elsewhere::First).collect();
+pub(super) fn settle<'a>(listeners: impl Iterator<Item = &'a mut Listener>, now: Instant) {
+    let is_doubtful = |listener: &&mut Listener| match listener.elsewhere {
+        Elsewhere::First { since, is_visible } => is_visible && now >= since + BELIEVED_FOR,
+        Elsewhere::Nobody | Elsewhere::All => false,
+    };
+    let mut lent: Vec<_> = listeners.filter(is_doubtful).collect();
     if lent.is_empty() {
         return;
     }
@@ -133,14 +148,12 @@ impl Lent {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{SocketAddr, TcpStream};
-    use std::process::{Child, Command, Stdio};
-    use std::sync::{Mutex, PoisonError};
-    use std::time::{Duration, Instant};
-
     use baton_model::{Bind, BindOptions, Model, Proxy, Role, Source};
     use baton_proxy::ListenerId;
     use socket2::SockRef;
+    use std::net::{SocketAddr, TcpStream};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
@@ -174,7 +187,7 @@ mod tests {
         let prepared = listeners.prepare(&Model { proxies: vec![proxy.into()], ..Model::default() }).unwrap();
         let open = listeners.publish(prepared).unwrap().frontends.pop().unwrap();
         let gift = listeners.gifts().unwrap().pop().unwrap();
-        listeners.lent(&[gift.address]);
+        listeners.lent(&[gift.address], true, Instant::now());
         (listeners, open.id, address, open.shards, gift.fd)
     }
 
@@ -192,7 +205,7 @@ mod tests {
         let (mut listeners, id, address, shards, theirs) = lent();
         let _before = connect(address);
         let _holder = Holder::of(theirs.try_clone().unwrap());
-        let now = Instant::now();
+        let now = Instant::now() + BELIEVED_FOR;
         listeners.retire_all(now);
         assert_eq!(listeners.left_to_others(), [(id, 0)]);
         assert_eq!(listeners.left_to_others(), [], "said once");
@@ -217,7 +230,8 @@ mod tests {
         let (mut listeners, id, address, shards, theirs) = lent();
         let waiting = TcpStream::connect(address).unwrap();
         drop(theirs);
-        let now = Instant::now();
+        // Long after it was given: until then it is believed to be held.
+        let now = Instant::now() + BELIEVED_FOR;
         listeners.retire_all(now);
         assert_eq!(listeners.left_to_others(), []);
         assert_eq!(listeners.look(now + Duration::from_secs(5)), [], "somebody waits");
@@ -225,5 +239,14 @@ mod tests {
         assert_eq!(shards.iter().map(accept_all).sum::<usize>(), 1);
         assert_eq!(listeners.look(now + Duration::from_secs(6)), []);
         assert_eq!(listeners.look(now + Duration::from_secs(7)), [id]);
+    }
+
+    #[test]
+    fn who_was_given_a_socket_just_now_is_believed_to_serve_it() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut listeners, id, _, _shards, theirs) = lent();
+        drop(theirs);
+        listeners.retire_all(Instant::now());
+        assert_eq!(listeners.left_to_others(), [(id, 0)], "it may be in other hands for a moment");
     }
 }

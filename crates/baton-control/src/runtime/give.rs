@@ -1,7 +1,10 @@
 //! `_getsocks`: a successor asks for the listening sockets, in HAProxy's own way (see `baton_kernel::transfer`).
 
+use std::time::Instant;
+
 use baton_kernel::transfer;
 use baton_model::Address;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use socket2::Socket;
 
 use crate::control::Control;
@@ -15,7 +18,9 @@ pub(super) fn sockets(control: &mut Control, socket: Socket) {
     let Ok(gifts) = listeners.gifts() else { return };
     // Whether the successor keeps what it gets is looked at when the addresses are retired.
     let addresses: Vec<Address> = gifts.iter().map(|gift| gift.address.clone()).collect();
-    listeners.lent(&addresses);
+    // In another PID namespace it has no number here.
+    let is_visible = getsockopt(&socket, PeerCredentials).is_ok_and(|peer| peer.pid() > 0);
+    listeners.lent(&addresses, is_visible, Instant::now());
     tokio::task::spawn_blocking(move || {
         let gifts: Vec<_> = gifts.iter().map(Gift::to_give).collect();
         // A successor that left, or is too slow, has nothing, and nothing has changed.
