@@ -1,6 +1,10 @@
 //! Lines, prompts, levels: what is typed and what comes back, character by character as from HAProxy.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::peers::{Both, Haproxy, socat, socat_at};
 use crate::support::{Proxy, free_address, until};
@@ -117,7 +121,7 @@ fn haproxy_takes_the_sockets_by_a_socket_that_exposes_them() {
 }
 
 #[test]
-fn a_reload_changes_sockets_and_loses_no_question() {
+fn a_reload_changes_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let first = config(folder.path());
     let (old, new) = (folder.path().join("user.sock"), folder.path().join("new.sock"));
@@ -135,4 +139,46 @@ fn a_reload_changes_sockets_and_loses_no_question() {
         "operator\n\n",
         "a refusal changes nothing"
     );
+}
+
+#[test]
+fn reloads_lose_no_question() {
+    let (folder, inet) = (tempfile::tempdir().unwrap(), free_address());
+    let text = config(folder.path()) + &format!("global\n stats socket {inet}\n stats maxconn 50\n");
+    let proxy = Proxy::start(&text);
+    let other = text
+        .replace("mode 600 level admin", "mode 660 level operator backlog 20")
+        .replace("user.sock level user", "other.sock level user")
+        .replace("stats maxconn 50", "stats maxconn 40");
+    let is_over = AtomicBool::new(false);
+    let path = folder.path().join("admin.sock");
+    let asked = std::thread::scope(|scope| {
+        let unix = scope.spawn(|| ask(&is_over, || question(UnixStream::connect(&path)?)));
+        let tcp = scope.spawn(|| ask(&is_over, || question(TcpStream::connect(inet)?)));
+        for number in 0..40 {
+            proxy.change(if number % 2 == 0 { &other } else { &text });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        (unix.join().expect("no question was lost"), tcp.join().expect("no question was lost"))
+    });
+    assert!(asked.0 > 0 && asked.1 > 0, "{asked:?}");
+    assert_eq!(proxy.status().generation, 41);
+}
+
+/// Asks until told to stop; how often that was.
+fn ask(is_over: &AtomicBool, question: impl Fn() -> std::io::Result<String>) -> u32 {
+    let mut asked = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let answer = question().expect("an answer");
+        assert!(answer.starts_with("2.6.") && answer.ends_with("\n\n"), "{answer:?}");
+        asked += 1;
+    }
+    asked
+}
+
+fn question(mut stream: impl Read + Write) -> std::io::Result<String> {
+    stream.write_all(b"show version\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
