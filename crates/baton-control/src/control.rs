@@ -193,7 +193,7 @@ impl Control {
                 Event::PauseOrResume(name) => {
                     self.messages.warning(&format!("{name} received: listeners are not paused or resumed, ignored."));
                 }
-                Event::Master(heard) => self.obey(heard, &asked).await,
+                Event::Master(heard) => self.obey(heard, &asked, &events).await,
                 Event::Time => {}
             }
             runtime::figures::tick(&mut self, Instant::now());
@@ -406,6 +406,10 @@ impl Control {
             }
             // The endpoint leaves these to the handover.
             Request::Handover => {}
+            Request::Upgrade => {
+                let reason = "it has no master that could replace it: start the new program with `-sf` and its number";
+                let _ = asked.reply.send(Reply::Failed { reason: reason.into() });
+            }
             Request::Plan { files } => {
                 let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
                 tokio::task::spawn_blocking(move || {

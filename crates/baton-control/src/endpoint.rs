@@ -61,7 +61,7 @@ pub async fn serve(
         let (asked, events, may_ask, talks) = (asked.clone(), events.clone(), may_ask.clone(), talks.clone());
         tokio::spawn(async move {
             // An asker that does not speak our language, or left, is not our trouble.
-            let taker = answer(stream, &may_ask, asked, true).await;
+            let taker = answer(stream, &may_ask, asked).await;
             drop(place);
             // One too many is closed, and goes on by itself.
             if let Ok(Some(taker)) = taker
@@ -73,19 +73,21 @@ pub async fn serve(
     }
 }
 
-/// Serves one asker whom a master has accepted. A process with a master is not taken over from.
-pub async fn serve_one(stream: UnixStream, may_ask: Vec<u32>, asked: mpsc::Sender<Asked>) {
+/// Serves one asker whom a master has accepted.
+pub async fn serve_one(
+    stream: UnixStream,
+    may_ask: Vec<u32>,
+    asked: mpsc::Sender<Asked>,
+    events: mpsc::Sender<giver::Event>,
+) {
     // An asker that does not speak our language, or left, is not our trouble.
-    let _ = answer(stream, &may_ask, asked, false).await;
+    if let Ok(Some(taker)) = answer(stream, &may_ask, asked).await {
+        giver::talk(taker, events).await;
+    }
 }
 
 /// Answers one question. Gives the stream back if it was to take over.
-async fn answer(
-    mut stream: UnixStream,
-    may_ask: &[u32],
-    asked: mpsc::Sender<Asked>,
-    may_take_over: bool,
-) -> io::Result<Option<UnixStream>> {
+async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Asked>) -> io::Result<Option<UnixStream>> {
     let uid = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();
     let reply = if uid != 0 && !may_ask.contains(&uid) {
@@ -95,8 +97,7 @@ async fn answer(
         let mut reader = BufReader::new(read.take(REQUEST_BYTES_MAX as u64));
         tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.map_err(io::Error::other)??;
         match understand(&line) {
-            Ok(Request::Handover) if may_take_over => Reply::Handover,
-            Ok(Request::Handover) => failed("it is a master: `baton reload` changes its configuration".into()),
+            Ok(Request::Handover) => Reply::Handover,
             Ok(request) => pass_on(request, asked).await,
             Err(reason) => failed(reason),
         }

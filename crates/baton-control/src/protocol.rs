@@ -55,6 +55,8 @@ pub enum Request {
     Status,
     /// Let the asker take over. After the answer both speak as [`handover`](crate::handover) says.
     Handover,
+    /// Serve by the program that is on disk now; a master answers when that is so, or is not.
+    Upgrade,
 }
 
 /// What is answered.
@@ -228,6 +230,7 @@ mod tests {
     fn requests_are_these_lines_for_ever() {
         check(Request::Reload, r#"{"baton":1,"ask":"reload"}"#);
         check(Request::Status, r#"{"baton":1,"ask":"status"}"#);
+        check(Request::Upgrade, r#"{"baton":1,"ask":"upgrade"}"#);
         check(Request::Handover, r#"{"baton":1,"ask":"handover"}"#);
         check(Request::Plan { files: vec!["/a".into()] }, r#"{"baton":1,"ask":"plan","files":["/a"]}"#);
     }

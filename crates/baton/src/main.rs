@@ -18,8 +18,9 @@ use arguments::{Asked, Wrong};
 use baton_config::condition;
 use baton_control::Messages;
 use baton_control::handover::strangers::{self, MESSENGER_ARGUMENT};
-use baton_control::master::Summons;
 use baton_control::master::process::{Program, WORKER_ARGUMENT};
+use baton_control::master::state::STATE_ARGUMENT;
+use baton_control::master::{Resumed, Summons};
 use start::Origin;
 
 /// Objects of one size side by side, also those that must be aligned, as tokio's are to cache lines: with the C library's
@@ -41,8 +42,10 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == MESSENGER_ARGUMENT) {
         return strangers::carry(&arguments[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
-    let summons = match is_worker(&mut arguments).then(Summons::receive).transpose() {
-        Ok(summons) => summons,
+    let summons = is_worker(&mut arguments).then(Summons::receive).transpose();
+    let resumed = resumed_state(&mut arguments).map(|number| Resumed::from_argument(&number)).transpose();
+    let (summons, resumed) = match summons.and_then(|summons| Ok((summons, resumed?))) {
+        Ok(both) => both,
         Err(text) => {
             Messages::new(&program, texts::VERSION, false).alert(&text);
             return ExitCode::FAILURE;
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         Ok(Asked::Version { with_options: true }) => print(&texts::version_and_options()),
         Ok(Asked::Condition(text)) => evaluate(&program, &text),
         Ok(Asked::Run(run)) => {
-            start::run(&program, *run, Origin { program: Program::this(called, arguments), summons })
+            start::run(&program, *run, Origin { program: Program::this(called, arguments), summons, resumed })
         }
         Err(Wrong::Alert(text)) => {
             Messages::new(&program, texts::VERSION, false).alert(&text);
@@ -68,6 +71,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes the argument by which a master that becomes a new binary tells what it was.
+fn resumed_state(arguments: &mut Vec<OsString>) -> Option<String> {
+    let number = arguments.first()?.to_str()?.strip_prefix(STATE_ARGUMENT)?.to_owned();
+    arguments.remove(0);
+    Some(number)
 }
 
 /// Takes the argument by which a master tells its worker what it is.

@@ -3,6 +3,7 @@
 mod plan;
 mod reload;
 mod status;
+mod upgrade;
 mod whom;
 
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ enum Verb {
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
+    Upgrade(upgrade::Upgrade),
 }
 
 /// Whether the first argument is meant for us and not for HAProxy's command line.
@@ -51,6 +53,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),
+        Verb::Upgrade(command) => upgrade::run(&command),
     };
     outcome.unwrap_or_else(|text| {
         eprintln!("baton: {text}");

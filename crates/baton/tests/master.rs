@@ -246,7 +246,12 @@ fn a_master_that_is_killed_leaves_a_worker_that_serves() {
         other => panic!("{other:?}"),
     };
     assert_eq!(status.pid, pid);
-    kill_worker(pid, Signal::SIGUSR1);
+    // A new master takes over from it.
+    let waiting = TcpStream::connect(web).unwrap();
+    let next = Proxy::start_with(&config(web, origin.address(), ""), &["-W", "-sf", &pid.to_string()]);
+    assert_ne!(worker(&next).unwrap().pid, pid);
+    assert!(get(web).contains(" 200 "));
+    drop(waiting);
     until("the worker ends", || process(pid).is_none_or(|(state, _)| state == 'Z'));
 }
 

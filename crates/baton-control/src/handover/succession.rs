@@ -140,9 +140,6 @@ impl Control {
             let reason = format!("process {successor} has taken over already");
             return Err(Refused { kind: RefusedKind::Stopping, reason, successor: Some(successor) });
         }
-        if self.servant.is_some() {
-            return refuse(RefusedKind::Never, "it is the worker of a master, which would replace it".into());
-        }
         if self.is_stopping() {
             return refuse(RefusedKind::Stopping, "it is stopping".into());
         }
@@ -224,6 +221,7 @@ impl Control {
         let text = format!("Process {} has taken over.", ready.pid);
         self.messages.notice(&text);
         self.messages.log(Level(5), &text);
+        self.tell_master_of(ready.pid).await;
         let connections = self.workers.open_connections() as u64;
         // A taker that left serves nevertheless.
         let _ = reply.send((Released { connections }, follow));

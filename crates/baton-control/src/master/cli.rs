@@ -10,6 +10,7 @@ mod proc;
 mod session;
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,19 @@ impl Cli {
         let endpoint = listeners::endpoint(&socket.bind.address);
         let listening = listen::open(&endpoint, &options).map_err(|error| error.to_string())?;
         Ok(Cli { listening, socket })
+    }
+
+    /// Takes up a socket that was open before this binary began.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn adopt(fd: OwnedFd, socket: StatsSocket) -> Result<Cli, String> {
+        Ok(Cli { listening: Listening::adopt(fd).map_err(|error| error.to_string())?, socket })
+    }
+
+    /// A second descriptor of the socket.
+    pub(super) fn another(&self) -> io::Result<OwnedFd> {
+        self.listening.as_fd().try_clone_to_owned()
     }
 
     /// Accepts sessions until the master is gone.

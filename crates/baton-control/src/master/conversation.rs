@@ -1,9 +1,10 @@
-//! `baton reload`, `plan` and `status` at the master's address: a reload is the master's business, everything else is handed
+//! `baton reload`, `plan` and `status` at the master's address: a reload or an upgrade is the master's business, everything else is handed
 //! to the worker with the connection, so that the worker knows who asks.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::rc::Weak;
 use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv};
@@ -17,38 +18,49 @@ use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, socket_name};
 
 /// How long an asker may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that are looked at to tell a reload from anything else.
+/// Bytes that are looked at to tell what is asked.
 const LOOK_BYTES: usize = 256;
 
 /// Accepts askers until the master is gone.
-pub async fn serve(listener: StdListener, may_ask: u32, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
+///
+/// Each conversation holds `busy` until the master knows of it.
+pub async fn serve(
+    listener: StdListener,
+    may_ask: u32,
+    busy: Weak<()>,
+    events: mpsc::UnboundedSender<Event>,
+) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let events = events.clone();
+        let (events, busy) = (events.clone(), busy.upgrade());
         tokio::task::spawn_local(async move {
             // Who is nobody, says nothing or left is not our trouble.
             let Ok(credentials) = stream.peer_cred() else { return };
             let is_allowed = credentials.uid() == 0 || credentials.uid() == may_ask;
-            let Ok(Ok(is_reload)) = tokio::time::timeout(PATIENCE, asks_reload(&stream)).await else { return };
+            let Ok(Ok(request)) = tokio::time::timeout(PATIENCE, first_words(&stream)).await else { return };
             // The worker refuses those who may not ask, in words.
-            let event = if is_reload && is_allowed { Event::AskedReload(stream) } else { Event::Conversation(stream) };
+            let event = match request.filter(|_| is_allowed) {
+                Some(Request::Reload) => Event::AskedReload { stream, is_upgrade: false },
+                Some(Request::Upgrade) => Event::AskedReload { stream, is_upgrade: true },
+                Some(Request::Plan { .. } | Request::Status | Request::Handover) | None => Event::Conversation(stream),
+            };
             let _ = events.send(event);
+            drop(busy);
         });
     }
 }
 
 /// Looks at what is said first without taking it.
-async fn asks_reload(stream: &UnixStream) -> io::Result<bool> {
+async fn first_words(stream: &UnixStream) -> io::Result<Option<Request>> {
     let mut seen = [0; LOOK_BYTES];
     let look = || Ok(recv(stream.as_raw_fd(), &mut seen, MsgFlags::MSG_PEEK)?);
     let length = stream.async_io(Interest::READABLE, look).await?;
     let line = seen[..length].split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let request = serde_json::from_slice::<Envelope<Request>>(line);
-    Ok(request.is_ok_and(|envelope| envelope.body == Request::Reload))
+    Ok(serde_json::from_slice::<Envelope<Request>>(line).ok().map(|envelope| envelope.body))
 }
 
 /// Takes the request that was looked at, and answers it.

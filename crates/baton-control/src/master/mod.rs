@@ -28,6 +28,6 @@ mod service;
 pub mod state;
 pub mod supervisor;
 
-pub use run::{Setup, run};
+pub use run::{Resumed, Setup, run};
 pub use servant::{Servant, Summoned, Summons};
 pub use supervisor::Supervisor;

@@ -1,19 +1,24 @@
 //! The running master: signals, the end of children, what workers say and who asks come in; the supervisor's effects go out.
 
+mod reexec;
+
 use std::collections::HashMap;
 use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton_config::Severity;
 use baton_kernel::process::over_exec::memory_file;
 use baton_model::{AccessLevel, Level};
+use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+pub use self::reexec::Resumed;
 use super::cli::{Cli, One, Processes, Question, Target};
 use super::conversation;
 use super::held::Held;
@@ -28,6 +33,8 @@ use crate::service_manager::ServiceManager;
 
 /// How long to wait for the last words of a worker that has ended.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+/// How long those who waited for an upgrade have to get their answer, before the master becomes the new binary.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// Askers that wait for the same reload.
 const WAITING_MAX: usize = 64;
 /// Bytes of start-up messages that are kept.
@@ -75,6 +82,16 @@ struct Master {
     answered: Option<bool>,
     /// The first worker has served: `READY=1`, which has to be the first word, was said.
     is_started: bool,
+    /// Reloads that the worker has not answered yet.
+    reloads_under_way: usize,
+    /// Where `baton reload` asks: a second descriptor, for the next binary.
+    endpoint: Option<StdListener>,
+    /// Held by every conversation that we do not know of yet.
+    busy: Rc<()>,
+    /// How often becoming the new binary was put off.
+    put_off: u32,
+    /// A second descriptor of the socket of `-S`, for the next binary.
+    cli: Option<OwnedFd>,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -118,8 +135,15 @@ pub(super) enum Event {
     Child,
     /// A worker says something.
     Heard(WorkerId, ToMaster, Vec<OwnedFd>),
-    /// `baton reload`.
-    AskedReload(UnixStream),
+    /// `baton reload` or `baton upgrade`.
+    AskedReload {
+        /// Takes the answer.
+        stream: UnixStream,
+        /// Whether the program is to be started anew even if it is the same.
+        is_upgrade: bool,
+    },
+    /// Everybody who waited has his answer: become the new binary.
+    Reexec,
     /// Anything else that is asked at our address.
     Conversation(UnixStream),
     /// What became of a reload in a worker.
@@ -136,12 +160,16 @@ pub(super) enum Event {
 ///
 /// # Errors
 /// A sentence: the master cannot begin.
-pub fn run(setup: Setup, started: impl FnOnce()) -> Result<u8, String> {
+pub fn run(setup: Setup, resumed: Option<Resumed>, started: impl FnOnce()) -> Result<u8, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (events, happened) = mpsc::unbounded_channel();
-        let master = Master::new(setup, events).map_err(|error| format!("cannot start: {error}"))?;
+        let master = match resumed {
+            Some(resumed) => Master::resumed(setup, resumed, events),
+            None => Master::new(setup, events),
+        };
+        let master = master.map_err(|error| format!("cannot start: {error}"))?;
         master.live(happened, started).await.map_err(|error| format!("cannot start: {error}"))
     })
 }
@@ -167,6 +195,11 @@ impl Master {
             logs: String::new(),
             answered: None,
             is_started: false,
+            reloads_under_way: 0,
+            cli: None,
+            endpoint: None,
+            busy: Rc::default(),
+            put_off: 0,
             events,
         })
     }
@@ -177,19 +210,34 @@ impl Master {
         started: impl FnOnce(),
     ) -> std::io::Result<u8> {
         let mut signals = Signals::listen()?;
-        match endpoint::listen() {
+        let listening = match self.endpoint.take() {
+            Some(listener) => Ok(listener),
+            None => endpoint::listen(),
+        };
+        match listening {
             Ok(listener) => {
+                self.endpoint = Some(listener.try_clone()?);
                 let may_ask = nix::unistd::geteuid().as_raw();
-                tokio::task::spawn_local(conversation::serve(listener, may_ask, self.events.clone()));
+                let busy = Rc::downgrade(&self.busy);
+                tokio::task::spawn_local(conversation::serve(listener, may_ask, busy, self.events.clone()));
             }
             Err(error) => self.messages().warning(&format!("`baton reload` will not find this process: {error}")),
         }
         if let Some(cli) = self.setup.cli.take() {
+            self.cli = Some(cli.another()?);
             tokio::task::spawn_local(cli.serve(spoken_version(&self.setup.version), self.events.clone()));
         }
         let mut watchdog = self.setup.watchdog.map(tokio::time::interval);
         let mut started = Some(started);
-        let mut effects = self.supervisor.start(Instant::now());
+        Master::let_signals_in();
+        let mut effects = match self.is_started {
+            false => self.supervisor.start(Instant::now()),
+            true => {
+                self.messages().is_serving();
+                self.setup.manager.ready(&self.status());
+                Vec::new()
+            }
+        };
         loop {
             let mut todo = std::mem::take(&mut effects);
             while !todo.is_empty() {
@@ -250,9 +298,15 @@ impl Master {
     async fn happen(&mut self, event: Event, happened: &mut mpsc::UnboundedReceiver<Event>) -> Vec<Effect> {
         let now = Instant::now();
         match event {
-            Event::Reload => self.reload(now),
-            Event::AskedReload(stream) => self.reload_for(Waiting::Asker(stream), now),
-            Event::Question(Question::Reload(reply)) => self.reload_for(Waiting::Session(reply), now),
+            Event::Reload => self.reload(false, now),
+            Event::AskedReload { stream, is_upgrade } => self.reload_for(Waiting::Asker(stream), is_upgrade, now),
+            Event::Question(Question::Reload(reply)) => self.reload_for(Waiting::Session(reply), false, now),
+            Event::Reexec => {
+                // What was heard meanwhile comes first.
+                let is_idle = happened.is_empty() && self.reloads_under_way == 0 && Rc::strong_count(&self.busy) == 1;
+                self.reexec(is_idle);
+                Vec::new()
+            }
             Event::Question(question) => {
                 self.answer_session(question).await;
                 Vec::new()
@@ -279,13 +333,13 @@ impl Master {
         }
     }
 
-    fn reload_for(&mut self, waiting: Waiting, now: Instant) -> Vec<Effect> {
+    fn reload_for(&mut self, waiting: Waiting, is_upgrade: bool, now: Instant) -> Vec<Effect> {
         if self.waiting.len() >= WAITING_MAX {
             waiting.answer(Reply::Failed { reason: "too many reloads wait already".into() });
             return Vec::new();
         }
         self.waiting.push(waiting);
-        let effects = self.reload(now);
+        let effects = self.reload(is_upgrade, now);
         if self.supervisor.is_stopping() {
             self.answer(&Reply::Failed { reason: "the master is stopping".into() });
         }
@@ -345,8 +399,8 @@ impl Master {
         }
     }
 
-    fn reload(&mut self, now: Instant) -> Vec<Effect> {
-        let is_new_binary = self.setup.program.has_changed();
+    fn reload(&mut self, is_upgrade: bool, now: Instant) -> Vec<Effect> {
+        let is_new_binary = is_upgrade || self.setup.program.has_changed();
         if !self.supervisor.is_stopping() {
             self.setup.manager.reloading();
             self.messages().notice("Reloading");
@@ -363,6 +417,7 @@ impl Master {
                 if let Some(process) = self.workers.get(&id) {
                     let (pid, events) = (process.pid, self.events.clone());
                     let waiting = std::mem::take(&mut self.waiting);
+                    self.reloads_under_way += 1;
                     tokio::task::spawn_local(async move {
                         let outcome = conversation::ask(pid, Request::Reload).await;
                         let _ = events.send(Event::Reloaded(outcome, waiting));
@@ -380,7 +435,8 @@ impl Master {
             }
             Effect::Upgraded(is_done) => self.upgraded(is_done),
             Effect::Say(tone, text) => self.say(tone, &text),
-            Effect::Reexec | Effect::Started | Effect::Exit(_) => {}
+            Effect::Reexec => self.reexec_soon(),
+            Effect::Started | Effect::Exit(_) => {}
         }
         Vec::new()
     }
@@ -409,9 +465,7 @@ impl Master {
     async fn try_spawn(&mut self, id: WorkerId, why: Why, text: super::supervisor::Text) -> std::io::Result<i32> {
         let (ours, theirs) = link::pair()?;
         let pid = self.setup.program.spawn(theirs, why == Why::Upgrade)?;
-        let link = Rc::new(Link::new(ours)?);
-        let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
-        self.workers.insert(id, Process { pid, link: link.clone(), reader, state: 0 });
+        let link = self.follow(id, pid, ours, 0)?;
         let take_over = match why {
             Why::Upgrade => self.supervisor.current().and_then(|worker| u32::try_from(worker.pid).ok()),
             Why::First | Why::Replace => None,
@@ -425,6 +479,14 @@ impl Master {
         // A worker that is gone already is reaped like any other.
         let _ = self.summon(&link, begin, text).await;
         Ok(pid)
+    }
+
+    /// Listens to a worker from now on.
+    fn follow(&mut self, id: WorkerId, pid: i32, line: Socket, state: u32) -> std::io::Result<Rc<Link>> {
+        let link = Rc::new(Link::new(line)?);
+        let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
+        self.workers.insert(id, Process { pid, link: link.clone(), reader, state });
+        Ok(link)
     }
 
     async fn summon(&self, link: &Link, begin: Begin, text: super::supervisor::Text) -> std::io::Result<()> {
@@ -521,6 +583,7 @@ impl Master {
     }
 
     fn reloaded(&mut self, outcome: Result<Reply, String>, waiting: Vec<Waiting>) {
+        self.reloads_under_way = self.reloads_under_way.saturating_sub(1);
         let reply = outcome.unwrap_or_else(|reason| Reply::Failed { reason });
         let is_accepted = matches!(&reply, Reply::Reload(outcome) if outcome.accepted);
         self.supervisor.reloaded(is_accepted);

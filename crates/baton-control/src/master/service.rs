@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::link::{Heard, ToWorker};
 use crate::control::Control;
 use crate::endpoint::{self, Asked};
+use crate::handover::giver;
 
 impl Control {
     /// We serve: the master learns which sockets to hold, which text is in use, and that it may go on.
@@ -27,6 +28,14 @@ impl Control {
         let version = self.settings.version.clone();
         if let Some(servant) = &self.servant {
             let told = servant.ready(&version, &said).await;
+            self.look_at_master(told);
+        }
+    }
+
+    /// Tells the master that another process has taken over: it must not replace us.
+    pub(crate) async fn tell_master_of(&mut self, successor: u32) {
+        if let Some(servant) = &self.servant {
+            let told = servant.handed_over(successor).await;
             self.look_at_master(told);
         }
     }
@@ -48,7 +57,12 @@ impl Control {
     }
 
     /// Does what the master says.
-    pub(crate) async fn obey(&mut self, heard: io::Result<Heard<ToWorker>>, asked: &mpsc::Sender<Asked>) {
+    pub(crate) async fn obey(
+        &mut self,
+        heard: io::Result<Heard<ToWorker>>,
+        asked: &mpsc::Sender<Asked>,
+        events: &mpsc::Sender<giver::Event>,
+    ) {
         let (message, fds) = match heard {
             Ok(Heard::Message(message, fds)) => (message, fds),
             Ok(Heard::Unknown) => return,
@@ -63,7 +77,8 @@ impl Control {
         match message {
             ToWorker::Serve => {
                 if let Some(stream) = stream(fds) {
-                    tokio::spawn(endpoint::serve_one(stream, self.settings.may_ask.clone(), asked.clone()));
+                    let may_ask = self.settings.may_ask.clone();
+                    tokio::spawn(endpoint::serve_one(stream, may_ask, asked.clone(), events.clone()));
                 }
             }
             ToWorker::Ping => {

@@ -34,8 +34,8 @@ pub struct State {
     pub text: Option<RawFd>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
-    /// The connection to systemd.
-    pub manager: Option<RawFd>,
+    /// Where `baton reload` asks.
+    pub asked: Option<RawFd>,
     /// Nobody sees standard output and error.
     pub is_detached: bool,
     /// Milliseconds since the master was started.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_first_version_is_read_for_ever() {
         let text = r#"{"version":1,"workers":[{"id":2,"pid":77,"age_ms":5000,"ready_ms":4000,"reloads":1,
-            "version":"0.1.0","line":9}],"sockets":[5,6],"input":null,"text":7,"cli":8,"manager":null,
+            "version":"0.1.0","line":9}],"sockets":[5,6],"input":null,"text":7,"cli":8,"asked":10,
             "is_detached":true,"uptime_ms":60000,"reloads":3,"reloads_failed":1,"crashed":2,"startup_logs":"x"}"#;
         let state = State::from_bytes(text.as_bytes()).unwrap();
         assert_eq!((state.sockets.as_slice(), state.text, state.crashed), ([5, 6].as_slice(), Some(7), 2));

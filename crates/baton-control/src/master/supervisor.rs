@@ -246,12 +246,14 @@ impl Supervisor {
         if self.stop.is_some() {
             return self.after(effects);
         }
-        let has_settled = worker.ready.is_some_and(|ready| now >= ready + SETTLED);
-        self.count_crash(has_settled);
-        match &mut self.starting {
-            // The successor that an upgrade has started takes its place.
-            Some(starting) => starting.why = Why::Replace,
-            None => effects.extend(self.replace(now)),
+        let is_succeeded = self.starting.is_some();
+        // With a successor and without a connection it ends before the successor has said that it serves.
+        if !(is_succeeded && ended == Ended::Exited(0)) {
+            let has_settled = worker.ready.is_some_and(|ready| now >= ready + SETTLED);
+            self.count_crash(has_settled);
+        }
+        if !is_succeeded {
+            effects.extend(self.replace(now));
         }
         effects
     }
@@ -395,6 +397,11 @@ impl Supervisor {
         match why {
             Why::First => effects.push(Effect::Exit(ended.code().max(1))),
             Why::Replace => {
+                self.count_crash(false);
+                effects.extend(self.replace(now));
+            }
+            Why::Upgrade if self.current.is_none() => {
+                effects.push(Effect::Upgraded(false));
                 self.count_crash(false);
                 effects.extend(self.replace(now));
             }

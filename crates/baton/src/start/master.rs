@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use baton_control::master::cli::{self, Cli};
-use baton_control::master::{self, Setup};
-use baton_control::{Messages, Outside, ServiceManager};
+use baton_control::master::{self, Resumed, Setup};
+use baton_control::{Messages, Outside, ServiceManager, reload};
 use baton_kernel::process::limits::OpenFiles;
 use baton_model::Model;
 
@@ -27,6 +27,47 @@ pub(super) fn supervise(
     outside: Outside,
     messages: &Rc<Messages>,
 ) -> Result<u8, Stop> {
+    messages.apply(model);
+    let cli = open_cli(run)?;
+    let terminal = daemon::leave(run, &model.global, &run.take_over.pids, messages)?;
+    let setup = Setup {
+        input: outside.into_input(),
+        is_detached: terminal.is_daemon(),
+        cli,
+        sockets: inherit::activated(messages)?.into_fds(),
+        ..setup(run, origin, messages)
+    };
+    Ok(master::run(setup, None, || terminal.serving())?)
+}
+
+/// Goes on as the master that this process was before it became this binary. Its worker serves all the while, so the files
+/// are looked at for the master's own words only, and may be wrong.
+pub(super) fn resume(
+    run: &Run,
+    origin: &Origin,
+    mut resumed: Resumed,
+    outside: &Outside,
+    messages: &Rc<Messages>,
+) -> Result<u8, Stop> {
+    if let Some(model) = reload::read(&run.options, outside).model {
+        messages.apply(&model);
+        if model.global.quiet {
+            messages.be_quiet();
+        }
+    }
+    let cli = match (resumed.cli.take(), &run.master_socket) {
+        (Some(fd), Some(argument)) => cli::parse(argument).and_then(|socket| Cli::adopt(fd, socket)).map(Some),
+        _ => Ok(None),
+    };
+    let cli = cli.unwrap_or_else(|error| {
+        messages.warning(&format!("the master's socket is lost: {error}"));
+        None
+    });
+    let setup = Setup { is_detached: resumed.is_detached(), cli, ..setup(run, origin, messages) };
+    Ok(master::run(setup, Some(resumed), || ())?)
+}
+
+fn setup(run: &Run, origin: &Origin, messages: &Rc<Messages>) -> Setup {
     // For the sockets of the worker. One that the system does not give is missed, and told, when there are so many.
     let _ = OpenFiles::now().and_then(|limit| OpenFiles::raise(limit.hard));
     let var = |name: &str| std::env::var(name).ok().filter(|_| is_under_systemd(run));
@@ -35,21 +76,17 @@ pub(super) fn supervise(
         messages.warning(&format!("the service manager is not told how we are: {error}"));
         ServiceManager::default()
     });
-    messages.apply(model);
-    let cli = open_cli(run)?;
-    let terminal = daemon::leave(run, &model.global, &[], messages)?;
-    let setup = Setup {
+    Setup {
         program: origin.program.clone(),
         version: VERSION.into(),
         messages: messages.clone(),
         manager,
         watchdog: watchdog_interval(var, std::process::id()),
-        input: outside.into_input(),
-        is_detached: terminal.is_daemon(),
-        cli,
-        sockets: inherit::activated(messages)?.into_fds(),
-    };
-    Ok(master::run(setup, || terminal.serving())?)
+        input: None,
+        is_detached: false,
+        cli: None,
+        sockets: Vec::new(),
+    }
 }
 
 /// `-S`, before rights and terminal are given up.

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
-use baton_control::handover::taker::Taken;
+use baton_control::handover::taker::{TakeOver, Taken};
 use baton_control::listeners::Inherited;
-use baton_control::master::Summons;
 use baton_control::master::process::Program;
+use baton_control::master::{Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::ignore_sigpipe;
@@ -42,6 +42,8 @@ pub struct Origin {
     pub program: Program,
     /// What our master said; `None` when we are no worker.
     pub summons: Option<Summons>,
+    /// What this process was as another binary; `None` when it was just started.
+    pub resumed: Option<Resumed>,
 }
 
 /// Checks, or serves until told to stop.
@@ -76,16 +78,28 @@ impl From<String> for Stop {
 }
 
 fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
-    if let Some(directory) = &run.directory {
+    // Workers begin where their master is.
+    let is_new = origin.summons.is_none() && origin.resumed.is_none();
+    if let Some(directory) = run.directory.as_ref().filter(|_| is_new) {
         std::env::set_current_dir(directory)
             .map_err(|error| format!("Could not change to directory {} : {}", directory.display(), plain(&error)))?;
     }
-    let outside =
-        look_outside(&run.options, origin.summons.as_mut()).map_err(|error| format!("cannot look around: {error}"))?;
+    if origin.summons.as_ref().is_some_and(|summons| !summons.begin.is_first) {
+        // Whom the first worker took over from is gone.
+        run.old_socket = None;
+        run.take_over.pids.clear();
+    }
+    if let Some(before) = origin.summons.as_ref().and_then(|summons| summons.begin.take_over) {
+        run.take_over = TakeOver { pids: vec![before], ..TakeOver::default() };
+    }
+    let outside = look_outside(&run.options, &mut origin).map_err(|error| format!("cannot look around: {error}"))?;
     let outside = match run.take_over.pids.is_empty() {
         true => outside,
         false => outside.expecting_descriptors(),
     };
+    if let Some(resumed) = origin.resumed.take() {
+        return master::resume(&run, &origin, resumed, &outside, messages);
+    }
     let view = worker::view(&outside, origin.summons.as_ref(), messages);
     let loaded = reload::read(&run.options, &view);
     let is_said = loaded.model.is_some() && origin.summons.as_ref().is_some_and(|summons| summons.begin.is_first);
@@ -104,11 +118,6 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         return Ok(say_checked(&run, &loaded));
     }
     let model = Arc::new(loaded.model.expect("looked at above"));
-    if origin.summons.as_ref().is_some_and(|summons| !summons.begin.is_first) {
-        // Whom the first worker took over from is gone.
-        run.old_socket = None;
-        run.take_over.pids.clear();
-    }
     if origin.summons.is_none() {
         notices(&run, messages);
         if master::is_wanted(&run, &model) {
@@ -230,9 +239,12 @@ fn is_under_systemd(run: &Run) -> bool {
 }
 
 /// Where files are found from now on: the working directory and the root of this moment, and standard input if it is read.
-fn look_outside(options: &Options, summons: Option<&mut Summons>) -> std::io::Result<Outside> {
-    if let Some(summons) = summons {
+fn look_outside(options: &Options, origin: &mut Origin) -> std::io::Result<Outside> {
+    if let Some(summons) = &mut origin.summons {
         return Outside::new(std::env::current_dir()?, summons.input.take());
+    }
+    if origin.resumed.is_some() {
+        return Outside::new(std::env::current_dir()?, None);
     }
     let reads_input = options.files.iter().any(|file| file == Path::new("-"));
     let input = reads_input.then(|| {

@@ -185,16 +185,24 @@ fn a_worker_that_dies_during_an_upgrade_is_replaced_by_the_new_one() {
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          exit 1 -9:
-         exit 2 1: spawn 3 Replace LastGood",
+         exit 2 1: upgraded false, spawn 3 Replace LastGood",
     );
     check(
         "start: spawn 1 First Files
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          exit 1 -9:
-         ready 2:
+         ready 2: upgraded true, reexec
          reload: reload 2",
     );
+    let supervisor = check(
+        "start: spawn 1 First Files
+         ready 1: started
+         upgrade: spawn 2 Upgrade Files
+         exit 1 0:
+         ready 2: upgraded true, reexec",
+    );
+    assert_eq!(supervisor.crashed_total, 0, "it ended in peace");
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! The program is replaced under load: worker and master become what is on disk, with the same process id and the same
+//! sockets; a program that does not get ready changes nothing.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use baton_control::ask::{Whom, ask};
+use baton_control::protocol::{Outcome, Reply, Request};
+use baton_prove::load::LoadHandle;
+use baton_prove::{Load, LoadOptions, Origin, OriginHandle, OriginOptions};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{Proxy, free_address, frontend_counter, until};
+use tempfile::TempDir;
+
+/// Upgrades of the test under load.
+const UPGRADES: u32 = 5;
+
+fn origin() -> OriginHandle {
+    Origin::start(OriginOptions::new("o1")).expect("loopback has a free port")
+}
+
+fn config(web: SocketAddr, origin: SocketAddr) -> String {
+    format!(
+        "global\n nbthread 2\n maxconn 500\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n \
+         timeout server 30s\nfrontend web\n bind {web}\n default_backend app\nbackend app\n server s1 {origin}\n"
+    )
+}
+
+/// A copy of the program that can be replaced, and a master that runs it.
+struct Replaceable {
+    proxy: Proxy,
+    program: PathBuf,
+    _folder: TempDir,
+}
+
+impl Replaceable {
+    fn start(text: &str) -> Replaceable {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let program = folder.path().join("baton");
+        std::fs::copy(support::program(), &program).expect("there is room for a copy");
+        // The first argument names the program itself, in whose place the copy is run.
+        let script = format!("shift; exec {} \"$@\"", program.display());
+        let proxy = Proxy::start_under(&["sh", "-c", &script, "sh"], text, &["-W"]);
+        Replaceable { proxy, program, _folder: folder }
+    }
+
+    /// Puts another file in the program's place, at once as a package manager does.
+    fn replace(&self, by: &Path) {
+        let aside = self.program.with_extension("new");
+        std::fs::copy(by, &aside).expect("there is room for a copy");
+        std::fs::rename(&aside, &self.program).expect("the folder is ours");
+    }
+
+    fn ask(&self, request: Request) -> Outcome {
+        match ask(Whom::Pid(self.proxy.pid()), request) {
+            Ok(Reply::Reload(outcome)) => outcome,
+            other => panic!("{other:?}\n{}", self.proxy.said()),
+        }
+    }
+
+    /// Waits until the master runs the file that is on disk, and the worker too.
+    #[track_caller]
+    fn until_replaced(&self) {
+        let inode = |path: &Path| std::fs::metadata(path).map(|found| found.ino()).ok();
+        let wanted = inode(&self.program);
+        let runs = |pid: u32| inode(Path::new(&format!("/proc/{pid}/exe"))) == wanted;
+        until("the master is the new program", || runs(self.proxy.pid()));
+        // Asked through the master: it goes on answering.
+        until("the worker is the new program", || runs(self.proxy.status().pid));
+    }
+}
+
+fn load(target: SocketAddr, keep_alive: bool) -> LoadHandle {
+    let options = LoadOptions { keep_alive, concurrency: 8, threads: 1, rate: Some(200.0), ..LoadOptions::new(target) };
+    Load::start(options).expect("the options are right")
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+#[tokio::test]
+async fn upgrades_are_not_felt() {
+    let origin = origin();
+    let web = free_address();
+    let running = Replaceable::start(&config(web, origin.address()));
+    let loads = [load(web, false), load(web, true)];
+    let mut open = 0;
+    for number in 0..UPGRADES {
+        running.replace(support::program());
+        // A reload finds the new file by itself; an upgrade does not look.
+        let request = if number % 2 == 0 { Request::Reload } else { Request::Upgrade };
+        let outcome = running.ask(request);
+        assert!(outcome.accepted, "{:?}", outcome.messages);
+        running.until_replaced();
+        if number == 0 {
+            until("the first worker has left", || children(running.proxy.pid()).len() == 1);
+            open = descriptors(running.proxy.pid());
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let mut completed = 0;
+    for (what, load) in ["a connection for each request", "keep-alive"].into_iter().zip(loads) {
+        let result = load.stop().await;
+        assert_eq!(result.counts.failed(), 0, "{what}: {:?} {:?}", result.failures, result.errors);
+        assert!(result.counts.completed > 200, "{what}: only {} requests", result.counts.completed);
+        completed += result.counts.completed;
+    }
+    until("the workers before have left", || children(running.proxy.pid()).len() == 1);
+    until("every request was counted once", || {
+        frontend_counter(&running.proxy.status(), "web", "req_tot") == completed
+    });
+    until("no descriptor is left over", || descriptors(running.proxy.pid()) <= open);
+
+    // The new master does all that the first one did.
+    let pid = running.proxy.status().pid;
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    until("another worker serves", || {
+        let reply = ask(Whom::Pid(running.proxy.pid()), Request::Status);
+        matches!(reply, Ok(Reply::Status(status)) if status.pid != pid)
+    });
+    running.proxy.signal(Signal::SIGTERM);
+    let Replaceable { proxy, _folder, .. } = running;
+    assert_eq!(proxy.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_program_that_does_not_get_ready_changes_nothing() {
+    let origin = origin();
+    let web = free_address();
+    let running = Replaceable::start(&config(web, origin.address()));
+    let before = running.proxy.status().pid;
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("broken");
+    std::fs::write(&broken, "#!/bin/sh\nexit 3\n").unwrap();
+    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let no_program = folder.path().join("no program");
+    std::fs::write(&no_program, "text").unwrap();
+    for file in [&broken, &no_program] {
+        running.replace(file);
+        assert!(!running.ask(Request::Reload).accepted);
+        assert!(!running.ask(Request::Upgrade).accepted);
+    }
+    let mut stream = TcpStream::connect(web).unwrap();
+    let mut answer = String::new();
+    write!(stream, "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 200 "), "{answer}");
+    assert_eq!((running.proxy.status().pid, children(running.proxy.pid()).len()), (before, 1));
+    // A crash does not need the file on disk.
+    kill(Pid::from_raw(before as i32), Signal::SIGKILL).unwrap();
+    until("another worker serves", || {
+        let reply = ask(Whom::Pid(running.proxy.pid()), Request::Status);
+        matches!(reply, Ok(Reply::Status(status)) if status.pid != before)
+    });
+    running.replace(support::program());
+    assert!(running.ask(Request::Reload).accepted);
+    running.until_replaced();
+}
+
+#[test]
+fn a_process_without_a_master_says_how_it_is_replaced() {
+    let origin = origin();
+    let proxy = Proxy::start(&config(free_address(), origin.address()));
+    match ask(Whom::Pid(proxy.pid()), Request::Upgrade) {
+        Ok(Reply::Failed { reason }) => assert!(reason.contains("-sf"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_master_can_be_taken_over_from() {
+    let origin = origin();
+    let web = free_address();
+    let text = config(web, origin.address());
+    let first = Proxy::start_with(&text, &["-W"]);
+    let load = load(web, false);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let pid = first.pid().to_string();
+    let second = Proxy::start_with(&text, &["-W", "-sf", &pid]);
+    assert_eq!(first.wait().0.code(), Some(0), "the master ends with its worker");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let third = Proxy::start_with(&text, &["-sf", &second.pid().to_string()]);
+    assert_eq!(second.wait().0.code(), Some(0));
+    let result = load.stop().await;
+    assert_eq!(result.counts.failed(), 0, "{:?} {:?}", result.failures, result.errors);
+    assert!(result.counts.completed > 100);
+    drop(third);
+}
