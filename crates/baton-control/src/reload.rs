@@ -46,7 +46,16 @@ pub struct ChangeLine {
 pub struct Ready {
     model: Arc<Model>,
     generation: Generation,
-    listeners: listeners::Prepared,
+    listeners: Addresses,
+}
+
+/// Whether clients are let in yet.
+#[derive(Debug)]
+enum Addresses {
+    /// By the commit.
+    Prepared(listeners::Prepared),
+    /// See [`ChangeLine::open`].
+    Open(listeners::Published),
 }
 
 impl Ready {
@@ -122,7 +131,7 @@ impl ChangeLine {
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
                 generation.idle_max = idle;
-                Ok(Ready { model, generation, listeners })
+                Ok(Ready { model, generation, listeners: Addresses::Prepared(listeners) })
             }
             (Ok(_), Err(reasons)) => Err(reasons),
             (Err(reasons), Ok(listeners)) => {
@@ -141,6 +150,24 @@ impl ChangeLine {
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
     }
 
+    /// Lets clients in to new addresses already, who wait until the commit: for the first configuration, as long as the
+    /// process may still do so. A unix socket is renamed into place by it, which takes rights in its directory, and the way
+    /// there, that `user` and `chroot` take away.
+    ///
+    /// # Errors
+    /// As [`ChangeLine::commit`].
+    pub fn open(&mut self, ready: Ready) -> Result<Ready, Refused> {
+        let open = self.let_in(ready.listeners)?;
+        Ok(Ready { listeners: Addresses::Open(open), ..ready })
+    }
+
+    fn let_in(&mut self, addresses: Addresses) -> Result<listeners::Published, Refused> {
+        match addresses {
+            Addresses::Prepared(prepared) => self.listeners.publish(prepared),
+            Addresses::Open(open) => Ok(open),
+        }
+    }
+
     /// Lets clients in to new addresses and hands the configuration to every core.
     ///
     /// # Errors
@@ -148,7 +175,7 @@ impl ChangeLine {
     /// that was not before.
     pub async fn commit(&mut self, ready: Ready, workers: &Workers) -> Result<(), Refused> {
         let Ready { model, mut generation, listeners } = ready;
-        let open = self.listeners.publish(listeners)?;
+        let open = self.let_in(listeners)?;
         let frontends = &generation.frontends;
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use baton_kernel::inherit::{self, ReceiveError};
 use baton_kernel::process::capabilities;
-use baton_kernel::process::daemon::{Daemonized, daemonize, forget_terminal};
+use baton_kernel::process::daemon::{Daemonized, Nowhere, daemonize};
 use baton_kernel::process::privileges::{Identity, change_root, drop_to};
 use baton_kernel::process::{forbid_new_rights, ignore_sigpipe, usage};
 use baton_kernel::retire::Retiring;
@@ -74,7 +74,7 @@ fn ready_is_reported() {
         Daemonized::Child(ready) => {
             drop(ours);
             ready.ready(true).unwrap();
-            forget_terminal().unwrap();
+            Nowhere::open().unwrap().replace_terminal().unwrap();
             // Lives on after the parent has gone its way, until this socket closes.
             let _ = std::io::Read::read(&mut &theirs, &mut [0; 1]);
             std::process::exit(9);

@@ -385,7 +385,9 @@ fn reach(pid: u32, may_give: &[u32]) -> Result<StdStream, Unreachable> {
     let uid = getsockopt(&stream, PeerCredentials).map_err(odd)?.uid();
     let ours = nix::unistd::geteuid().as_raw();
     if uid != 0 && uid != ours && !may_give.contains(&uid) {
-        return Err(Unreachable::Odd(format!("it belongs to user {uid}, whom we have no reason to trust")));
+        return Err(Unreachable::Odd(format!(
+            "it belongs to user {uid}, who is neither root nor us nor the 'user' of this configuration; stop it first"
+        )));
     }
     Ok(stream)
 }

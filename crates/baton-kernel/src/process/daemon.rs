@@ -29,6 +29,7 @@ pub fn daemonize() -> io::Result<Daemonized> {
     if threads()? != 1 {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "a process with several threads cannot fork safely"));
     }
+    let nowhere = Nowhere::open()?;
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     // SAFETY: this is the only thread (checked above, and only this thread could start another), so the child
     // is a complete copy: no lock is held by a thread that does not exist there.
@@ -40,7 +41,7 @@ pub fn daemonize() -> io::Result<Daemonized> {
         ForkResult::Child => {
             drop(read);
             setsid()?;
-            Ok(Daemonized::Child(Ready { pipe: write }))
+            Ok(Daemonized::Child(Ready { pipe: write, nowhere }))
         }
     }
 }
@@ -77,6 +78,7 @@ impl Waiting {
 #[derive(Debug)]
 pub struct Ready {
     pipe: OwnedFd,
+    nowhere: Nowhere,
 }
 
 impl Ready {
@@ -84,7 +86,7 @@ impl Ready {
     /// `close_terminal` (HAProxy does, once it has nothing more to say). A parent that is gone is no error.
     pub fn ready(self, close_terminal: bool) -> io::Result<()> {
         if close_terminal {
-            forget_terminal()?;
+            self.nowhere.replace_terminal()?;
         }
         match File::from(self.pipe).write_all(&[0]) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -93,13 +95,25 @@ impl Ready {
     }
 }
 
-/// Points standard input, output and error to `/dev/null`.
-pub fn forget_terminal() -> io::Result<()> {
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    Ok(())
+/// `/dev/null`, opened while it can be: a process that has another root directory since has none.
+#[derive(Debug)]
+pub struct Nowhere {
+    null: File,
+}
+
+impl Nowhere {
+    /// Opens it.
+    pub fn open() -> io::Result<Nowhere> {
+        Ok(Nowhere { null: OpenOptions::new().read(true).write(true).open("/dev/null")? })
+    }
+
+    /// Points standard input, output and error there.
+    pub fn replace_terminal(&self) -> io::Result<()> {
+        dup2_stdin(&self.null)?;
+        dup2_stdout(&self.null)?;
+        dup2_stderr(&self.null)?;
+        Ok(())
+    }
 }
 
 /// Threads of this process.

@@ -2,7 +2,7 @@
 
 use baton_control::Messages;
 use baton_control::master::Summoned;
-use baton_kernel::process::daemon::{Daemonized, Ready, daemonize, forget_terminal};
+use baton_kernel::process::daemon::{Daemonized, Nowhere, Ready, daemonize};
 use baton_kernel::process::pid_file::PidFile;
 use baton_model::Global;
 
@@ -15,7 +15,7 @@ pub(super) struct Terminal {
     waits: Option<Ready>,
     pid_file: Option<PidFile>,
     /// A worker whose master is a daemon.
-    is_to_forget: bool,
+    nowhere: Option<Nowhere>,
     /// Whether the file also names those we take over from.
     names_others: bool,
 }
@@ -23,7 +23,8 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Of a worker: its master has left the terminal, or will.
     pub(super) fn of_worker(summoned: &Summoned) -> Terminal {
-        Terminal { waits: None, pid_file: None, is_to_forget: summoned.begin.is_detached, names_others: false }
+        let nowhere = summoned.begin.is_detached.then(|| Nowhere::open().ok()).flatten();
+        Terminal { waits: None, pid_file: None, nowhere, names_others: false }
     }
 
     /// Whether this is a daemon.
@@ -43,8 +44,7 @@ impl Terminal {
         }
         let left = match self.waits {
             Some(waits) => waits.ready(true),
-            None if self.is_to_forget => forget_terminal(),
-            None => Ok(()),
+            None => self.nowhere.map_or(Ok(()), |nowhere| nowhere.replace_terminal()),
         };
         if let Err(error) = left {
             eprintln!("[WARNING]  ({}) : {error}", std::process::id());
@@ -66,7 +66,7 @@ pub(super) fn leave(run: &Run, global: &Global, before: &[u32], messages: &Messa
     let is_daemon = is_daemon(run, global);
     let pid_file = open_pid_file(run, global, is_daemon, messages)?;
     let waits = if is_daemon { fork()? } else { None };
-    let mut terminal = Terminal { waits, pid_file, is_to_forget: false, names_others: !before.is_empty() };
+    let mut terminal = Terminal { waits, pid_file, nowhere: None, names_others: !before.is_empty() };
     let before = before.iter().filter_map(|pid| i32::try_from(*pid).ok());
     let pids: Vec<i32> = [std::process::id() as i32].into_iter().chain(before).collect();
     if let Some(file) = &mut terminal.pid_file

@@ -177,13 +177,14 @@ fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &R
     let mut inherited = inherit::sockets(&run, messages)?;
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
-    let (line, ready) = bind(&model, cores, inherited, taken.as_mut(), &view, messages)?;
+    let (mut line, ready) = bind(&model, cores, inherited, taken.as_mut(), &view, messages)?;
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
     let terminal = match &summoned {
         Some(summoned) => Terminal::of_worker(summoned),
         None => daemon::leave(&run, &model.global, &before, messages)?,
     };
+    let ready = line.open(ready).map_err(|refused| refused.to_string())?;
     take_over::keep_right(taken.as_mut(), &model.global, messages);
     rights::give_up(&model.global, messages)?;
     let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];

@@ -239,3 +239,52 @@ impl Drop for Ended {
         let _ = self.0.wait();
     }
 }
+
+#[test]
+fn daemons_without_rights_in_a_root_of_their_own() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root, to have rights to give up");
+        return;
+    }
+    let (_origins, servers) = origins(1);
+    let (web, folder) = (free_address(), tempfile::tempdir().expect("a folder"));
+    let at = |name: &str| folder.path().join(name).to_str().expect("plain letters").to_owned();
+    let (file, pid_file, socket) = (at("test.cfg"), at("baton.pid"), at("web.sock"));
+    fs::create_dir(at("jail")).expect("the folder is ours");
+    let text = config(web, &servers)
+        .replace("global\n", &format!("global\n daemon\n user nobody\n group nogroup\n chroot {}\n", at("jail")))
+        .replace("default_backend", &format!("bind {socket}\n default_backend"));
+    fs::write(&file, text).expect("the folder is ours");
+    let pid = || fs::read_to_string(&pid_file).unwrap_or_default().trim().to_owned();
+    let start = |more: &[&str]| {
+        let mut command = std::process::Command::new(crate::support::program());
+        let mut started = Ended(command.args(["-f", &file, "-p", &pid_file]).args(more).spawn().expect("it was built"));
+        let mut ended = None;
+        until("the started process ends", || {
+            ended = started.0.try_wait().expect("it is our child");
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|status| status.success()), "it serves");
+    };
+    let last = Daemon(pid_file.clone());
+    start(&[]);
+    let first = pid();
+    start(&["-sf", &first]);
+    let second = pid();
+    assert_ne!(first, second);
+    get(web);
+    UnixStream::connect(&socket).expect("the unix socket is served");
+    drop(last);
+    until("nobody listens", || std::net::TcpStream::connect(web).is_err());
+}
+
+/// Who is named by a pid file; ends with this.
+struct Daemon(String);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for pid in fs::read_to_string(&self.0).unwrap_or_default().lines().filter_map(|line| line.parse().ok()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+}
