@@ -48,7 +48,7 @@ impl Meter {
     }
 }
 
-/// Averages of times over the last [`WINDOW`] requests, in milliseconds.
+/// Averages of times over the last `WINDOW` requests, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Averages {
     requests: u64,

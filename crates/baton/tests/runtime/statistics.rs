@@ -182,13 +182,16 @@ fn compare(found: &Table, expected: &Table) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A value of `show info` that only Baton has, behind all others.
+const OWN: &str = "Maxconn_reason";
+
 /// Every line up to its value.
 fn keys(text: &str, typed: bool) -> Vec<String> {
     let key = |line: &str| match typed {
         true => line.splitn(4, ':').take(3).collect::<Vec<_>>().join(":"),
         false => line.split(':').next().unwrap_or_default().to_owned(),
     };
-    text.lines().map(key).collect()
+    text.lines().filter(|line| !line.contains(OWN)).map(key).collect()
 }
 
 #[test]
@@ -234,6 +237,7 @@ fn typed_forms_have_the_names_places_and_types_of_haproxy() {
 fn without_values(json: &serde_json::Value, out: &mut Vec<String>) {
     match json {
         serde_json::Value::Array(list) => list.iter().for_each(|one| without_values(one, out)),
+        one if one["field"]["name"] == OWN => {}
         one => out.push(format!("{} {} {} {}", one["objType"], one["field"], one["tags"], one["value"]["type"])),
     }
 }
