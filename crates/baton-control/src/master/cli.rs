@@ -1,7 +1,7 @@
 //! The socket of `-S` (management guide, 9.4): who the processes are, a reload with its outcome, and the runtime API of a
 //! worker behind a prefix (`@1 show info`).
 //!
-//! A session lives in a task of its own; what it wants to know of the master it asks by a [`Question`]. Commands for a worker
+//! A session lives in a task of its own; what it wants to know of the master it asks by a question. Commands for a worker
 //! go over a connection made for each of them, which the worker serves like one of its `stats socket`.
 
 mod address;

@@ -9,9 +9,10 @@
 //!                                              ◀── hold and release after each change, pong
 //! ```
 //!
-//! [`supervisor`] decides, without I/O; [`run`] is the loop around it; [`process`] starts workers; [`link`] is the line, and
-//! [`servant`] its other end (`service` is its part of a running process); [`held`] keeps the sockets; [`conversation`] answers `baton reload` and hands other askers on;
-//! [`cli`] is the socket of `-S`; [`state`] is what the master keeps when it becomes a new binary.
+//! [`supervisor`] decides, without I/O; [`mod@run`] is the loop around it; [`process`] starts workers; [`link`] is the line, and
+//! [`servant`] its other end (`service` is its part of a running process); [`held`] keeps the sockets; `conversation` answers
+//! `baton reload` and hands other askers on; [`cli`] is the socket of `-S`; [`state`] is what the master keeps when it becomes
+//! a new binary.
 //!
 //! A reload changes nothing but the worker's configuration: the process stays. A worker that dies loses its connections, and
 //! nobody who waits in the queue of a socket: the next worker takes the same sockets. It works by the text that was in use,

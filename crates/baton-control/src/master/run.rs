@@ -1,44 +1,39 @@
 //! The running master: signals, the end of children, what workers say and who asks come in; the supervisor's effects go out.
 
 mod reexec;
+mod tell;
+mod workers;
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use baton_config::Severity;
 use baton_kernel::process::over_exec::memory_file;
-use baton_model::{AccessLevel, Level};
-use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use self::reexec::Resumed;
-use super::cli::{Cli, One, Processes, Question, Target};
+use super::cli::{Cli, Question};
 use super::conversation;
 use super::held::Held;
-use super::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
-use super::process::{self, Program};
-use super::supervisor::{Effect, Ended, Stop, Supervisor, Tone, Why, Worker, WorkerId};
+use super::link::{Link, ToMaster};
+use super::process::Program;
+use super::supervisor::{Effect, Stop, Supervisor, WorkerId};
 use crate::endpoint;
 use crate::messages::Messages;
-use crate::protocol::{Message, Outcome, Reply, Request};
+use crate::protocol::{Reply, Request};
 use crate::runtime::spoken_version;
 use crate::service_manager::ServiceManager;
 
-/// How long to wait for the last words of a worker that has ended.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 /// How long those who waited for an upgrade have to get their answer, before the master becomes the new binary.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// Askers that wait for the same reload.
 const WAITING_MAX: usize = 64;
-/// Bytes of start-up messages that are kept.
-const LOGS_BYTES_MAX: usize = 64 * 1024;
 
 /// What a master is made of.
 #[derive(Debug)]
@@ -346,59 +341,6 @@ impl Master {
         effects
     }
 
-    /// Answers a session of `-S`, which may have left.
-    async fn answer_session(&self, question: Question) {
-        match question {
-            Question::Processes(reply) => drop(reply.send(self.processes(Instant::now()))),
-            Question::Logs(reply) => drop(reply.send(self.logs.clone())),
-            Question::Reload(reply) => drop(reply.send(Reply::Failed { reason: "not now".into() })),
-            Question::Worker(target, level, reply) => drop(reply.send(self.connect(target, level).await)),
-        }
-    }
-
-    /// A connection to the runtime API of a worker, which is new for each command.
-    async fn connect(&self, target: Target, level: AccessLevel) -> Option<(i32, Option<UnixStream>)> {
-        let process = match target {
-            Target::Relative(1) => self.workers.get(&self.supervisor.current()?.id)?,
-            Target::Pid(pid) => self.workers.values().find(|process| process.pid == pid)?,
-            Target::Master | Target::Relative(_) | Target::Nobody => return None,
-        };
-        let session = ToWorker::Session { level: level.word().into() };
-        let stream = match UnixStream::pair() {
-            Ok((ours, theirs)) => process.link.say(&session, &[theirs.as_fd()]).await.ok().map(|()| ours),
-            Err(_) => None,
-        };
-        Some((process.pid, stream))
-    }
-
-    /// `show proc`.
-    fn processes(&self, now: Instant) -> Processes {
-        let one = |worker: &Worker| One {
-            pid: worker.pid,
-            reloads: worker.reloads,
-            uptime: now.saturating_duration_since(worker.since),
-            version: if worker.version.is_empty() { "-".into() } else { spoken_version(&worker.version) },
-        };
-        let master = One {
-            pid: std::process::id().cast_signed(),
-            reloads: self.supervisor.reloads,
-            uptime: now.saturating_duration_since(self.since),
-            version: spoken_version(&self.setup.version),
-        };
-        let trouble = self.supervisor.crash_loop(now).map(|(crashes, wait)| match wait.is_zero() {
-            true => format!("{crashes} workers crashed in a row"),
-            false => format!("{crashes} workers crashed in a row; the next one is started in {} ms", wait.as_millis()),
-        });
-        Processes {
-            master,
-            failed: self.supervisor.reloads_failed,
-            workers: self.supervisor.current().into_iter().chain(self.supervisor.starting()).map(one).collect(),
-            leaving: self.supervisor.leaving().iter().map(one).collect(),
-            trouble,
-            last_reload_failed: self.supervisor.last_reload_failed,
-        }
-    }
-
     fn reload(&mut self, is_upgrade: bool, now: Instant) -> Vec<Effect> {
         let is_new_binary = is_upgrade || self.setup.program.has_changed();
         if !self.supervisor.is_stopping() {
@@ -446,243 +388,6 @@ impl Master {
         self.messages().is_serving();
         self.is_started = true;
         self.setup.manager.ready(&self.status());
-    }
-
-    async fn spawn(&mut self, id: WorkerId, why: Why, text: super::supervisor::Text, now: Instant) -> Vec<Effect> {
-        match self.try_spawn(id, why, text).await {
-            Ok(pid) => {
-                self.supervisor.spawned(id, pid);
-                self.messages().notice(&format!("New worker ({pid}) forked"));
-                Vec::new()
-            }
-            Err(error) => {
-                self.messages().alert(&format!("Cannot start a worker: {error}"));
-                self.supervisor.exited(id, Ended::Exited(1), now)
-            }
-        }
-    }
-
-    async fn try_spawn(&mut self, id: WorkerId, why: Why, text: super::supervisor::Text) -> std::io::Result<i32> {
-        let (ours, theirs) = link::pair()?;
-        let pid = self.setup.program.spawn(theirs, why == Why::Upgrade)?;
-        let link = self.follow(id, pid, ours, 0)?;
-        let take_over = match why {
-            Why::Upgrade => self.supervisor.current().and_then(|worker| u32::try_from(worker.pid).ok()),
-            Why::First | Why::Replace => None,
-        };
-        let begin = Begin {
-            is_first: why == Why::First,
-            is_detached: self.setup.is_detached && why == Why::First,
-            take_over,
-            may_ask: vec![nix::unistd::geteuid().as_raw()],
-        };
-        // A worker that is gone already is reaped like any other.
-        let _ = self.summon(&link, begin, text).await;
-        Ok(pid)
-    }
-
-    /// Listens to a worker from now on.
-    fn follow(&mut self, id: WorkerId, pid: i32, line: Socket, state: u32) -> std::io::Result<Rc<Link>> {
-        let link = Rc::new(Link::new(line)?);
-        let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
-        self.workers.insert(id, Process { pid, link: link.clone(), reader, state });
-        Ok(link)
-    }
-
-    async fn summon(&self, link: &Link, begin: Begin, text: super::supervisor::Text) -> std::io::Result<()> {
-        link.say_sockets(&ToWorker::Sockets, &self.held.fds()).await?;
-        if let Some(input) = &self.input {
-            link.say(&ToWorker::Input, &[input.as_fd()]).await?;
-        }
-        if let (super::supervisor::Text::LastGood, Some(text)) = (text, &self.text) {
-            link.say(&ToWorker::Text, &[text.as_fd()]).await?;
-        }
-        link.say(&ToWorker::Begin(begin), &[]).await
-    }
-
-    fn heard(&mut self, id: WorkerId, message: ToMaster, fds: Vec<OwnedFd>) -> Vec<Effect> {
-        match message {
-            ToMaster::Hold => {
-                for fd in fds {
-                    if let Err(error) = self.held.hold(fd, Some(id)) {
-                        self.messages().warning(&format!("a listening socket is not held: {error}"));
-                    }
-                }
-            }
-            ToMaster::Release { sockets } => {
-                let workers = &self.workers;
-                self.held.release(&sockets, id, |other| workers.contains_key(&other));
-            }
-            ToMaster::Text => self.text = fds.into_iter().next(),
-            ToMaster::Said { text } => {
-                let is_room = text.len() <= LOGS_BYTES_MAX;
-                self.logs = if is_room { text } else { String::new() };
-            }
-            ToMaster::Ready { version, state } => {
-                if let Some(process) = self.workers.get_mut(&id) {
-                    process.state = state;
-                }
-                self.answered = None;
-                let effects = self.supervisor.ready(id, &version, Instant::now());
-                self.tell_status();
-                return effects;
-            }
-            ToMaster::HandedOver { to } => {
-                let is_ours = self.workers.values().any(|process| u32::try_from(process.pid) == Ok(to));
-                if !is_ours {
-                    self.messages()
-                        .notice(&format!("Process {to} took over from the worker; the master ends with it."));
-                    self.held.clear();
-                    self.setup.manager.stopping();
-                    return self.supervisor.stop(Stop::Soft, Instant::now());
-                }
-            }
-            ToMaster::Pong => self.answered = Some(true),
-        }
-        Vec::new()
-    }
-
-    /// Children have ended: first their last words, then the end.
-    async fn reap(&mut self, happened: &mut mpsc::UnboundedReceiver<Event>) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for (pid, ended) in process::reap() {
-            let Some(id) = self.workers.iter().find(|(_, process)| process.pid == pid).map(|(id, _)| *id) else {
-                continue;
-            };
-            if let Some(process) = self.workers.get_mut(&id) {
-                // It ends when everything was heard; a child of the worker that kept the line is not waited for.
-                let _ = tokio::time::timeout(LAST_WORDS_WITHIN, &mut process.reader).await;
-                process.reader.abort();
-            }
-            let mut later = Vec::new();
-            while let Ok(event) = happened.try_recv() {
-                match event {
-                    Event::Heard(id, message, fds) => effects.extend(self.heard(id, message, fds)),
-                    other => later.push(other),
-                }
-            }
-            later.into_iter().for_each(|event| drop(self.events.send(event)));
-            self.workers.remove(&id);
-            effects.extend(self.supervisor.exited(id, ended, Instant::now()));
-            self.tell_status();
-        }
-        effects
-    }
-
-    /// Hands an asker to the worker that serves.
-    async fn hand_on(&mut self, stream: UnixStream) {
-        let current = self.supervisor.current().and_then(|worker| self.workers.get(&worker.id));
-        let handed = match current {
-            Some(process) => process.link.say(&ToWorker::Serve, &[stream.as_fd()]).await.is_ok(),
-            None => false,
-        };
-        if !handed {
-            let reason = "there is no worker right now; try again".into();
-            tokio::task::spawn_local(conversation::answer(stream, Reply::Failed { reason }));
-        }
-    }
-
-    fn reloaded(&mut self, outcome: Result<Reply, String>, waiting: Vec<Waiting>) {
-        self.reloads_under_way = self.reloads_under_way.saturating_sub(1);
-        let reply = outcome.unwrap_or_else(|reason| Reply::Failed { reason });
-        let is_accepted = matches!(&reply, Reply::Reload(outcome) if outcome.accepted);
-        self.supervisor.reloaded(is_accepted);
-        match is_accepted {
-            true => self.messages().notice("Loading success."),
-            false => self.messages().warning("Loading failure!"),
-        }
-        waiting.into_iter().for_each(|waiting| waiting.answer(reply.clone()));
-        self.setup.manager.ready(&self.status());
-    }
-
-    fn upgraded(&mut self, is_done: bool) {
-        self.supervisor.reloaded(is_done);
-        let pid = std::process::id();
-        let (severity, text) = match is_done {
-            true => (Severity::Notice, "Another binary serves now."),
-            false => (Severity::Alert, "The new binary did not get ready; the worker before it serves on."),
-        };
-        let mut messages = vec![Message::plain(severity, "upgrade", text, pid)];
-        if !is_done && !self.logs.is_empty() {
-            let rendered = self.logs.clone();
-            messages.insert(0, Message { rendered, ..Message::plain(Severity::Alert, "worker", "", pid) });
-        }
-        let outcome = Outcome { accepted: is_done, generation: 1, messages, ..Outcome::default() };
-        self.answer(&Reply::Reload(outcome));
-        self.setup.manager.ready(&self.status());
-    }
-
-    fn answer(&mut self, reply: &Reply) {
-        std::mem::take(&mut self.waiting).into_iter().for_each(|waiting| waiting.answer(reply.clone()));
-    }
-
-    /// Tells the service manager that we are alive, if the worker is.
-    async fn alive(&mut self) {
-        let current = self.supervisor.current().and_then(|worker| self.workers.get(&worker.id));
-        let Some(process) = current else { return };
-        if self.is_started && self.answered != Some(false) {
-            self.setup.manager.alive();
-        }
-        if process.link.say(&ToWorker::Ping, &[]).await.is_ok() {
-            self.answered = Some(false);
-        }
-    }
-
-    /// How we are, in a sentence.
-    fn status(&self) -> String {
-        let mut text = match (self.supervisor.current(), self.supervisor.crash_loop(Instant::now())) {
-            (_, Some((crashes, wait))) if !wait.is_zero() => {
-                format!("{crashes} workers crashed in a row; the next one is started in {wait:?}")
-            }
-            (Some(worker), _) => format!("Serving with worker {}", worker.pid),
-            (None, _) => "Starting a worker".into(),
-        };
-        if self.supervisor.crashed_total > 0 {
-            text.push_str(&format!("; crashed workers: {}", self.supervisor.crashed_total));
-        }
-        if self.supervisor.last_reload_failed {
-            text.push_str("; the last reload was refused");
-        }
-        text + "."
-    }
-
-    fn tell_status(&self) {
-        if self.is_started {
-            self.setup.manager.status(&self.status());
-        }
-    }
-
-    fn say(&self, tone: Tone, text: &str) {
-        let level = match tone {
-            Tone::Notice => {
-                self.messages().notice(text);
-                Level(5)
-            }
-            Tone::Warning => {
-                self.messages().warning(text);
-                Level(4)
-            }
-            Tone::Alert => {
-                self.messages().alert(text);
-                Level(1)
-            }
-        };
-        self.messages().log(level, text);
-    }
-}
-
-/// Passes on what a worker says, until it is gone.
-async fn listen(id: WorkerId, link: Rc<Link>, events: mpsc::UnboundedSender<Event>) {
-    loop {
-        match link.hear().await {
-            Ok(Heard::Message(message, fds)) => {
-                if events.send(Event::Heard(id, message, fds)).is_err() {
-                    return;
-                }
-            }
-            Ok(Heard::Unknown) => {}
-            Ok(Heard::Closed) | Err(_) => return,
-        }
     }
 }
 

@@ -14,7 +14,11 @@
 //! At most two workers take part at a time, one of them not ready; those that leave are beside this, and only a master that
 //! ends waits for them.
 
+mod words;
+
 use std::time::{Duration, Instant};
+
+use words::say_ended;
 
 /// How long a new worker may take until it serves; then it is killed.
 pub const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -469,38 +473,6 @@ fn backoff(crashes: u32) -> Duration {
     match crashes.checked_sub(QUICK_RESTARTS) {
         None | Some(0) => Duration::ZERO,
         Some(more) => BACKOFF_FIRST.saturating_mul(1 << (more - 1).min(16)).min(BACKOFF_MAX),
-    }
-}
-
-/// HAProxy's sentence about the end of a worker.
-fn say_ended(which: &str, worker: &Worker, ended: Ended, tone: Tone) -> Effect {
-    let word = match ended {
-        Ended::Exited(_) => "Exit",
-        Ended::Signaled(number) => signal_word(number),
-    };
-    Effect::Say(tone, format!("{which} worker ({}) exited with code {} ({word})", worker.pid, ended.code()))
-}
-
-/// As `strsignal(3)` words it.
-fn signal_word(number: i32) -> &'static str {
-    match number {
-        nix::libc::SIGHUP => "Hangup",
-        SIGINT => "Interrupt",
-        nix::libc::SIGQUIT => "Quit",
-        nix::libc::SIGILL => "Illegal instruction",
-        nix::libc::SIGTRAP => "Trace/breakpoint trap",
-        nix::libc::SIGABRT => "Aborted",
-        nix::libc::SIGBUS => "Bus error",
-        nix::libc::SIGFPE => "Floating point exception",
-        SIGKILL => "Killed",
-        SIGUSR1 => "User defined signal 1",
-        nix::libc::SIGSEGV => "Segmentation fault",
-        nix::libc::SIGUSR2 => "User defined signal 2",
-        nix::libc::SIGPIPE => "Broken pipe",
-        nix::libc::SIGALRM => "Alarm clock",
-        SIGTERM => "Terminated",
-        nix::libc::SIGSYS => "Bad system call",
-        _ => "Unknown signal",
     }
 }
 

@@ -41,8 +41,8 @@ mod tests {
             Ok(socket) => assert_eq!(socket.to_string(), expect, "{argument}"),
             Err(error) => assert!(error.contains(expect), "{argument}: {error}"),
         };
-        check("/run/x.sock", "/run/x.sock level admin");
-        check("/run/x.sock,mode,600,level,user", "/run/x.sock level user mode 600");
+        check("/run/x.sock", "unix@/run/x.sock level admin");
+        check("/run/x.sock,mode,600,level,user", "unix@/run/x.sock level user mode 600");
         check("127.0.0.1:1234,level,operator", "127.0.0.1:1234 level operator");
         check("/run/x.sock,mode", "-S /run/x.sock,mode: ");
         check("/run/x.sock,dance", "dance");
