@@ -151,6 +151,40 @@ fn who_waits_in_the_queue_is_served_by_the_next_worker() {
 }
 
 #[test]
+fn a_unix_socket_and_the_right_to_be_nobody_outlive_a_crash() {
+    use std::os::unix::fs::MetadataExt;
+    let origin = origin();
+    let web = free_address();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    let binds = format!(" bind {} mode 666\n", path.display());
+    let mut text = config(web, origin.address(), &binds);
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root {
+        text = text.replace("nbthread 2", "nbthread 2\n user nobody");
+    } else {
+        eprintln!("SKIPPED: another user, for we have no right to become one");
+    }
+    let proxy = Proxy::start_with(&text, &["-W"]);
+    let mut pid = worker(&proxy).unwrap().pid;
+    let file = std::fs::metadata(&path).unwrap().ino();
+    for _ in 0..3 {
+        kill_worker(pid, Signal::SIGKILL);
+        pid = next_worker(&proxy, pid);
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), file, "the same socket");
+        if is_root {
+            assert_ne!(std::fs::metadata(format!("/proc/{pid}")).unwrap().uid(), 0, "rights were given up");
+        }
+        let mut again = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        again.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(again, "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        again.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(" 200 "), "{answer}");
+    }
+}
+
+#[test]
 fn a_reload_is_done_by_the_living_worker() {
     let origin = origin();
     let (web, other) = (free_address(), free_address());
