@@ -219,12 +219,12 @@ fn check(draft: &Draft) -> Check {
 fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
     let backend = draft.proxy.name.clone();
     let kind = draft.kind.label();
-    let mut names: HashMap<Arc<str>, u32> = HashMap::with_capacity(draft.servers.len());
+    let mut names: HashMap<&str, u32> = HashMap::with_capacity(draft.servers.len());
     let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
     for server in &draft.servers {
         let Some(line) = &server.line else { continue };
-        let name = server.server.name.clone();
-        if let Some(first) = names.insert(name.clone(), line.number) {
+        let name = &server.server.name;
+        if let Some(first) = names.insert(name, line.number) {
             let message = format!(
                 "{kind} '{backend}', another server named '{name}' was already defined at line {first}, please use \
                  distinct names."

@@ -10,6 +10,10 @@ use crate::diagnostic::Severity;
 
 /// `track`: the tracked server exists, is checked itself, and the chain has an end.
 pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
+    let mut servers = drafts.iter().flat_map(|draft| &draft.servers);
+    if servers.all(|server| server.server.check.track.is_none()) {
+        return;
+    }
     let mut all: HashMap<Place<'_>, &ServerDraft> = HashMap::new();
     let backends: BTreeSet<&str> =
         drafts.iter().filter(|draft| draft.proxy.role != Role::Frontend).map(|draft| &*draft.proxy.name).collect();
