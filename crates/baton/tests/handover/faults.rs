@@ -314,20 +314,6 @@ fn a_broken_configuration_does_not_even_ask() {
 }
 
 #[test]
-fn a_process_with_a_master_is_not_taken_over_from() {
-    let (_origins, servers) = origins(1);
-    let web = free_address();
-    let master = Proxy::start_with(&config(web, &servers), &["-W"]);
-    let worker = master.status().pid;
-    assert_ne!(worker, master.pid());
-    for pid in [master.pid(), worker] {
-        let said = fails(&format!("exec {} -db -f {} -sf {pid}", program().display(), master.config.display()));
-        assert!(said.contains("master") && said.contains("It was not disturbed"), "{said}");
-        get(web);
-    }
-}
-
-#[test]
 fn a_master_takes_over_and_its_worker_serves() {
     let (_origins, servers) = origins(1);
     let web = free_address();
