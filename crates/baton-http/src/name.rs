@@ -140,19 +140,23 @@ impl Name {
     }
 }
 
-/// Whether the token `name` is `text` in any case. `text` has letters in lower case and hyphens only, and as long a name:
-/// setting bit 5 turns no other byte of a token into one of these. Long names are compared by words, of which the last
-/// one overlaps the one before.
+/// Whether `name` is `text` in any case; both are equally long, and `text` has letters in lower case and hyphens only. `name`
+/// may hold any bytes: only where `text` has a letter may bit 5 differ, so that no CR passes for a hyphen. Long names are
+/// compared by words, of which the last one overlaps the one before.
 #[inline]
 pub(crate) fn is_same(text: &[u8], name: &[u8]) -> bool {
     const CASE: u64 = 0x2020_2020_2020_2020;
     debug_assert_eq!(text.len(), name.len());
     let (Some(text_end), Some(name_end)) = (text.last_chunk::<8>(), name.last_chunk::<8>()) else {
-        return text.iter().zip(name).all(|(a, b)| *a == b | 0x20);
+        return text.eq_ignore_ascii_case(name);
     };
-    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    // Letters have bit 6, a hyphen has not: shifted by one it says where the case may differ.
+    let is_word = |text: &[u8; 8], name: &[u8; 8]| {
+        let (text, name) = (u64::from_ne_bytes(*text), u64::from_ne_bytes(*name));
+        (text ^ name) & !((text >> 1) & CASE) == 0
+    };
     let heads = text.as_chunks::<8>().0.iter().zip(name.as_chunks::<8>().0);
-    word(text_end) == word(name_end) | CASE && heads.into_iter().all(|(a, b)| word(a) == word(b) | CASE)
+    is_word(text_end, name_end) && heads.into_iter().all(|(text, name)| is_word(text, name))
 }
 
 #[cfg(test)]
@@ -170,6 +174,11 @@ mod tests {
                 let mut other = name.text().as_bytes().to_vec();
                 other[at] = if other[at] == b'q' { b'z' } else { b'q' };
                 assert_eq!(Name::of(&other), Name::Other, "{}", String::from_utf8_lossy(&other));
+                for byte in 0..=255 {
+                    other[at] = byte;
+                    let same = byte.eq_ignore_ascii_case(&name.text().as_bytes()[at]);
+                    assert_eq!(Name::of(&other) == name, same, "{}", other.escape_ascii());
+                }
             }
         }
         assert!((Name::Other as u8) < 64, "the set of names is one u64");
