@@ -290,7 +290,12 @@ fn threads_run_on_the_processors_they_are_mapped_to() {
             }
         }
         assert_eq!(seen, expect, "{map}");
-        assert_eq!(proxy.said().contains("cpu-map: thread 1 may use none"), map.contains("1023"), "{}", proxy.said());
+        let warned = || proxy.said().contains("cpu-map: thread 1 may use none");
+        if map.contains("1023") {
+            until("a warning about processors that are not there", warned);
+        } else {
+            assert!(!warned(), "{}", proxy.said());
+        }
     }
 }
 

@@ -181,7 +181,7 @@ fn who_asks_the_old_one_again_is_sent_on() {
     let mut third = old.spawn_beside(&["-sf", &old.pid().to_string()]);
     third.serves();
     assert!(new.wait().0.success());
-    assert!(third.said().contains("Took over from process"), "{}", third.said());
+    until("the third one says that it took over", || third.said().contains("Took over from process"));
     get(web);
     assert!(kept.get("/").contains("connection: close"));
     assert!(old.wait().0.success());
