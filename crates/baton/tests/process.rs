@@ -6,6 +6,8 @@
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -73,7 +75,7 @@ fn start(program: &Path, wrapper: &str, global: &str, arguments: &str) -> Start 
                 code => break Err(code.unwrap_or(-1)),
             }
         }
-        if !in_background && std::net::TcpStream::connect(address).is_ok() {
+        if !in_background && is_answered(address) {
             break Ok(());
         }
         assert!(Instant::now() < end, "neither serves nor ends: {global}");
@@ -92,6 +94,17 @@ fn start(program: &Path, wrapper: &str, global: &str, arguments: &str) -> Start 
     let said = said.map(|line| line.split_once(") : ").map_or(line, |(_, text)| text).replace("/usr/sbin/", ""));
     let said = said.map(|text| text.split(['.', ',']).take(2).collect::<Vec<_>>().join("."));
     Start { outcome, said: said.unwrap_or_default(), pid_file: is_alive }
+}
+
+/// Whether somebody serves at the address: a process that will yet fail to start may listen already.
+fn is_answered(address: SocketAddr) -> bool {
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        stream.read_exact(&mut [0])
+    };
+    ask().is_ok()
 }
 
 /// Both programs, as root or as somebody else: outcome, first words and the pid file are the same.
