@@ -179,7 +179,8 @@ fn a_daemon_that_cannot_serve_says_so_and_leaves_the_pid_file() {
     let taken = taken.local_addr().unwrap().to_string();
     // `chroot` to where we can not, and rights that nobody has, fail after the fork; threads fail even later.
     let nobody = &*format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
-    let few_threads = &*format!("{nobody} prlimit --nproc=4");
+    // The limit counts all threads of a user: this one has no others, whatever the other tests do meanwhile.
+    let few_threads = "setpriv --reuid 61239 --regid 61239 --clear-groups prlimit --nproc=4";
     let cases: [(&str, &str, &str, &str, &str); 8] = [
         ("env", "", &taken, "x.pid", "Address already in use"),
         ("env", "chroot /no/such/folder", "", "x.pid", "Cannot chroot(/no/such/folder). No such file or directory"),
