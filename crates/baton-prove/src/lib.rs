@@ -47,7 +47,7 @@ mod lane;
 mod wire;
 
 pub use failure::{Failure, FailureKind};
-pub use load::{Load, LoadHandle, LoadOptions, LoadResult, Request};
+pub use load::{Load, LoadHandle, LoadOptions, LoadResult, Request, Series};
 pub use origin::{Origin, OriginHandle, OriginOptions};
 pub use phase::Phase;
 pub use progress::Progress;

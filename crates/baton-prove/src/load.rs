@@ -9,6 +9,7 @@ mod deadline;
 mod driver;
 mod pace;
 mod request;
+mod series;
 mod stats;
 
 use std::{
@@ -18,6 +19,7 @@ use std::{
 };
 
 pub use request::{BodyCheck, Request, StatusCheck};
+pub use series::{SLOT, SLOTS_MAX, Series, Slot};
 pub use stats::{LoadProgress, LoadResult};
 
 use crate::{

@@ -37,6 +37,14 @@ fn at_a_fixed_rate_a_freeze_is_felt_by_all_who_came_during_it() {
     assert!(half >= 45, "{half} of 150 waited half the freeze");
     let failures_at = result.elapsed;
     assert!(failures_at >= Duration::from_millis(298), "the last request is not due earlier: {failures_at:?}");
+
+    // Request 20 is due at 40 ms: its slot holds the whole freeze, and one due 100 ms later still half of it.
+    let slots = result.series.slots();
+    assert_eq!(slots.iter().map(|slot| u64::from(slot.completed)).sum::<u64>(), 150);
+    assert_eq!(slots.len(), 30, "five requests in each 10 ms");
+    assert!(slots.iter().all(|slot| slot.completed == 5 && slot.failed == 0), "{slots:?}");
+    assert!(slots[4].max_us >= freeze && slots[14].max_us >= freeze / 2 - 1_000, "{slots:?}");
+    assert!(slots[4].sum_us >= 5 * (freeze - 10_000), "{slots:?}");
 }
 
 #[test]

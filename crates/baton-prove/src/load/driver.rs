@@ -178,7 +178,7 @@ impl Shared {
     fn complete(&self, start: Instant, ended: Instant) {
         self.driver.live.complete();
         let during = self.driver.options.phase.overlapped(start);
-        self.result.borrow_mut().complete(ended.saturating_duration_since(start), during);
+        self.result.borrow_mut().complete(start, ended.saturating_duration_since(start), during);
     }
 
     fn fail(&self, start: Instant, request: usize, reused: u64, ended: Ended) {

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     failure::{Failure, FailureKind},
-    load::FAILURES_KEPT_MAX,
+    load::{FAILURES_KEPT_MAX, series::Series},
 };
 
 /// The longest latency that is told apart, in microseconds (an hour); longer ones count as this.
@@ -96,6 +96,8 @@ pub struct LoadResult {
     pub during: Histogram<u64>,
     /// Latencies in microseconds of the other completed requests.
     pub outside: Histogram<u64>,
+    /// What happened when, by the instants in which the requests began by plan.
+    pub series: Series,
     /// Processor time of the load's own threads, user and system.
     pub cpu: Duration,
     /// Why threads of the load itself ended early; empty normally.
@@ -115,6 +117,7 @@ impl LoadResult {
             body_bytes: 0,
             during: histogram(),
             outside: histogram(),
+            series: Series::new(),
             cpu: Duration::ZERO,
             errors: Vec::new(),
         }
@@ -127,13 +130,16 @@ impl LoadResult {
         all
     }
 
-    pub(super) fn complete(&mut self, latency: Duration, during: bool) {
+    /// Counts a completed request that began at `begun` by plan.
+    pub(super) fn complete(&mut self, begun: Instant, latency: Duration, during: bool) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(LATENCY_US_MAX);
         let into = if during { &mut self.during } else { &mut self.outside };
         into.saturating_record(micros);
+        self.series.complete(begun.saturating_duration_since(self.started), micros);
     }
 
     pub(super) fn fail(&mut self, failure: Failure) {
+        self.series.fail(failure.begun);
         if self.failures.len() < FAILURES_KEPT_MAX {
             self.failures.push(failure);
         }
@@ -154,6 +160,7 @@ impl LoadResult {
         self.body_bytes += other.body_bytes;
         add(&mut self.during, &other.during);
         add(&mut self.outside, &other.outside);
+        self.series.merge(other.series);
         self.cpu += other.cpu;
         self.errors.extend(other.errors);
     }
