@@ -58,6 +58,8 @@ const FIRST_FAILURES: usize = 20;
 pub struct Latency {
     /// How many were measured.
     pub count: u64,
+    /// The mean.
+    pub mean: u64,
     /// The median.
     pub p50: u64,
     /// What 90 of 100 stay within.
@@ -66,6 +68,10 @@ pub struct Latency {
     pub p99: u64,
     /// What 999 of 1000 stay within.
     pub p999: u64,
+    /// What 9,999 of 10,000 stay within.
+    pub p9999: u64,
+    /// What 99,999 of 100,000 stay within.
+    pub p99999: u64,
     /// The longest, as exact as the histogram (three digits).
     pub max: u64,
 }
@@ -77,10 +83,13 @@ impl Latency {
         let at = |quantile| histogram.value_at_quantile(quantile).min(histogram.max());
         Latency {
             count: histogram.len(),
+            mean: histogram.mean().round() as u64,
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: at(0.9999),
+            p99999: at(0.99999),
             max: histogram.max(),
         }
     }
@@ -141,7 +150,8 @@ impl Report {
     /// Several reports in one table, a row each, then a row for each one's latency during changes and outside of them.
     pub fn table<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)> + Clone) -> String {
         let mut counts = Table::new(["load", "requests", "failed", "req/s", "failures"]);
-        let mut latencies = Table::new(["latency", "requests", "p50", "p90", "p99", "p99.9", "max"]);
+        let mut latencies =
+            Table::new(["latency", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "max"]);
         for (name, report) in reports {
             counts.row([
                 name.to_owned(),
@@ -161,9 +171,10 @@ impl Report {
     }
 }
 
-fn latency_row(name: String, latency: &Latency) -> [String; 7] {
-    let Latency { count, p50, p90, p99, p999, max } = *latency;
-    [name, count.to_string(), time(p50), time(p90), time(p99), time(p999), time(max)]
+fn latency_row(name: String, latency: &Latency) -> [String; 9] {
+    let Latency { count, p50, p90, p99, p999, p9999, p99999, max, .. } = *latency;
+    let [p50, p90, p99, p999, p9999, p99999, max] = [p50, p90, p99, p999, p9999, p99999, max].map(time);
+    [name, count.to_string(), p50, p90, p99, p999, p9999, p99999, max]
 }
 
 /// Microseconds as people read them: three digits and a unit.
@@ -180,5 +191,22 @@ pub fn time(micros: u64) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&Report::table([("all", self)]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_down_to_one_of_a_hundred_thousand() {
+        let mut histogram = Histogram::<u64>::new(3).expect("three digits");
+        histogram.record_n(100, 99_990).expect("it grows");
+        histogram.record_n(900, 9).expect("it grows");
+        histogram.record(5_000).expect("it grows");
+        let Latency { count, mean, p50, p999, p9999, p99999, max, .. } = Latency::new(&histogram);
+        assert_eq!((count, mean, p50, p999, p9999), (100_000, 100, 100, 100, 100));
+        assert_eq!((p99999, max), (900, 5_003), "three digits");
+        assert_eq!(Latency::new(&Histogram::new(3).expect("three digits")), Latency::default());
     }
 }
