@@ -1,8 +1,10 @@
 //! The running process: signals, questions and time come in, the change line answers.
 
+mod reloading;
+mod signals;
+
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +12,10 @@ use std::time::Instant;
 use baton_config::{Loaded, Options};
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
+use self::reloading::{Reading, Waiting, foresee};
+use self::signals::{Signals, end_as_first_process};
 use crate::drain::{Drain, DrainStep, Left};
 use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
@@ -23,16 +25,14 @@ use crate::handover::taker::Taken;
 use crate::master::link::{Heard, ToWorker};
 use crate::master::{Servant, Summoned};
 use crate::messages::Messages;
-use crate::protocol::{Outcome, Reply, Request};
-use crate::reload::{self, ChangeLine, Ready};
+use crate::protocol::{Reply, Request};
+use crate::reload::{ChangeLine, Ready};
 use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
 use crate::{retirement, status};
 
 /// Questions that wait for the change line; further askers wait themselves.
 const ASKED_MAX: usize = 64;
-/// Reloads that wait for the same reading of the files.
-const WAITING_MAX: usize = 64;
 
 /// What stays the same for the life of the process.
 #[derive(Debug)]
@@ -65,23 +65,6 @@ pub struct Control {
     /// The line to our master, before we serve and from then on; `None` without a master.
     pub(crate) summoned: Option<(Summoned, Option<Vec<u8>>)>,
     pub(crate) servant: Option<Servant>,
-}
-
-/// Files being read on another thread.
-#[derive(Debug)]
-struct Reading {
-    loaded: JoinHandle<Box<Loaded>>,
-    outside: Arc<Outside>,
-    waiting: Vec<Waiting>,
-}
-
-/// Who wants to know the outcome of a reload.
-#[derive(Debug)]
-enum Waiting {
-    /// SIGUSR2: the messages are the answer.
-    Signal,
-    /// `baton reload`.
-    Asker(oneshot::Sender<Reply>),
 }
 
 /// What can happen to the process.
@@ -289,114 +272,6 @@ impl Control {
         leaving.into_iter().chain(draining).chain(self.line.runtime.due()).min()
     }
 
-    /// Begins to read the files, or remembers to do so again: what was asked for after a reading began may not be in it.
-    fn reload(&mut self, waiting: Waiting) {
-        if self.drain.is_some() {
-            let reason = match self.succession.successor() {
-                Some(successor) => format!("process {successor} has taken over"),
-                None => "a soft stop is under way".into(),
-            };
-            self.refuse_reload(waiting, &reason);
-            return;
-        }
-        if self.reading.is_some() || self.succession.is_giving() {
-            if self.again.len() < WAITING_MAX {
-                self.again.push(waiting);
-            } else if let Waiting::Asker(reply) = waiting {
-                drop(reply.send(Reply::Failed { reason: "too many reloads wait already".into() }));
-            }
-            return;
-        }
-        self.settings.manager.reloading();
-        let settings = self.settings.clone();
-        let is_kept = self.servant.is_some();
-        let outside = Arc::new(if is_kept { settings.outside.recording() } else { settings.outside.view() });
-        let from = outside.clone();
-        let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &from)));
-        self.reading = Some(Reading { loaded, outside, waiting: vec![waiting] });
-    }
-
-    /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
-    async fn change(&mut self, loaded: Result<Box<Loaded>, tokio::task::JoinError>) {
-        let Some(reading) = self.reading.take() else { return };
-        let outcome = match loaded {
-            Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(loaded) => Ok(self.line.change(*loaded, &reading.outside, &self.workers).await),
-            Err(error) => Err(format!("the files could not be read: {error}")),
-        };
-        if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
-            self.report_sockets().await;
-            self.keep_text(reading.outside.record()).await;
-        }
-        self.settings.manager.ready("");
-        match &outcome {
-            Ok(outcome) => self.tell(outcome),
-            Err(reason) => self.messages.alert(&format!("Reload refused: {reason}.")),
-        }
-        let reply = match outcome {
-            Ok(outcome) => Reply::Reload(outcome),
-            Err(reason) => Reply::Failed { reason },
-        };
-        for waiting in reading.waiting {
-            if let Waiting::Asker(asker) = waiting {
-                // Who does not wait any more does not want to know.
-                let _ = asker.send(reply.clone());
-            }
-        }
-        self.reload_again();
-    }
-
-    /// Reads the files for those who asked while that had to wait.
-    pub(crate) fn reload_again(&mut self) {
-        let mut again = std::mem::take(&mut self.again).into_iter();
-        again.next().into_iter().for_each(|first| self.reload(first));
-        match &mut self.reading {
-            Some(reading) => reading.waiting.extend(again),
-            None => again.for_each(|waiting| self.reload(waiting)),
-        }
-    }
-
-    /// Tells those who wait for a reload that there will be none.
-    pub(crate) fn refuse_waiting(&mut self, reason: &str) {
-        for waiting in std::mem::take(&mut self.again) {
-            self.refuse_reload(waiting, reason);
-        }
-    }
-
-    fn refuse_reload(&self, waiting: Waiting, reason: &str) {
-        let text = format!("Reload refused: {reason}.");
-        match waiting {
-            Waiting::Signal => self.messages.warning(&text),
-            // Who does not wait any more does not want to know.
-            Waiting::Asker(reply) => drop(reply.send(Reply::Failed { reason: text })),
-        }
-    }
-
-    /// Says what became of a reload, on standard error and in the log.
-    fn tell(&self, outcome: &Outcome) {
-        for message in &outcome.messages {
-            self.messages.rendered(&message.rendered);
-        }
-        if !outcome.accepted {
-            let text = format!("Reload refused, configuration {} stays in use.", outcome.generation);
-            self.messages.alert(&text);
-            self.messages.log(Level(1), &text);
-            return;
-        }
-        self.messages.apply(&self.line.model);
-        let mut text = match outcome.plan.changes.len() {
-            0 => format!("Reload: configuration {} is in use, nothing changed.", outcome.generation),
-            1 => format!("Reload: configuration {} is in use, 1 change.", outcome.generation),
-            count => format!("Reload: configuration {} is in use, {count} changes.", outcome.generation),
-        };
-        self.messages.log(Level(5), &text);
-        for change in &outcome.plan.changes {
-            text.push('\n');
-            text.push_str(&change.change);
-        }
-        self.messages.notice(&text);
-    }
-
     fn answer(&mut self, asked: Asked) {
         match asked.request {
             Request::Reload => self.reload(Waiting::Asker(asked.reply)),
@@ -468,49 +343,5 @@ impl Control {
             self.messages.warning(&text);
             self.messages.log_for(&proxy, Level(5), &text);
         }
-    }
-}
-
-/// SIGTERM and SIGINT end any other process without our doing; to the first one of a container the kernel gives only signals
-/// that it listens to.
-fn end_as_first_process() -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let mut signal = signal(kind)?;
-        tokio::spawn(async move {
-            signal.recv().await;
-            std::process::exit(128 + kind.as_raw_value());
-        });
-    }
-    Ok(())
-}
-
-/// What `baton plan` asks. Files are read as the process would read them.
-fn foresee(settings: &Settings, files: Vec<PathBuf>, model: &baton_model::Model, number: u64) -> Outcome {
-    let mut options = settings.options.clone();
-    if !files.is_empty() {
-        options.files = files;
-    }
-    reload::foresee(reload::read(&options, &settings.outside), model, number)
-}
-
-/// The signals that are listened to. Several of one kind that arrive before it is looked at are one.
-struct Signals {
-    usr1: Signal,
-    usr2: Signal,
-    hup: Signal,
-    ttou: Signal,
-    ttin: Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Signals> {
-        let of = |number| signal(SignalKind::from_raw(number));
-        Ok(Signals {
-            usr1: signal(SignalKind::user_defined1())?,
-            usr2: signal(SignalKind::user_defined2())?,
-            hup: signal(SignalKind::hangup())?,
-            ttou: of(nix::libc::SIGTTOU)?,
-            ttin: of(nix::libc::SIGTTIN)?,
-        })
     }
 }
