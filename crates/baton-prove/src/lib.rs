@@ -10,6 +10,7 @@
 //! - [`sessions`]: WebSockets and TCP tunnels held open, checked byte for byte
 //! - [`origin`]: demo origins that say what they saw
 //! - [`phase`]: which requests overlapped a change
+//! - [`proof`]: the results of experiments, and how they are shown
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
 
 //!
@@ -37,6 +38,7 @@ pub mod load;
 pub mod origin;
 pub mod phase;
 pub mod progress;
+pub mod proof;
 pub mod report;
 pub mod sessions;
 pub mod stream;
@@ -51,6 +53,7 @@ pub use load::{Load, LoadHandle, LoadOptions, LoadResult, Request, Series};
 pub use origin::{Origin, OriginHandle, OriginOptions};
 pub use phase::Phase;
 pub use progress::Progress;
+pub use proof::Proof;
 pub use report::Report;
 pub use sessions::{SessionOptions, Sessions, SessionsHandle, SessionsResult};
 pub use stream::Target;

@@ -105,7 +105,7 @@ pub struct LoadResult {
 }
 
 impl LoadResult {
-    pub(super) fn empty(started: Instant) -> LoadResult {
+    pub(crate) fn empty(started: Instant) -> LoadResult {
         LoadResult {
             started,
             elapsed: Duration::ZERO,
