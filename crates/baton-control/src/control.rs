@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::{Loaded, Options};
+use baton_config::Options;
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ use crate::handover::giver;
 use crate::handover::succession::{self, Succession};
 use crate::handover::taker::Taken;
 use crate::master::link::{Heard, ToWorker};
-use crate::master::{Servant, Summoned};
+use crate::master::{Found, Servant, Summoned};
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
 use crate::reload::{ChangeLine, Ready};
@@ -77,7 +77,7 @@ enum Event {
     Asked(Asked),
     Command(Question),
     Conversation(giver::Event),
-    Loaded(Result<Box<Loaded>, tokio::task::JoinError>),
+    Loaded(Result<Found, tokio::task::JoinError>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
 }
@@ -330,6 +330,7 @@ impl Control {
     pub(crate) async fn stop_listening(&mut self) {
         self.line.listeners.retire_all(Instant::now());
         let spread = self.line.model.global.close_spread_time;
+        self.retire_by_master().await;
         self.workers.command(Command::Drain { spread }).await;
         for (proxy, text) in status::stopped(&self.line) {
             self.messages.warning(&text);

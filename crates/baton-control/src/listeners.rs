@@ -8,6 +8,7 @@
 //! Sockets that somebody gave us ([`Listeners::inherit`]) are taken instead of opened: clients reach them all the time.
 
 mod bound;
+mod granted;
 mod inherited;
 mod leaving;
 mod lent;
@@ -27,12 +28,14 @@ use baton_model::{Address, Bind, Model, StatsSocket};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
+use self::granted::Grants;
 use self::leaving::Leaving;
 use self::lent::Elsewhere;
 use self::opening::New;
 use self::place::{Owner, Place, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
+pub use self::granted::{Denied, Granted, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 
@@ -43,6 +46,8 @@ pub struct Listeners {
     retiring: Vec<Leaving>,
     /// Given to us, and asked for by no configuration yet.
     inherited: Inherited,
+    /// Bound for us by our master, for the change that is under way.
+    granted: Grants,
     id_last: u64,
     /// Sockets of a TCP address without `shards`: one for each core.
     cores: usize,
@@ -118,6 +123,7 @@ impl Listeners {
             open: HashMap::new(),
             retiring: Vec::new(),
             inherited: Inherited::default(),
+            granted: Grants::default(),
             id_last: 0,
             cores: cores.max(1),
             is_beside: false,
@@ -287,6 +293,11 @@ impl Listeners {
     pub fn sockets(&self) -> Vec<BorrowedFd<'_>> {
         let open = self.open.values().flat_map(|listener| listener.group.shards()).map(AsFd::as_fd);
         open.chain(self.retiring.iter().flat_map(Leaving::sockets)).collect()
+    }
+
+    /// The kernel's numbers of TCP sockets on their way out from which we have no right to keep new clients.
+    pub fn open_still(&self) -> Vec<u64> {
+        self.retiring.iter().flat_map(Leaving::open_still).collect()
     }
 
     /// Gives every socket in service its options again: another process that has it too may have changed them.

@@ -134,6 +134,14 @@ impl Retiring {
         }
     }
 
+    /// A TCP socket from which somebody else who holds it keeps new connections already; given back if nobody does.
+    pub fn found(listening: Listening) -> Result<Retiring, Listening> {
+        match SynFilter::is_attached(&listening) {
+            Ok(true) => Ok(Retiring { listening }),
+            Ok(false) | Err(_) => Err(listening),
+        }
+    }
+
     /// The socket, to accept from.
     pub fn listening(&self) -> &Listening {
         &self.listening

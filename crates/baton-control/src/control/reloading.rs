@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use baton_config::Loaded;
 use baton_model::{Level, Model};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::{Control, Settings};
 use crate::environment::Outside;
+use crate::master::Found;
 use crate::protocol::{Outcome, Reply};
 use crate::reload;
 
@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 64;
 /// Files being read on another thread.
 #[derive(Debug)]
 pub(super) struct Reading {
-    pub(super) loaded: JoinHandle<Box<Loaded>>,
+    pub(super) loaded: JoinHandle<Found>,
     outside: Arc<Outside>,
     waiting: Vec<Waiting>,
 }
@@ -58,18 +58,23 @@ impl Control {
         let is_kept = self.servant.is_some();
         let outside = Arc::new(if is_kept { settings.outside.recording() } else { settings.outside.view() });
         let from = outside.clone();
-        let loaded = tokio::task::spawn_blocking(move || Box::new(reload::read(&settings.options, &from)));
+        let loaded = tokio::task::spawn_blocking(move || Found::new(Box::new(reload::read(&settings.options, &from))));
         self.reading = Some(Reading { loaded, outside, waiting: vec![waiting] });
     }
 
     /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
-    pub(super) async fn change(&mut self, loaded: Result<Box<Loaded>, JoinError>) {
+    pub(super) async fn change(&mut self, found: Result<Found, JoinError>) {
         let Some(reading) = self.reading.take() else { return };
-        let outcome = match loaded {
+        let outcome = match found {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(loaded) => Ok(self.line.change(*loaded, &reading.outside, &self.workers).await),
+            Ok(found) => match self.ask_master(found).await {
+                Ok(loaded) => return self.reading = Some(Reading { loaded, ..reading }),
+                Err(found) => Ok(self.line.change(*found.loaded, &reading.outside, &self.workers).await),
+            },
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
+        self.line.listeners.drop_granted();
+        self.retire_by_master().await;
         if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
             self.report_sockets().await;
             self.keep_text(reading.outside.record()).await;

@@ -87,6 +87,33 @@ impl Leaving {
         self.sockets.iter().map(Retiring::listening).chain(&self.open_still).map(AsFd::as_fd)
     }
 
+    /// Those of its TCP sockets that new clients still reach, by the kernel's numbers.
+    pub(super) fn open_still(&self) -> impl Iterator<Item = u64> {
+        let is_inet = matches!(self.place.address, Address::Inet(_));
+        let sockets = self.open_still.iter().filter(move |_| is_inet);
+        sockets.filter_map(|socket| SockRef::from(socket).cookie().ok())
+    }
+
+    /// Looks whether another process that has the sockets and the right has kept new connections from them meanwhile.
+    fn look_for_filter(&mut self, now: Instant) {
+        if self.open_still.is_empty() || !matches!(self.place.address, Address::Inet(_)) {
+            return;
+        }
+        for listening in std::mem::take(&mut self.open_still) {
+            match Retiring::found(listening) {
+                Ok(retiring) => {
+                    // Handshakes under way find room again.
+                    let _ = retiring.listening().relisten(self.options.backlog);
+                    self.sockets.push(retiring);
+                }
+                Err(listening) => self.open_still.push(listening),
+            }
+        }
+        if self.open_still.is_empty() {
+            self.retirement = Retirement::start(now, true);
+        }
+    }
+
     /// Whether the address can come back into service with these options.
     pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
         let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
@@ -109,6 +136,7 @@ impl Leaving {
 
     /// What to do at `now`.
     pub(super) fn step(&mut self, now: Instant) -> RetireStep {
+        self.look_for_filter(now);
         let is_nothing_ours = match &self.lent {
             Some(lent) => lent.is_alone(),
             None => self.elsewhere == Elsewhere::All,

@@ -11,6 +11,7 @@ use baton_model::{Address, Bind};
 use baton_proxy::ListenerId;
 
 use super::bound::BoundGroup;
+use super::granted::Denied;
 use super::inherited::{Given, Known};
 use super::lent::Elsewhere;
 use super::place::{Place, overlap};
@@ -23,7 +24,7 @@ pub(super) enum New {
     Adopted(Vec<Given>),
     /// As the kernel's room prepares them.
     Prepared(Box<PreparedGroup>),
-    /// Without the right to attach a filter.
+    /// Without the right to attach a filter, or bound for us.
     Bound(BoundGroup),
 }
 
@@ -91,11 +92,14 @@ impl Listeners {
         if !given.is_empty() {
             return Ok(New::Adopted(given));
         }
-        let endpoint = options::endpoint(&bind.address);
-        let shards = match bind.address {
-            Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
-            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => 1,
+        let is_denied = match self.granted.take(&Place::of(bind), options) {
+            Some(Ok(group)) => return Ok(New::Bound(group)),
+            Some(Err(Denied::Refused(reason))) => return Err(reason),
+            Some(Err(Denied::NotNamed)) => true,
+            None => false,
         };
+        let endpoint = options::endpoint(&bind.address);
+        let shards = self.shards(bind);
         let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.place));
         let overlaps =
             ours.chain(opening.iter().map(|(place, ..)| place)).any(|other| overlap(&other.address, &bind.address))
@@ -113,21 +117,27 @@ impl Listeners {
             (ListenReason::InUse, Address::Inet(address)) if self.is_beside => {
                 BoundGroup::bind(*address, &ListenOptions { exclusive: false, ..options }, shards)
             }
-            (ListenReason::PrivilegedPort(_), _) => {
-                return Err(format!(
-                    "{error}; bind it from the start, or keep that right with 'setcap cap_net_bind_service', if rights were \
-                     given up since"
-                ));
-            }
-            (reason, _) => {
-                self.in_use.extend((*reason == ListenReason::InUse).then(|| bind.address.clone()));
-                return Err(error.to_string());
-            }
+            _ => Err(Box::new(error)),
         };
         bound.map(New::Bound).map_err(|error| {
-            self.in_use.extend((error.kind() == io::ErrorKind::AddrInUse).then(|| bind.address.clone()));
-            format!("cannot listen on [{endpoint}]: {error}")
+            self.in_use.extend((error.reason == ListenReason::InUse).then(|| bind.address.clone()));
+            match error.reason {
+                _ if is_denied => format!("{error}; the configuration that the master has just read does not name it"),
+                ListenReason::PrivilegedPort(_) => format!(
+                    "{error}; bind it from the start, keep that right with 'setcap cap_net_bind_service', or have a master \
+                     (-W) that was started as root, if rights were given up since"
+                ),
+                _ => error.to_string(),
+            }
         })
+    }
+
+    /// How many sockets an address has.
+    pub(super) fn shards(&self, bind: &Bind) -> usize {
+        match bind.address {
+            Address::Inet(_) => bind.options.shards.map_or(self.cores, |shards| (shards as usize).clamp(1, self.cores)),
+            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => 1,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn endpoint(address: &Address) -> Endpoint {
 }
 
 /// The options of the sockets of a bind line, defaults of its frontend applied; a `stats socket` has none.
-pub(super) fn of(model: &Model, frontend: Option<&Proxy>, bind: &Bind) -> ListenOptions {
+pub(crate) fn of(model: &Model, frontend: Option<&Proxy>, bind: &Bind) -> ListenOptions {
     let options = &bind.options;
     let is_inet = matches!(bind.address, Address::Inet(_));
     let by_frontend = frontend.and_then(|proxy| proxy.backlog.or(proxy.maxconn).or(model.global.maxconn));

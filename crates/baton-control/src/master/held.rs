@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use baton_kernel::Endpoint;
+use baton_kernel::retire::{SynFilter, accept_queue};
 use socket2::SockRef;
 
 use super::supervisor::WorkerId;
@@ -47,6 +49,23 @@ impl Held {
         self.sockets.retain(|held| !cookies.contains(&held.cookie) || is_anothers(held));
     }
 
+    /// Keeps new connections from listening TCP sockets that this worker was the last to have held. What became of it the
+    /// worker sees at the sockets.
+    pub fn retire(&self, cookies: &[u64], by: WorkerId) {
+        let is_meant = |held: &&One| cookies.contains(&held.cookie) && held.holder == Some(by);
+        for held in self.sockets.iter().filter(is_meant) {
+            if accept_queue(&held.fd).is_ok() {
+                // Without the right, it is as if there were no master.
+                let _ = SynFilter::attach(&held.fd);
+            }
+        }
+    }
+
+    /// Where the sockets listen.
+    pub fn addresses(&self) -> Vec<Endpoint> {
+        self.sockets.iter().filter_map(|held| Endpoint::local_of(&held.fd).ok()?).collect()
+    }
+
     /// Lets go of all.
     pub fn clear(&mut self) {
         self.sockets.clear();
@@ -89,6 +108,9 @@ mod tests {
         let again = TcpListener::from(held.fds()[0].try_clone_to_owned().unwrap());
         assert_eq!(again.accept().unwrap().1, waiting.local_addr().unwrap());
         drop(again);
+        held.retire(&[cookie], one);
+        assert!(!SynFilter::is_attached(&held.fds()[0]).unwrap(), "it is the other's by now");
+        assert_eq!(held.addresses(), [Endpoint::Inet(address)]);
         held.release(&[cookie], one, |_| true);
         assert!(!held.is_empty(), "the other has it too");
         held.release(&[cookie], one, |_| false);

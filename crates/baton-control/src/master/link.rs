@@ -60,6 +60,8 @@ pub struct Begin {
     pub take_over: Option<u32>,
     /// Users besides root that may ask.
     pub may_ask: Vec<u32>,
+    /// The master is root: it binds and retires what a worker that is not cannot (see [`super::opening`]).
+    pub opens: bool,
 }
 
 /// What a worker says.
@@ -70,6 +72,13 @@ pub enum ToMaster {
     Hold,
     /// Sockets that it closed for good, by the kernel's numbers (`SO_COOKIE`).
     Release {
+        /// The numbers.
+        sockets: Vec<u64>,
+    },
+    /// With an end of a line of its own: a conversation as in [`super::opening`].
+    Open,
+    /// Keep new connections from these of its TCP sockets, by the kernel's numbers: it has no right to.
+    Retire {
         /// The numbers.
         sockets: Vec<u64>,
     },
@@ -210,9 +219,11 @@ mod tests {
     fn messages_are_these_for_ever() {
         check(ToWorker::Sockets, r#"{"say":"sockets"}"#);
         check(ToWorker::Session { level: "admin".into() }, r#"{"say":"session","level":"admin"}"#);
-        let begin = Begin { is_first: true, is_detached: false, take_over: Some(7), may_ask: vec![0] };
-        let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0]}"#;
+        let begin = Begin { is_first: true, is_detached: false, take_over: Some(7), may_ask: vec![0], opens: true };
+        let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0],"opens":true}"#;
         check(ToWorker::Begin(begin), text);
+        check(ToMaster::Open, r#"{"say":"open"}"#);
+        check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);
         check(ToMaster::Release { sockets: vec![1, 2] }, r#"{"say":"release","sockets":[1,2]}"#);
         check(ToMaster::Ready { version: "0.1.0".into(), state: 1 }, r#"{"say":"ready","version":"0.1.0","state":1}"#);
         check(ToMaster::HandedOver { to: 7 }, r#"{"say":"handed-over","to":7}"#);

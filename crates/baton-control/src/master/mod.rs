@@ -6,12 +6,12 @@
 //!   sockets, input, text, begin                ──▶ takes the sockets its configuration asks for, opens what is missing
 //!                                              ◀── hold (duplicates of its sockets), text (what is in use), ready
 //!   serve, session (connections), ping         ──▶ answers
-//!                                              ◀── hold and release after each change, pong
+//!                                              ◀── hold and release after each change, pong; open and retire without root
 //! ```
 //!
 //! [`supervisor`] decides, without I/O; [`mod@run`] is the loop around it; [`process`] starts workers; [`link`] is the line, and
 //! [`servant`] its other end (`service` is its part of a running process); [`held`] keeps the sockets; `conversation` answers
-//! `baton reload` and hands other askers on; [`cli`] is the socket of `-S`; [`state`] is what the master keeps when it becomes
+//! `baton reload` and hands other askers on; [`opening`] is what a master does for a worker that gave up root; [`cli`] is the socket of `-S`; [`state`] is what the master keeps when it becomes
 //! a new binary.
 //!
 //! A reload changes nothing but the worker's configuration: the process stays. A worker that dies loses its connections, and
@@ -22,6 +22,7 @@ pub mod cli;
 mod conversation;
 pub mod held;
 pub mod link;
+pub mod opening;
 pub mod process;
 pub mod run;
 pub mod servant;
@@ -31,4 +32,5 @@ pub mod supervisor;
 
 pub use run::{Resumed, Setup, run};
 pub use servant::{Servant, Summoned, Summons};
+pub(crate) use service::Found;
 pub use supervisor::Supervisor;

@@ -6,6 +6,7 @@ mod workers;
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
@@ -22,6 +23,7 @@ use super::cli::{Cli, Question};
 use super::conversation;
 use super::held::Held;
 use super::link::{Link, ToMaster};
+use super::opening::Reading;
 use super::process::Program;
 use super::supervisor::{Effect, Stop, Supervisor, WorkerId};
 use crate::endpoint;
@@ -32,6 +34,8 @@ use crate::service_manager::ServiceManager;
 
 /// How long those who waited for an upgrade have to get their answer, before the master becomes the new binary.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
+/// How long a thread stays that read files.
+const THREAD_KEPT: Duration = Duration::from_secs(1);
 /// Askers that wait for the same reload.
 const WAITING_MAX: usize = 64;
 
@@ -56,6 +60,8 @@ pub struct Setup {
     pub cli: Option<Cli>,
     /// Listening sockets from whoever started us.
     pub sockets: Vec<OwnedFd>,
+    /// How to read the files, by which addresses are bound for a worker that may not; `None`: they are not.
+    pub reading: Option<Reading>,
 }
 
 /// The master.
@@ -98,6 +104,8 @@ struct Process {
     reader: JoinHandle<()>,
     /// The version of the state its binary reads.
     state: u32,
+    /// A conversation about new addresses.
+    opening: Option<JoinHandle<()>>,
 }
 
 /// Who wants to know what came of a reload.
@@ -130,6 +138,8 @@ pub(super) enum Event {
     Child,
     /// A worker says something.
     Heard(WorkerId, ToMaster, Vec<OwnedFd>),
+    /// An address was bound for a worker.
+    Bound(WorkerId, SocketAddr),
     /// `baton reload` or `baton upgrade`.
     AskedReload {
         /// Takes the answer.
@@ -156,9 +166,10 @@ pub(super) enum Event {
 /// # Errors
 /// A sentence: the master cannot begin.
 pub fn run(setup: Setup, resumed: Option<Resumed>, started: impl FnOnce()) -> Result<u8, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_name("baton/files").thread_keep_alive(THREAD_KEPT).build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    tokio::task::LocalSet::new().block_on(&runtime, async {
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
         let (events, happened) = mpsc::unbounded_channel();
         let master = match resumed {
             Some(resumed) => Master::resumed(setup, resumed, events),
@@ -166,7 +177,10 @@ pub fn run(setup: Setup, resumed: Option<Resumed>, started: impl FnOnce()) -> Re
         };
         let master = master.map_err(|error| format!("cannot start: {error}"))?;
         master.live(happened, started).await.map_err(|error| format!("cannot start: {error}"))
-    })
+    });
+    // Whoever still reads files for a worker reads for nobody.
+    runtime.shutdown_background();
+    outcome
 }
 
 impl Master {
@@ -312,6 +326,11 @@ impl Master {
             }
             Event::Child => self.reap(happened).await,
             Event::Heard(id, message, fds) => self.heard(id, message, fds),
+            Event::Bound(id, address) => {
+                let pid = self.workers.get(&id).map_or(0, |process| process.pid);
+                self.messages().notice(&format!("Bound {address} for worker {pid}."));
+                Vec::new()
+            }
             Event::Conversation(stream) => {
                 self.hand_on(stream).await;
                 Vec::new()

@@ -17,6 +17,8 @@ use crate::listeners::{Inherited, Listeners};
 
 /// How long the master may take to say what a start needs.
 const SUMMONS_WITHIN: Duration = Duration::from_secs(10);
+/// Numbers of sockets in one message.
+const NUMBERS_PER_MESSAGE: usize = 1024;
 /// Bytes of a text or of what standard input held.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
@@ -111,7 +113,8 @@ impl Summoned {
     /// # Errors
     /// The reactor's.
     pub fn serve(self) -> io::Result<Servant> {
-        Ok(Servant { link: Link::new(self.line)?, told: BTreeSet::new(), given: self.given })
+        let opens = self.begin.opens && !nix::unistd::geteuid().is_root();
+        Ok(Servant { link: Link::new(self.line)?, told: BTreeSet::new(), given: self.given, opens })
     }
 }
 
@@ -123,9 +126,35 @@ pub struct Servant {
     told: BTreeSet<u64>,
     /// Sockets that the master gave us, until the first report.
     given: BTreeSet<u64>,
+    /// The master has rights that we gave up.
+    opens: bool,
 }
 
 impl Servant {
+    /// Whether the master can bind and retire for us what we cannot.
+    pub fn opens(&self) -> bool {
+        self.opens
+    }
+
+    /// Begins a conversation as in [`super::opening`], with the other end of our line.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn open(&self, line: &Socket) -> io::Result<()> {
+        self.link.say(&ToMaster::Open, &[line.as_fd()]).await
+    }
+
+    /// Has new connections kept from sockets that the master holds for us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn retire(&self, sockets: &[u64]) -> io::Result<()> {
+        for some in sockets.chunks(NUMBERS_PER_MESSAGE) {
+            self.link.say(&ToMaster::Retire { sockets: some.to_vec() }, &[]).await?;
+        }
+        Ok(())
+    }
+
     /// Tells which sockets to hold and which ones are closed. Cheap when nothing changed.
     ///
     /// # Errors
@@ -142,7 +171,7 @@ impl Servant {
         self.link.say_sockets(&ToMaster::Hold, &new).await?;
         self.told.append(&mut self.given);
         let sockets: Vec<u64> = self.told.difference(&now).copied().collect();
-        for some in sockets.chunks(1024) {
+        for some in sockets.chunks(NUMBERS_PER_MESSAGE) {
             self.link.say(&ToMaster::Release { sockets: some.to_vec() }, &[]).await?;
         }
         self.told = now;

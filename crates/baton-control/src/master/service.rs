@@ -4,15 +4,34 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 
+use baton_config::Loaded;
 use baton_model::AccessLevel;
 use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::link::{Heard, ToWorker};
+use super::link::{self, Heard, ToWorker};
+use super::opening;
 use crate::control::Control;
 use crate::endpoint::{self, Asked};
 use crate::handover::giver;
+use crate::listeners::Granted;
+
+/// Files that were read, and sockets for what they name.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) loaded: Box<Loaded>,
+    /// What the master bound, or why it did not answer; `None` until it was asked.
+    granted: Option<io::Result<Granted>>,
+}
+
+impl Found {
+    /// What was read.
+    pub(crate) fn new(loaded: Box<Loaded>) -> Found {
+        Found { loaded, granted: None }
+    }
+}
 
 impl Control {
     /// We serve: the master learns which sockets to hold, which text is in use, and that it may go on.
@@ -46,6 +65,42 @@ impl Control {
             let told = servant.report(&self.line.listeners).await;
             self.look_at_master(told);
         }
+    }
+
+    /// Has the master bind what a change would open, if it has rights that we gave up: the change goes on once it has
+    /// answered, which another thread waits for. `Err` when there is nothing to wait for.
+    pub(crate) async fn ask_master(&mut self, mut found: Found) -> Result<JoinHandle<Found>, Found> {
+        match found.granted.take() {
+            Some(Ok(granted)) => self.line.listeners.grant(granted),
+            Some(Err(error)) => {
+                self.messages.warning(&format!("the master was asked for new addresses and did not answer: {error}"));
+            }
+            None => {
+                let Some(servant) = self.servant.as_ref().filter(|servant| servant.opens()) else { return Err(found) };
+                let model = found.loaded.model.as_ref();
+                let missing = model.map(|model| self.line.listeners.missing(model)).unwrap_or_default();
+                let Some((ours, theirs)) = (!missing.is_empty()).then(|| link::pair().ok()).flatten() else {
+                    return Err(found);
+                };
+                let told = servant.open(&theirs).await;
+                if told.is_ok() {
+                    return Ok(tokio::task::spawn_blocking(move || {
+                        found.granted = Some(opening::ask(&ours, missing));
+                        found
+                    }));
+                }
+                self.look_at_master(told);
+            }
+        }
+        Err(found)
+    }
+
+    /// Has the master keep new clients from addresses on their way out, where we have no right to.
+    pub(crate) async fn retire_by_master(&mut self) {
+        let Some(servant) = self.servant.as_ref().filter(|servant| servant.opens()) else { return };
+        let sockets = self.line.listeners.open_still();
+        let told = servant.retire(&sockets).await;
+        self.look_at_master(told);
     }
 
     /// Keeps the text that is in use with the master.

@@ -300,6 +300,23 @@ fn open_inet(
     is_hidden: bool,
 ) -> Result<Listening, ListenError> {
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
+    let socket = bind(address, options)?;
+    set_inherited(endpoint, &socket, options)?;
+    if is_hidden {
+        SynFilter::attach(&socket).map_err(refused("SO_ATTACH_FILTER"))?;
+    }
+    socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
+    finish(endpoint, socket.into(), None)
+}
+
+/// A TCP socket that has its address and does not listen: nobody can reach it. All of [`open`] that may need rights.
+/// [`Listening::adopt`] and [`Listening::apply`] do the rest.
+///
+/// # Errors
+/// See [`ListenReason`].
+pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Socket, ListenError> {
+    let endpoint = &Endpoint::Inet(address);
+    let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
     let socket = new_socket(endpoint, Domain::for_address(address))?;
     socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
     if options.reuse_port && !options.exclusive {
@@ -317,17 +334,12 @@ fn open_inet(
             _ => refused("interface")(e),
         })?;
     }
-    set_inherited(endpoint, &socket, options)?;
     socket.bind(&address.into()).map_err(|e| ListenError::bind(endpoint, e))?;
     if options.reuse_port && options.exclusive {
         // Set after binding, it did not help us past anybody, and lets the rest of the group join.
         socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
     }
-    if is_hidden {
-        SynFilter::attach(&socket).map_err(refused("SO_ATTACH_FILTER"))?;
-    }
-    socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
-    finish(endpoint, socket.into(), None)
+    Ok(socket)
 }
 
 fn bind_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepared, ListenError> {

@@ -1,8 +1,10 @@
 //! `-W`, `-Ws`, `master-worker`: this process becomes the master, and a worker of its own serves.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use baton_control::master::cli::{self, Cli};
+use baton_control::master::opening::Reading;
 use baton_control::master::{self, Resumed, Setup};
 use baton_control::{Messages, Outside, ServiceManager, reload};
 use baton_kernel::process::limits::OpenFiles;
@@ -30,7 +32,9 @@ pub(super) fn supervise(
     messages.apply(model);
     let cli = open_cli(run)?;
     let terminal = daemon::leave(run, &model.global, &run.take_over.pids, messages)?;
+    let reading = reading(run, &outside);
     let setup = Setup {
+        reading,
         input: outside.into_input(),
         is_detached: terminal.is_daemon(),
         cli,
@@ -63,7 +67,8 @@ pub(super) fn resume(
         messages.warning(&format!("the master's socket is lost: {error}"));
         None
     });
-    let setup = Setup { is_detached: resumed.is_detached(), cli, ..setup(run, origin, messages) };
+    let reading = reading(run, outside);
+    let setup = Setup { is_detached: resumed.is_detached(), cli, reading, ..setup(run, origin, messages) };
     Ok(master::run(setup, Some(resumed), || ())?)
 }
 
@@ -86,7 +91,14 @@ fn setup(run: &Run, origin: &Origin, messages: &Rc<Messages>) -> Setup {
         is_detached: false,
         cli: None,
         sockets: Vec::new(),
+        reading: None,
     }
+}
+
+/// How a master that is root reads the files when its worker, which is not, asks for a new address.
+fn reading(run: &Run, outside: &Outside) -> Option<Reading> {
+    let outside = || Arc::new(outside.view().expecting_descriptors());
+    nix::unistd::geteuid().is_root().then(|| Reading { options: run.options.clone(), outside: outside() })
 }
 
 /// `-S`, before rights and terminal are given up.

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{Event, Master, Process};
 use crate::master::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
+use crate::master::opening;
 use crate::master::process;
 use crate::master::supervisor::{Effect, Ended, Stop, Text, Why, WorkerId};
 
@@ -45,6 +46,7 @@ impl Master {
             is_detached: self.setup.is_detached && why == Why::First,
             take_over,
             may_ask: vec![nix::unistd::geteuid().as_raw()],
+            opens: self.setup.reading.is_some(),
         };
         // A worker that is gone already is reaped like any other.
         let _ = self.summon(&link, begin, text).await;
@@ -55,7 +57,7 @@ impl Master {
     pub(super) fn follow(&mut self, id: WorkerId, pid: i32, line: Socket, state: u32) -> std::io::Result<Rc<Link>> {
         let link = Rc::new(Link::new(line)?);
         let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
-        self.workers.insert(id, Process { pid, link: link.clone(), reader, state });
+        self.workers.insert(id, Process { pid, link: link.clone(), reader, state, opening: None });
         Ok(link)
     }
 
@@ -83,6 +85,9 @@ impl Master {
                 let workers = &self.workers;
                 self.held.release(&sockets, id, |other| workers.contains_key(&other));
             }
+            ToMaster::Open => self.open_for(id, fds),
+            ToMaster::Retire { sockets } if self.setup.reading.is_some() => self.held.retire(&sockets, id),
+            ToMaster::Retire { .. } => {}
             ToMaster::Text => self.text = fds.into_iter().next(),
             ToMaster::Said { text } => {
                 let is_room = text.len() <= LOGS_BYTES_MAX;
@@ -110,6 +115,20 @@ impl Master {
             ToMaster::Pong => self.answered = Some(true),
         }
         Vec::new()
+    }
+
+    /// Talks with a worker about addresses to bind, on a thread of its own: files are read. One conversation at a time.
+    fn open_for(&mut self, id: WorkerId, fds: Vec<OwnedFd>) {
+        let Some(process) = self.workers.get_mut(&id) else { return };
+        let is_busy = process.opening.as_ref().is_some_and(|task| !task.is_finished());
+        let (Some(reading), Some(line), false) = (&self.setup.reading, fds.into_iter().next(), is_busy) else { return };
+        let (reading, line, held) = (reading.clone(), Socket::from(line), self.held.addresses());
+        let events = self.events.clone();
+        process.opening = Some(tokio::task::spawn_blocking(move || {
+            let tell = |address| drop(events.send(Event::Bound(id, address)));
+            // A worker that is gone or silent has nothing more to ask.
+            let _ = opening::answer(&line, &reading, &held, tell);
+        }));
     }
 
     /// Children have ended: first their last words, then the end.
