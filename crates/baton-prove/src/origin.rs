@@ -1,42 +1,46 @@
-//! Demo origins: servers that say what they saw, count, and can be asked for every shape of answer.
+//! Demo origins: servers that say what they saw, count, can be asked for every shape of answer, and fail on purpose.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/bytes/N` | N bytes of [`pattern`], by `Content-Length` |
 //! | `/chunked/N` | the same, chunked |
-//! | `/delay/MS` | the JSON, after so many milliseconds |
+//! | `/delay/TIME` | the JSON, after this time: `200ms`, `1.5s` |
 //! | `/status/CODE` | the JSON, with this status |
+//! | `/fail/NAME` | the JSON, with this failure ([`Fault`]) |
 //! | `/echo` | the request's body |
 //! | `/ws` | WebSocket that echoes every message |
 //! | anything else | JSON: name, port, request count, connection, method, path and headers as seen |
 //!
+//! `?delay=TIME` and `?fail=NAME` go with every path. Requests that do not ask for it fail as [`OriginOptions::faults`] says,
+//! and [`OriginHandle::freeze`] stops the whole origin for a while. Everything is counted.
+//!
 //! An origin runs on a thread of its own. [`OriginKind::TcpEcho`] is a plain TCP echo instead.
 
 mod answer;
+mod count;
+mod fault;
+mod freeze;
 mod http;
+mod listen;
+mod peer;
+mod reply;
 mod socket;
 mod tcp;
 
-use std::{
-    io,
-    net::SocketAddr,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::{cell::RefCell, io, net::SocketAddr, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::JoinSet};
+
+pub use count::{Committed, Counts};
+pub use fault::{DRIP_EVERY, Fault, FaultRate, Faults};
+pub use freeze::{FREEZE_MAX, FREEZES_KEPT_MAX, Freeze};
+pub use reply::pattern;
+
+use crate::{
+    lane::{Lane, Stop, Stopper},
+    origin::{count::Open, fault::Dealer, listen::Bound, peer::Peer},
+    stream::Target,
 };
-
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
-
-pub use answer::pattern;
-
-use crate::lane::{Lane, Stop, Stopper};
 
 /// The most connections that wait for `accept`.
 const BACKLOG: i32 = 4096;
@@ -57,8 +61,12 @@ pub struct OriginOptions {
     pub name: String,
     /// Where it listens; port 0 lets the system choose.
     pub address: SocketAddr,
+    /// A unix socket to listen on instead of the address. One that a dead process left there is replaced; it is removed at the end.
+    pub unix: Option<PathBuf>,
     /// What it speaks.
     pub kind: OriginKind,
+    /// Which requests fail on purpose, besides those that ask for it. Of no effect on a TCP echo.
+    pub faults: Faults,
     /// How long requests under way may take after a stop was asked for.
     pub grace: Duration,
 }
@@ -69,7 +77,9 @@ impl OriginOptions {
         OriginOptions {
             name: name.into(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            unix: None,
             kind: OriginKind::Http,
+            faults: Faults::None,
             grace: Duration::from_secs(5),
         }
     }
@@ -85,57 +95,43 @@ impl Origin {
     /// # Errors
     /// What binding says (such as an address in use), or what making the thread says.
     pub fn start(options: OriginOptions) -> io::Result<OriginHandle> {
-        let listener = listen(options.address)?;
-        let address = listener.local_addr()?;
+        let bound = Bound::new(&options)?;
+        let target = bound.target();
+        let address = match &target {
+            Target::Tcp(address) => *address,
+            _ => options.address,
+        };
+        let port = options.unix.is_none().then(|| address.port());
         let counts = Arc::new(Counts::default());
         let (stopper, stop) = Stopper::new();
+        let (freezer, freezes) = mpsc::unbounded_channel();
         let name = options.name.clone();
         let seen = counts.clone();
         let lane = Lane::spawn("origin", move || async move {
-            let origin = Rc::new(Shared { name: options.name, port: address.port(), counts: seen });
-            serve(listener, options.kind, options.grace, origin, stop).await
+            let dealer = RefCell::new(Dealer::new(options.faults));
+            let origin = Rc::new(Shared { name: options.name, port, counts: seen, dealer });
+            serve(bound, options.kind, options.grace, origin, freezes, stop).await
         })?;
-        Ok(OriginHandle { name, address, counts, stopper, lane })
+        Ok(OriginHandle { name, address, target, counts, freezer, stopper, lane })
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// Counters of an origin. Written by its thread, read by anybody.
-#[derive(Debug, Default)]
-struct Counts {
-    requests: AtomicU64,
-    connections: AtomicU64,
-    open: AtomicU64,
 }
 
 /// What an origin's connections share.
 struct Shared {
     name: String,
-    port: u16,
+    /// `None` for a unix socket.
+    port: Option<u16>,
     counts: Arc<Counts>,
+    dealer: RefCell<Dealer>,
 }
 
-/// Counts one open connection for as long as it lives.
-struct Open(Arc<Counts>);
-
-impl Open {
-    fn new(counts: &Arc<Counts>) -> Open {
-        counts.open.fetch_add(1, Ordering::Relaxed);
-        Open(counts.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+impl Shared {
+    /// Which failure the request gets: the one it asks for, or the next one that is due. `can` says whether its answer can fail so.
+    fn fault(&self, asked: Option<Fault>, reused: bool, can: impl Fn(Fault) -> bool) -> Option<Fault> {
+        let dealt = self.dealer.borrow_mut().deal(|fault| asked.is_none() && can(fault));
+        let fault = asked.filter(|fault| can(*fault)).or(dealt)?;
+        self.counts.commit(fault, reused);
+        Some(fault)
     }
 }
 
@@ -144,7 +140,9 @@ impl Drop for Open {
 pub struct OriginHandle {
     name: String,
     address: SocketAddr,
+    target: Target,
     counts: Arc<Counts>,
+    freezer: mpsc::UnboundedSender<Duration>,
     stopper: Stopper,
     lane: Lane<io::Result<()>>,
 }
@@ -155,24 +153,52 @@ impl OriginHandle {
         &self.name
     }
 
-    /// Where it listens.
+    /// Where it listens on TCP; on a unix socket what the options said, without meaning (see [`OriginHandle::target`]).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// Where it listens.
+    pub fn target(&self) -> Target {
+        self.target.clone()
+    }
+
     /// Requests whose heads were read.
     pub fn requests(&self) -> u64 {
-        self.counts.requests.load(Ordering::Relaxed)
+        self.counts.requests()
     }
 
     /// Connections accepted.
     pub fn connections(&self) -> u64 {
-        self.counts.connections.load(Ordering::Relaxed)
+        self.counts.connections()
     }
 
     /// Connections open at this moment.
     pub fn open(&self) -> u64 {
-        self.counts.open.load(Ordering::Relaxed)
+        self.counts.open()
+    }
+
+    /// How many times it failed in this way on purpose.
+    pub fn committed(&self, fault: Fault) -> Committed {
+        self.counts.committed(fault)
+    }
+
+    /// All its counters, to be read also when it has ended.
+    pub fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
+    /// Stops the whole origin for `time`, at most [`FREEZE_MAX`]: nothing is read, answered or accepted, as if it were not
+    /// scheduled; the kernel goes on queueing for it. Returns at once; several follow each other. Who connects afterwards is
+    /// accepted when it is over.
+    pub fn freeze(&self, time: Duration) {
+        // An error says that the origin has ended.
+        let _ = self.freezer.send(time.min(FREEZE_MAX));
+    }
+
+    /// The freezes that are over, the first [`FREEZES_KEPT_MAX`].
+    pub fn freezes(&self) -> Vec<Freeze> {
+        self.counts.freezes()
     }
 
     /// Stops: no accepting, idle connections closed, WebSockets told, requests under way answered with `Connection: close`.
@@ -187,24 +213,30 @@ impl OriginHandle {
 }
 
 async fn serve(
-    listener: std::net::TcpListener,
+    bound: Bound,
     kind: OriginKind,
     grace: Duration,
     origin: Rc<Shared>,
+    mut freezes: mpsc::UnboundedReceiver<Duration>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
+    let (listener, _path) = bound.listen()?;
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stop.asked() => break,
+            // Before accepting: who connects after a freeze was asked for waits until it is over.
+            Some(time) = freezes.recv() => {
+                origin.counts.froze(Freeze::now(time));
+                continue;
+            }
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn_local(converse(stream, kind, origin.clone(), stop.clone()));
+            Ok(peer) => {
+                connections.spawn_local(converse(peer, kind, origin.clone(), stop.clone()));
             }
             // Out of descriptors or memory: the queue keeps them until there are some again.
             Err(error) if is_passing(&error) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -212,27 +244,21 @@ async fn serve(
         }
     }
 
-    // Who waits in the queue would be reset when the socket closes; they are served like the others.
-    let listener = listener.into_std()?;
-    for _ in 0..BACKLOG {
-        let Ok((stream, _)) = listener.accept() else { break };
-        stream.set_nonblocking(true)?;
-        connections.spawn_local(converse(TcpStream::from_std(stream)?, kind, origin.clone(), stop.clone()));
+    for peer in listener.close(BACKLOG as usize)? {
+        connections.spawn_local(converse(peer, kind, origin.clone(), stop.clone()));
     }
-    drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(grace, ended).await;
     Ok(())
 }
 
-async fn converse(stream: TcpStream, kind: OriginKind, origin: Rc<Shared>, stop: Stop) {
-    let number = origin.counts.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let _open = Open::new(&origin.counts);
-    let _ = stream.set_nodelay(true);
+async fn converse(peer: Peer, kind: OriginKind, origin: Rc<Shared>, stop: Stop) {
+    let (number, _open) = Open::new(&origin.counts);
+    peer.prepare();
     // An error is the client's going away; an origin has nobody to tell.
     let _ = match kind {
-        OriginKind::Http => http::serve(stream, &origin, number, stop).await,
-        OriginKind::TcpEcho => tcp::echo(stream, stop).await,
+        OriginKind::Http => http::serve(peer, &origin, number, stop).await,
+        OriginKind::TcpEcho => tcp::echo(peer, stop).await,
     };
 }
 

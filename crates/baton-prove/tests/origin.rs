@@ -6,12 +6,13 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use baton_prove::{
     Load, LoadOptions, Origin, OriginHandle, OriginOptions, Request,
     load::{BodyCheck, StatusCheck},
-    origin::{OriginKind, pattern},
+    origin::{Fault, Faults, OriginKind, pattern},
 };
 use support::run;
 
@@ -53,8 +54,11 @@ fn paths_give_what_they_say() {
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi!",
     );
     check("GET /bytes/1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\na");
-    check("GET /status/204 HTTP/1.1\r\n\r\n", "HTTP/1.1 204 Nothing\r\n\r\n");
-    check("nonsense\r\n\r\n", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    check("GET /status/204 HTTP/1.1\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n");
+    check(
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 26\r\nConnection: close\r\n\r\nthis is no HTTP/1 request\n",
+    );
     assert!(talk(origin().address(), "GET /ws HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 426 "));
     assert!(talk(origin().address(), "GET /bytes/x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert!(talk(origin().address(), "GET /status/503 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503 "));
@@ -165,4 +169,86 @@ fn the_tcp_echo_echoes() {
     assert_eq!((origin.connections(), origin.requests()), (1, 0));
     let taken = Origin::start(OriginOptions { address: origin.address(), ..OriginOptions::new("second") });
     assert_eq!(taken.expect_err("the address is taken").kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn a_failure_is_exactly_what_its_name_says() {
+    let check = |text: &str, fault: Fault, expect: &str| {
+        let origin = origin();
+        let mut stream = TcpStream::connect(origin.address()).expect("connected");
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        let is_reset = matches!(fault, Fault::Reset | Fault::ResetBody | Fault::ResetAfter);
+        assert_eq!(ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset), is_reset, "{text}");
+        let answer = String::from_utf8(answer).expect("text").replace("Content-Type: text/plain\r\n", "");
+        assert_eq!(answer, expect, "{text}");
+        assert_eq!((origin.committed(fault).fresh, origin.committed(fault).total()), (1, 1), "{text}");
+    };
+    let whole = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef";
+    let of = |fault: &str| format!("GET /bytes/6?fail={fault} HTTP/1.1\r\n\r\n");
+    let chunked = |fault: &str| format!("GET /chunked/6?fail={fault} HTTP/1.1\r\n\r\n");
+    check(&of("reset"), Fault::Reset, "");
+    check(&of("close"), Fault::Close, "");
+    check(&of("malformed"), Fault::Malformed, "this is no answer\r\n");
+    check(&of("half-body"), Fault::HalfBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    check(&of("reset-body"), Fault::ResetBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    check(&of("close-after"), Fault::CloseAfter, whole);
+    check(&of("reset-after"), Fault::ResetAfter, whole);
+    check("GET /status/204?fail=half-head HTTP/1.1\r\n\r\n", Fault::HalfHead, &"HTTP/1.1 204 No Content\r\n\r\n"[..13]);
+    check(&chunked("half-body"), Fault::HalfBody, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    // The connection goes on after the others; the request that follows closes it.
+    let goes_on = |text: String| text.replace(" HTTP/1.1\r\n\r\n", " HTTP/1.1\r\nConnection: close\r\n\r\n");
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n";
+    check(&goes_on(of("wrong-body")), Fault::WrongBody, &format!("{head}abceef"));
+    check(&goes_on(of("too-long")), Fault::TooLong, &format!("{head}abcdef!"));
+    check(&goes_on(of("drip")), Fault::Drip, &format!("{head}abcdef"));
+    let short = head.replace(": 6", ": 5");
+    check(&goes_on(of("wrong-length")), Fault::WrongLength, &format!("{short}abcde"));
+    let wrong = head.replace("200 OK", "500 Internal Server Error");
+    check(&goes_on(of("wrong-status")), Fault::WrongStatus, &format!("{wrong}abcdef"));
+}
+
+#[test]
+fn what_an_answer_cannot_do_is_not_done_and_not_counted() {
+    let script = vec![Some(Fault::HalfBody), Some(Fault::WrongBody), None, Some(Fault::TooLong)];
+    let options = OriginOptions { faults: Faults::Script(script), ..OriginOptions::new("a") };
+    let origin = Origin::start(options).expect("started");
+    let text = "GET /bytes/0 HTTP/1.1\r\n\r\nHEAD /bytes/9 HTTP/1.1\r\n\r\nGET /bytes/1?fail=wrong-body HTTP/1.1\r\n\r\n\
+                GET /bytes/1 HTTP/1.1\r\n\r\n";
+    let answer = talk(origin.address(), text).replace("Content-Type: text/plain\r\n", "");
+    let head = |length: u64| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+    assert_eq!(answer, format!("{}{}{}`{}a!", head(0), head(9), head(1), head(1)));
+    assert_eq!(origin.committed(Fault::HalfBody).total(), 0);
+    assert_eq!((origin.committed(Fault::WrongBody).reused, origin.committed(Fault::TooLong).reused), (1, 1));
+}
+
+#[test]
+fn a_frozen_origin_answers_nobody_until_it_goes_on() {
+    let origin = origin();
+    origin.freeze(Duration::from_millis(50));
+    talk(origin.address(), "GET /bytes/1 HTTP/1.1\r\n\r\n");
+    let answered = Instant::now();
+    let freezes = origin.freezes();
+    let [freeze] = freezes[..] else { panic!("{freezes:?}") };
+    assert!(freeze.ended - freeze.began >= Duration::from_millis(50) && freeze.ended <= answered, "{freeze:?}");
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    run(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let options = OriginOptions { unix: Some(path.clone()), ..OriginOptions::new("a") };
+        let origin = Origin::start(options.clone()).expect("started");
+        let expect = BodyCheck::Exactly(Arc::from(pattern(100_000)));
+        let options_of_load = LoadOptions { count: Some(20), concurrency: 2, ..LoadOptions::new(origin.target()) };
+        let requests = vec![Request::get("/bytes/100000").expect(expect)];
+        let result = Load::start(LoadOptions { requests, ..options_of_load }).expect("started").wait().await;
+        assert_eq!((result.counts.completed, origin.requests(), origin.connections()), (20, 20, 2));
+        let taken = Origin::start(options);
+        assert_eq!(taken.expect_err("somebody listens").kind(), std::io::ErrorKind::AddrInUse);
+        origin.stop().await.expect("stopped");
+        assert!(!path.exists(), "it is removed at the end");
+    });
 }

@@ -1,5 +1,6 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
+mod origin;
 mod plan;
 mod reload;
 mod status;
@@ -29,6 +30,7 @@ enum Verb {
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
     Upgrade(upgrade::Upgrade),
+    Origin(origin::OriginCommand),
 }
 
 /// Whether the first argument is meant for us and not for HAProxy's command line.
@@ -54,6 +56,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),
         Verb::Upgrade(command) => upgrade::run(&command),
+        Verb::Origin(command) => origin::run(&command),
     };
     outcome.unwrap_or_else(|text| {
         eprintln!("baton: {text}");

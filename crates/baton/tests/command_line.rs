@@ -165,7 +165,7 @@ fn it_is_the_same_when_called_haproxy() {
 #[test]
 fn verbs_have_help_with_an_example() {
     let folder = folder();
-    for verb in ["reload", "plan", "status"] {
+    for verb in ["reload", "plan", "status", "origin"] {
         let output = run(program(), folder.path(), &format!("{verb} --help"));
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains(&format!("Example:\n  baton {verb}")), "{verb}");

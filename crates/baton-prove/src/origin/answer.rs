@@ -1,25 +1,33 @@
-//! What an origin answers: the path as a [`Route`], and answers as bytes.
+//! What a request asks of an origin, and the JSON of what was seen.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use serde::Serialize;
 
-use super::Shared;
+use super::{Shared, fault::Fault};
 use crate::wire::RequestHead;
 
 /// The largest body that can be asked for, in bytes.
 const BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// The longest delay that can be asked for, in milliseconds.
-const DELAY_MS_MAX: u64 = 600_000;
+/// The longest delay that can be asked for.
+const DELAY_MAX: Duration = Duration::from_secs(600);
+
+/// What a request's target asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) route: Route,
+    /// How long to wait before the answer.
+    pub(super) delay: Duration,
+    pub(super) fault: Option<Fault>,
+}
 
 /// What a request's path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The JSON of what was seen, with this status, after so many milliseconds.
+    /// The JSON of what was seen, with this status.
     Seen {
         status: u16,
-        delay_ms: u64,
     },
     /// So many bytes of the pattern.
     Bytes {
@@ -28,40 +36,75 @@ pub(super) enum Route {
     },
     Echo,
     WebSocket,
-    /// A number that is none or too large.
-    Bad,
+    /// Nothing that can be done; the text says why.
+    Bad(&'static str),
 }
 
-impl Route {
-    pub(super) fn new(target: &[u8]) -> Route {
-        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let mut parts = path.splitn(3, |byte| *byte == b'/').skip(1);
-        let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-        let number = |max: u64| {
-            let text = std::str::from_utf8(second.unwrap_or_default()).ok()?;
-            text.parse().ok().filter(|number| *number <= max)
-        };
-        let bytes = |chunked| number(BYTES_MAX).map(|length| Route::Bytes { length, chunked });
-        let route = match first {
-            b"bytes" => bytes(false),
-            b"chunked" => bytes(true),
-            b"delay" => number(DELAY_MS_MAX).map(|delay_ms| Route::Seen { status: 200, delay_ms }),
-            b"status" => {
-                number(599).filter(|code| *code >= 200).map(|code| Route::Seen { status: code as u16, delay_ms: 0 })
-            }
-            b"echo" => Some(Route::Echo),
-            b"ws" => Some(Route::WebSocket),
-            _ => Some(Route::Seen { status: 200, delay_ms: 0 }),
-        };
-        route.unwrap_or(Route::Bad)
+const BAD_NUMBER: &str = "the number in the path is none, or out of bounds\n";
+const BAD_DELAY: &str = "the delay is none (200ms, 1.5s), or longer than 10 minutes\n";
+const BAD_FAULT: &str = "no failure has this name\n";
+
+impl Ask {
+    pub(super) fn new(target: &[u8]) -> Ask {
+        let mut ask = Ask { route: Route::Seen { status: 200 }, delay: Duration::ZERO, fault: None };
+        if let Err(text) = ask.read(target) {
+            ask.route = Route::Bad(text);
+        }
+        ask
     }
+
+    fn read(&mut self, target: &[u8]) -> Result<(), &'static str> {
+        let mut halves = target.splitn(2, |byte| *byte == b'?');
+        let (path, query) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+        let mut parts = path.splitn(3, |byte| *byte == b'/').skip(1);
+        let (first, second) = (parts.next().unwrap_or_default(), text(parts.next().unwrap_or_default()));
+        match first {
+            b"bytes" => self.route = Route::Bytes { length: number(second, 0..=BYTES_MAX)?, chunked: false },
+            b"chunked" => self.route = Route::Bytes { length: number(second, 0..=BYTES_MAX)?, chunked: true },
+            b"status" => self.route = Route::Seen { status: number(second, 200..=599)? as u16 },
+            b"delay" => self.delay = delay(second)?,
+            b"fail" => self.fault = Some(second.parse().map_err(|_| BAD_FAULT)?),
+            b"echo" => self.route = Route::Echo,
+            b"ws" => self.route = Route::WebSocket,
+            _ => {}
+        }
+        for field in query.split(|byte| *byte == b'&').map(text) {
+            match field.split_once('=') {
+                Some(("delay", value)) => self.delay = delay(value)?,
+                Some(("fail", value)) => self.fault = Some(value.parse().map_err(|_| BAD_FAULT)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is no text is no number and no name either.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or("?")
+}
+
+fn number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, &'static str> {
+    text.parse().ok().filter(|number| bounds.contains(number)).ok_or(BAD_NUMBER)
+}
+
+/// `200ms`, `1.5s`, or milliseconds without a unit.
+fn delay(text: &str) -> Result<Duration, &'static str> {
+    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => (number, 0.001),
+        (None, Some(number)) => (number, 1.0),
+        (None, None) => (text, 0.001),
+    };
+    let seconds: f64 = number.parse().map_err(|_| BAD_DELAY)?;
+    Duration::try_from_secs_f64(seconds * unit).ok().filter(|delay| *delay <= DELAY_MAX).ok_or(BAD_DELAY)
 }
 
 /// What the origin saw, as it answers it.
 #[derive(Serialize)]
 struct Seen<'a> {
     name: &'a str,
-    port: u16,
+    /// `null` for a unix socket.
+    port: Option<u16>,
     /// The number of this request among all of this origin's.
     requests: u64,
     /// The number of its connection among all of this origin's.
@@ -74,6 +117,7 @@ struct Seen<'a> {
 
 /// The JSON of what was seen, as one line.
 pub(super) fn seen(origin: &Shared, connection: u64, head: &RequestHead<'_>) -> Vec<u8> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let headers = head.headers.clone().map(|(name, value)| (text(name), text(value))).collect();
     let seen = Seen {
         name: &origin.name,
@@ -90,71 +134,45 @@ pub(super) fn seen(origin: &Shared, connection: u64, head: &RequestHead<'_>) -> 
     json
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Appends a head. `length` of `None` means chunked.
-pub(super) fn head(status: u16, length: Option<u64>, kind: &str, close: bool, out: &mut Vec<u8>) {
-    let reason = reason(status);
-    let framing = match length {
-        Some(length) => format!("Content-Length: {length}"),
-        None => "Transfer-Encoding: chunked".to_owned(),
-    };
-    let connection = if close { "Connection: close\r\n" } else { "" };
-    out.extend_from_slice(
-        format!("HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\n{framing}\r\n{connection}\r\n").as_bytes(),
-    );
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        304 => "Not Modified",
-        400 => "Bad Request",
-        404 => "Not Found",
-        413 => "Content Too Large",
-        426 => "Upgrade Required",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        _ => "Other",
-    }
-}
-
-/// The letters that [`pattern`] repeats.
-const LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
-
-/// The first `length` bytes of what `/bytes` and `/chunked` answer: the alphabet again and again, so that a byte lost or doubled
-/// anywhere shows.
-pub fn pattern(length: usize) -> Vec<u8> {
-    LETTERS.iter().copied().cycle().take(length).collect()
-}
-
-/// Whole alphabets, to be sent again and again.
-pub(super) fn pattern_block() -> Vec<u8> {
-    pattern(LETTERS.len() * 630)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn paths_say_what_is_answered() {
-        let check = |path: &str, expect: Route| assert_eq!(Route::new(path.as_bytes()), expect, "{path}");
-        check("/", Route::Seen { status: 200, delay_ms: 0 });
-        check("*", Route::Seen { status: 200, delay_ms: 0 });
-        check("/a/b", Route::Seen { status: 200, delay_ms: 0 });
-        check("/delay/20?x", Route::Seen { status: 200, delay_ms: 20 });
-        check("/status/503", Route::Seen { status: 503, delay_ms: 0 });
-        check("/status/100", Route::Bad);
-        check("/bytes/12", Route::Bytes { length: 12, chunked: false });
-        check("/chunked/0", Route::Bytes { length: 0, chunked: true });
-        check("/bytes/", Route::Bad);
-        check("/bytes/1/2", Route::Bad);
-        check("/bytes/99999999999999999", Route::Bad);
-        check("/echo", Route::Echo);
-        check("/ws?a=b", Route::WebSocket);
+    fn targets_say_what_is_answered() {
+        let ask = |route, delay_ms, fault| Ask { route, delay: Duration::from_millis(delay_ms), fault };
+        let check = |target: &str, expect: Ask| assert_eq!(Ask::new(target.as_bytes()), expect, "{target}");
+        let seen = |status| Route::Seen { status };
+        let bytes = |length, chunked| Route::Bytes { length, chunked };
+        check("/", ask(seen(200), 0, None));
+        check("*", ask(seen(200), 0, None));
+        check("/a/b", ask(seen(200), 0, None));
+        check("/delay/20?x", ask(seen(200), 20, None));
+        check("/delay/200ms", ask(seen(200), 200, None));
+        check("/delay/1.5s", ask(seen(200), 1500, None));
+        check("/status/503", ask(seen(503), 0, None));
+        check("/bytes/12", ask(bytes(12, false), 0, None));
+        check("/chunked/0", ask(bytes(0, true), 0, None));
+        check("/echo", ask(Route::Echo, 0, None));
+        check("/ws?a=b", ask(Route::WebSocket, 0, None));
+        check("/fail/half-head", ask(seen(200), 0, Some(Fault::HalfHead)));
+        check("/bytes/9?fail=drip&a&delay=1s", ask(bytes(9, false), 1000, Some(Fault::Drip)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let check = |target: &str, text: &'static str| {
+            assert_eq!(Ask::new(target.as_bytes()).route, Route::Bad(text), "{target}")
+        };
+        for target in
+            ["/bytes/", "/bytes/1/2", "/bytes/-1", "/bytes/99999999999999999", "/status/100", "/status/\u{e9}"]
+        {
+            check(target, BAD_NUMBER);
+        }
+        for target in ["/delay/", "/delay/1h", "/delay/601s", "/delay/-1", "/delay/NaN", "/delay/infs", "/?delay="] {
+            check(target, BAD_DELAY);
+        }
+        check("/fail/", BAD_FAULT);
+        check("/?fail=sometimes", BAD_FAULT);
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use tokio::io::AsyncWriteExt;
-
 use super::http::Input;
 use crate::{
     lane::Stop,
@@ -34,7 +32,7 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
     );
-    input.stream.write_all(head.as_bytes()).await?;
+    input.peer.write_all(head.as_bytes()).await?;
     let mut out = Vec::new();
     loop {
         out.clear();
@@ -49,9 +47,9 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
                 }
             }
         };
-        input.stream.write_all(&out).await?;
+        input.peer.write_all(&out).await?;
         if ended {
-            return input.stream.shutdown().await;
+            return input.peer.shutdown().await;
         }
         let idle = input.bytes.is_empty();
         let open = tokio::select! {
@@ -60,12 +58,12 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
             () = stop.asked(), if idle => {
                 out.clear();
                 close(GOING_AWAY, &mut out);
-                input.stream.write_all(&out).await?;
+                input.peer.write_all(&out).await?;
                 false
             }
         };
         if !open {
-            return input.stream.shutdown().await;
+            return input.peer.shutdown().await;
         }
     }
 }

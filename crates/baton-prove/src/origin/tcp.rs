@@ -2,29 +2,22 @@
 
 use std::io;
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
-
+use super::peer::Peer;
 use crate::lane::Stop;
 
-/// Bytes echoed at a time.
-const BUFFER: usize = 16 * 1024;
-
 /// Sends back every byte until the client closes its side or a stop is asked for.
-pub(super) async fn echo(mut stream: TcpStream, mut stop: Stop) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER];
+pub(super) async fn echo(mut peer: Peer, mut stop: Stop) -> io::Result<()> {
+    let mut bytes = Vec::new();
     loop {
-        let length = tokio::select! {
+        bytes.clear();
+        let open = tokio::select! {
             biased;
-            length = stream.read(&mut buffer) => length?,
-            () = stop.asked() => break,
+            open = peer.read(&mut bytes) => open?,
+            () = stop.asked() => false,
         };
-        if length == 0 {
-            break;
+        if !open {
+            return peer.shutdown().await;
         }
-        stream.write_all(&buffer[..length]).await?;
+        peer.write_all(&bytes).await?;
     }
-    stream.shutdown().await
 }

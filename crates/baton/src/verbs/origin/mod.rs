@@ -1,0 +1,228 @@
+//! `baton origin`: demo origins until Ctrl-C, and what they counted.
+//!
+//! A thin end of [`baton_prove::Origin`]: [`place`] is what the command line says of where, the rest is here.
+
+mod place;
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_kernel::process::limits::OpenFiles;
+use baton_prove::origin::{Counts, FREEZE_MAX, Fault, FaultRate, Faults, OriginKind};
+use baton_prove::{Origin, OriginHandle, OriginOptions, Target};
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
+
+use place::Place;
+
+/// Run demo origins: servers that say what they saw, give any shape of answer and fail on purpose.
+///
+/// Each answers with its name, port, request count and the headers it saw as JSON; /bytes/N, /chunked/N, /delay/200ms,
+/// /status/503, /echo, /ws and /fail/NAME do what they say. On start each says one line, its name and where it
+/// listens; on Ctrl-C or SIGTERM it ends in order and says what it counted. SIGUSR1 freezes all of them for a while.
+/// docs/origin.md has every path and failure.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  baton origin 8001 8002 --name app
+  baton origin left=8001 right=8002 /run/app.sock
+  baton origin 8001 --fail reset=1%,half-body=1/1000
+  baton origin --tcp 7000
+  curl 'http://127.0.0.1:8001/bytes/1000?delay=200ms'")]
+pub struct OriginCommand {
+    /// Where to listen, one origin each: a port (0: the system chooses), HOST:PORT, the path of a unix socket; any of them
+    /// as NAME=PLACE
+    #[arg(value_name = "[NAME=]PLACE", default_value = "0")]
+    places: Vec<Place>,
+    /// The name it answers with; several origins get a number after it
+    #[arg(long, default_value = "origin", value_parser = place::name)]
+    name: String,
+    /// The address for places that are only a port
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind: IpAddr,
+    /// Plain TCP echo instead of HTTP: every byte comes back
+    #[arg(long, conflicts_with = "fail")]
+    tcp: bool,
+    /// Let this part of all requests fail on purpose, spread evenly: reset=1%, half-body=1/1000; several if repeated
+    #[arg(long, value_name = "NAME=RATE", value_delimiter = ',')]
+    fail: Vec<FaultRate>,
+    /// How long a freeze lasts (200ms, 1.5s)
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = freeze_time)]
+    freeze: Duration,
+    /// Freeze all origins every so often (5s), not only on SIGUSR1
+    #[arg(long, value_name = "TIME", value_parser = place::time)]
+    freeze_every: Option<Duration>,
+    /// End after this time: seconds, or with a unit (90s, 2m, 1h)
+    #[arg(long = "for", value_name = "TIME", value_parser = place::time)]
+    time: Option<Duration>,
+    /// Say where they listen and what they counted as JSON, one line each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the origins until they are told to end.
+///
+/// # Errors
+/// A sentence, when an origin could not begin or could go on no longer.
+pub fn run(command: &OriginCommand) -> Result<ExitCode, String> {
+    // Each connection is a descriptor, and nobody else has to live with this process's limit.
+    if let Ok(limit) = OpenFiles::now() {
+        let _ = OpenFiles::raise(limit.hard);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    runtime.block_on(serve(command)).map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve(command: &OriginCommand) -> Result<(), String> {
+    let plain = |error: io::Error| error.to_string();
+    let mut end = End::listen().map_err(plain)?;
+    let mut freeze = signal(SignalKind::user_defined1()).map_err(plain)?;
+    let origins = start(command)?;
+    let kind = if command.tcp { OriginKind::TcpEcho } else { OriginKind::Http };
+    for origin in &origins {
+        say(&started(origin, kind, command.json));
+    }
+
+    let mut time = std::pin::pin!(sleep(command.time.unwrap_or(Duration::MAX)));
+    let mut turns = command.freeze_every.map(|every| {
+        let mut turns = interval_at(tokio::time::Instant::now() + every, every);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        turns
+    });
+    loop {
+        let turn = async {
+            match &mut turns {
+                Some(turns) => drop(turns.tick().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = end.asked() => break,
+            () = &mut time => break,
+            _ = freeze.recv() => {}
+            () = turn => {}
+        }
+        origins.iter().for_each(|origin| origin.freeze(command.freeze));
+        let _ = writeln!(io::stderr(), "baton: frozen for {:?}", command.freeze);
+    }
+
+    let results: Vec<(String, Arc<Counts>)> =
+        origins.iter().map(|origin| (origin.name().to_owned(), origin.counts())).collect();
+    let stopped = async {
+        let mut outcome = Ok(());
+        for origin in origins {
+            let name = origin.name().to_owned();
+            outcome = outcome.and(origin.stop().await.map_err(|error| format!("origin {name}: {error}")));
+        }
+        outcome
+    };
+    tokio::select! {
+        outcome = stopped => {
+            results.iter().for_each(|(name, counts)| say(&counted(name, counts, command.json)));
+            outcome
+        }
+        () = end.asked() => Err("interrupted".into()),
+    }
+}
+
+fn start(command: &OriginCommand) -> Result<Vec<OriginHandle>, String> {
+    let faults = if command.fail.is_empty() { Faults::None } else { Faults::Rates(command.fail.clone()) };
+    let mut origins: Vec<OriginHandle> = Vec::with_capacity(command.places.len());
+    for (index, place) in command.places.iter().enumerate() {
+        let name = match (&place.name, command.places.len()) {
+            (Some(name), _) => name.clone(),
+            (None, 1) => command.name.clone(),
+            (None, _) => format!("{}{}", command.name, index + 1),
+        };
+        let options = OriginOptions {
+            kind: if command.tcp { OriginKind::TcpEcho } else { OriginKind::Http },
+            faults: faults.clone(),
+            ..OriginOptions::new(name)
+        };
+        let options = place.apply(command.bind, options)?;
+        origins.push(Origin::start(options).map_err(|error| format!("cannot listen on {place}: {error}"))?);
+    }
+    Ok(origins)
+}
+
+/// Who does not read the lines still has the origins.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+}
+
+/// The line for an origin that listens: `NAME URL`.
+fn started(origin: &OriginHandle, kind: OriginKind, json: bool) -> String {
+    let speaks = match kind {
+        OriginKind::Http => "http",
+        OriginKind::TcpEcho => "tcp",
+    };
+    let (url, port) = match origin.target() {
+        Target::Unix(path) => (format!("unix:{}", path.display()), None),
+        _ => (format!("{speaks}://{}", origin.address()), Some(origin.address().port())),
+    };
+    if json {
+        return json!({ "name": origin.name(), "speaks": speaks, "url": url, "port": port, "pid": std::process::id() })
+            .to_string();
+    }
+    format!("{} {url}", origin.name())
+}
+
+/// The line for what an origin counted.
+fn counted(name: &str, counts: &Counts, json: bool) -> String {
+    let committed: Vec<(Fault, u64)> = Fault::ALL
+        .into_iter()
+        .map(|fault| (fault, counts.committed(fault).total()))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let (requests, connections, frozen) = (counts.requests(), counts.connections(), counts.freezes().len());
+    if json {
+        let committed: serde_json::Map<String, serde_json::Value> =
+            committed.iter().map(|(fault, count)| (fault.name().to_owned(), (*count).into())).collect();
+        return json!({ "name": name, "requests": requests, "connections": connections, "failures": committed, "freezes": frozen })
+            .to_string();
+    }
+    let mut line = format!("{name}: {requests} requests over {connections} connections");
+    if !committed.is_empty() {
+        let committed: Vec<String> = committed.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
+        line.push_str(&format!("; failed on purpose: {}", committed.join(", ")));
+    }
+    if frozen > 0 {
+        line.push_str(&format!("; freezes: {frozen}"));
+    }
+    line
+}
+
+/// Ctrl-C and SIGTERM.
+struct End {
+    int: Signal,
+    term: Signal,
+}
+
+impl End {
+    fn listen() -> io::Result<End> {
+        Ok(End { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+    }
+
+    /// Returns at the next one. May be dropped while it waits.
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+}
+
+fn freeze_time(text: &str) -> Result<Duration, String> {
+    place::time(text).and_then(|time| match time <= FREEZE_MAX {
+        true => Ok(time),
+        false => Err(format!("at most {} s", FREEZE_MAX.as_secs())),
+    })
+}

@@ -1,0 +1,141 @@
+//! Where an origin listens and what it is called, as the command line says it. No I/O but the resolver's.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use baton_prove::OriginOptions;
+
+/// The longest time that can be asked for.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// `[NAME=]PLACE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// `None`: it has no name of its own.
+    pub name: Option<String>,
+    at: At,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum At {
+    Port(u16),
+    /// A host (or address) and a port.
+    Host(String),
+    Unix(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let (name, text) = match text.split_once('=') {
+            Some((name, rest)) if !name.contains('/') => (Some(self::name(name)?), rest),
+            _ => (None, text),
+        };
+        let at = if text.contains('/') {
+            At::Unix(text.strip_prefix("unix:").unwrap_or(text).into())
+        } else if let Ok(port) = text.parse() {
+            At::Port(port)
+        } else if text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+            At::Host(text.to_owned())
+        } else {
+            return Err("neither a port, nor HOST:PORT, nor a path with a slash in it".into());
+        };
+        Ok(Place { name, at })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            At::Port(port) => write!(f, "port {port}"),
+            At::Host(text) => f.write_str(text),
+            At::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Place {
+    /// The options with this place in them; a port alone is one of `bind`.
+    ///
+    /// # Errors
+    /// A sentence, when the host has no address.
+    pub fn apply(&self, bind: IpAddr, options: OriginOptions) -> Result<OriginOptions, String> {
+        Ok(match &self.at {
+            At::Port(port) => OriginOptions { address: SocketAddr::new(bind, *port), ..options },
+            At::Host(text) => {
+                let found = text.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?.next();
+                OriginOptions { address: found.ok_or_else(|| format!("{text}: no address"))?, ..options }
+            }
+            At::Unix(path) => OriginOptions { unix: Some(path.clone()), ..options },
+        })
+    }
+}
+
+/// A name that can stand in a line of words.
+pub fn name(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        true => Err("a name is one word".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// A time above zero: `200ms`, `1.5s`, `2m`, `1h`, or seconds without a unit.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit is ms, s, m or h".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * seconds).map_err(|_| "not a time".to_owned())?;
+    match !time.is_zero() && time <= TIME_MAX {
+        true => Ok(time),
+        false => Err("above 0 and at most 24h".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_three_shapes_and_may_have_a_name() {
+        let check = |text: &str, name: Option<&str>, at: At| {
+            assert_eq!(text.parse(), Ok(Place { name: name.map(str::to_owned), at }), "{text}");
+        };
+        let host = |text: &str| At::Host(text.to_owned());
+        check("8001", None, At::Port(8001));
+        check("left=8001", Some("left"), At::Port(8001));
+        check("a=localhost:0", Some("a"), host("localhost:0"));
+        check("[::1]:80", None, host("[::1]:80"));
+        check("/run/a=b.sock", None, At::Unix("/run/a=b.sock".into()));
+        check("a=./s", Some("a"), At::Unix("./s".into()));
+        check("unix:/s", None, At::Unix("/s".into()));
+        for wrong in ["", "x", "=1", "a b=1", "65536", ":80", "h:", "h:x", "-1"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let check = |text: &str, expect: Option<u64>| {
+            assert_eq!(time(text).ok(), expect.map(Duration::from_millis), "{text}");
+        };
+        check("200ms", Some(200));
+        check("1.5s", Some(1500));
+        check("20", Some(20_000));
+        check("2m", Some(120_000));
+        check("24h", Some(86_400_000));
+        for wrong in ["", "0", "-1s", "25h", "1d", "ms", "NaN"] {
+            check(wrong, None);
+        }
+    }
+}
