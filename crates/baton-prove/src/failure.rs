@@ -4,6 +4,7 @@
 
 use std::{io, time::Duration};
 
+use nix::errno::Errno;
 use serde::{Serialize, Serializer};
 
 /// The way in which a request failed.
@@ -11,6 +12,9 @@ use serde::{Serialize, Serializer};
 pub enum FailureKind {
     /// Nobody listened: the connection was refused.
     Refused,
+    /// There was a connection, and TLS did not come to be: an alert, a certificate that is not accepted, a close or a reset
+    /// during the handshake, or bytes that are not TLS. So does a server end it that refuses the client's certificate.
+    TlsHandshake,
     /// A fresh connection was reset or closed before the first byte of the answer.
     ResetBeforeFirstByte,
     /// The answer began, and the connection was reset or closed before its end.
@@ -18,7 +22,7 @@ pub enum FailureKind {
     /// A connection that had carried an answer before was closed by the server just as the next request went out
     /// (the race that RFC 9112 section 9.5 describes). A close that the client sees before it sends is no failure.
     ClosedOnReuse,
-    /// The connection was not established in time.
+    /// The connection was not established in time, TLS included.
     TimeoutConnect,
     /// The first byte of the answer did not come in time.
     TimeoutFirstByte,
@@ -38,8 +42,9 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All kinds, in the order in which reports print them.
-    pub const ALL: [FailureKind; 12] = [
+    pub const ALL: [FailureKind; 13] = [
         FailureKind::Refused,
+        FailureKind::TlsHandshake,
         FailureKind::ResetBeforeFirstByte,
         FailureKind::Truncated,
         FailureKind::ClosedOnReuse,
@@ -57,6 +62,7 @@ impl FailureKind {
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Refused => "refused",
+            FailureKind::TlsHandshake => "tls_handshake",
             FailureKind::ResetBeforeFirstByte => "reset_before_first_byte",
             FailureKind::Truncated => "truncated",
             FailureKind::ClosedOnReuse => "closed_on_reuse",
@@ -102,23 +108,48 @@ pub struct Failure {
     pub errno: Option<i32>,
     /// The status of the answer, where there was one.
     pub status: Option<u16>,
+    /// More in words, where the kind does not say all: what TLS said, and which limit of the client's own machine was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Box<str>>,
 }
 
+/// The most bytes of a failure's reason.
+const REASON_MAX: usize = 200;
+
 /// Why a request ended badly: the kind and what is known besides. What the exchange returns; the caller adds the instants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) kind: FailureKind,
     pub(crate) errno: Option<i32>,
     pub(crate) status: Option<u16>,
+    pub(crate) reason: Option<Box<str>>,
 }
 
 impl Ended {
     pub(crate) fn new(kind: FailureKind) -> Ended {
-        Ended { kind, errno: None, status: None }
+        Ended { kind, errno: None, status: None, reason: None }
     }
 
     pub(crate) fn io(kind: FailureKind, error: &io::Error) -> Ended {
-        Ended { kind, errno: error.raw_os_error(), status: None }
+        Ended { errno: error.raw_os_error(), ..Ended::new(kind) }
+    }
+
+    /// The same ending with more words about it.
+    pub(crate) fn because(self, reason: impl Into<String>) -> Ended {
+        let mut reason: String = reason.into();
+        let end = (0..=REASON_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+        reason.truncate(end.unwrap_or(0));
+        Ended { reason: Some(reason.into()), ..self }
+    }
+
+    /// TLS did not come to be.
+    pub(crate) fn tls(error: &io::Error) -> Ended {
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "closed during the TLS handshake".to_owned(),
+            io::ErrorKind::ConnectionReset => "reset during the TLS handshake".to_owned(),
+            _ => error.to_string(),
+        };
+        Ended::io(FailureKind::TlsHandshake, error).because(reason)
     }
 
     /// The kind of a failed `connect`.
@@ -130,9 +161,22 @@ impl Ended {
             io::ErrorKind::TimedOut => FailureKind::TimeoutConnect,
             _ => FailureKind::Other,
         };
-        Ended::io(kind, error)
+        let ended = Ended::io(kind, error);
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EADDRNOTAVAIL) => ended.because(NO_PORT),
+            Some(Errno::EMFILE) => ended.because(NO_DESCRIPTOR),
+            _ if kind == FailureKind::Other => ended.because(error.to_string()),
+            _ => ended,
+        }
     }
 }
+
+/// What to do about `EADDRNOTAVAIL`.
+const NO_PORT: &str = "no free local port towards this server: all are in use or rest in TIME_WAIT; keep connections open, \
+    ask slower, connect from several addresses, or widen net.ipv4.ip_local_port_range";
+
+/// What to do about `EMFILE`.
+const NO_DESCRIPTOR: &str = "no free file descriptor: use fewer connections or raise the limit (ulimit -n)";
 
 /// Serializes a duration as whole microseconds.
 pub(crate) fn micros<S: Serializer>(at: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -148,5 +192,17 @@ mod tests {
         for (place, kind) in FailureKind::ALL.into_iter().enumerate() {
             assert_eq!(kind.index(), place, "{}", kind.name());
         }
+    }
+
+    #[test]
+    fn limits_of_the_own_machine_say_what_to_do() {
+        for (errno, word) in [(Errno::EADDRNOTAVAIL, "ip_local_port_range"), (Errno::EMFILE, "ulimit")] {
+            let ended = Ended::connect(&io::Error::from(errno));
+            assert_eq!((ended.kind, ended.errno), (FailureKind::Other, Some(errno as i32)));
+            let reason = ended.reason.expect("one");
+            assert!(reason.contains(word) && reason.len() <= REASON_MAX, "{reason}");
+        }
+        let long = Ended::new(FailureKind::Other).because("\u{e9}".repeat(REASON_MAX));
+        assert_eq!(long.reason.map(|reason| reason.len()), Some(REASON_MAX));
     }
 }

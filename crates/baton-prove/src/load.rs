@@ -14,6 +14,7 @@ mod stats;
 
 use std::{
     fmt, io,
+    net::{IpAddr, UdpSocket},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,7 +28,7 @@ use crate::{
     lane::{Lane, Stopper},
     load::{driver::Driver, request::Prepared, stats::Live},
     phase::Phase,
-    stream::Target,
+    stream::{Server, Target},
 };
 
 /// The most connections of one load.
@@ -36,21 +37,26 @@ pub const CONCURRENCY_MAX: usize = 65_536;
 /// The most threads of one load.
 pub const THREADS_MAX: usize = 256;
 
+/// The most servers of one load.
+pub const SERVERS_MAX: usize = 1024;
+
+/// The most addresses to connect from.
+pub const SOURCES_MAX: usize = 1024;
+
 /// The most failures whose details one load keeps; more are counted by kind only.
 pub const FAILURES_KEPT_MAX: usize = 100_000;
 
 /// What to ask, of whom, and how hard.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// The server.
-    pub target: Target,
-    /// The `Host` header's value; `None` means the target's address.
-    pub host: Option<String>,
-    /// What each connection asks, in turn. Never empty.
+    /// The servers that requests go to, each request to the one whose place it names. Never empty.
+    pub servers: Vec<Server>,
+    /// What is asked over and over, in turn. Never empty.
     pub requests: Vec<Request>,
     /// Keep connections open between requests; otherwise each request has a connection of its own.
     pub keep_alive: bool,
-    /// How many connections ask at the same time (over all threads).
+    /// How many requests may be under way at the same time (over all threads). Each place has one connection to each server
+    /// that its requests go to.
     pub concurrency: usize,
     /// How many threads drive them.
     pub threads: usize,
@@ -61,6 +67,9 @@ pub struct LoadOptions {
     pub count: Option<u64>,
     /// Start no request after this time; `None` means no such end. Without both, the load runs until told to stop.
     pub duration: Option<Duration>,
+    /// The machine's own addresses to connect from, in turn over `concurrency`; none means that the kernel chooses. Each
+    /// address has ports of its own towards a server, so that several allow more connections.
+    pub sources: Vec<IpAddr>,
     /// When to give a request up.
     pub timeouts: Timeouts,
     /// How long a connection rests after a failure, so that a server which refuses is not drowned in connections.
@@ -73,7 +82,7 @@ pub struct LoadOptions {
 /// When to give a request up. Each counts from the moment in which the request goes out, connecting included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the connection to be established.
+    /// For the connection to be established, TLS included.
     pub connect: Duration,
     /// For the first byte of the answer.
     pub first_byte: Duration,
@@ -94,10 +103,9 @@ impl Default for Timeouts {
 
 impl LoadOptions {
     /// `GET /` over one keep-alive connection, closed loop, until told to stop; change the fields from there.
-    pub fn new(target: impl Into<Target>) -> LoadOptions {
+    pub fn new(server: impl Into<Server>) -> LoadOptions {
         LoadOptions {
-            target: target.into(),
-            host: None,
+            servers: vec![server.into()],
             requests: vec![Request::get("/")],
             keep_alive: true,
             concurrency: 1,
@@ -105,6 +113,7 @@ impl LoadOptions {
             rate: None,
             count: None,
             duration: None,
+            sources: Vec::new(),
             timeouts: Timeouts::default(),
             rest_after_failure: Duration::from_millis(1),
             phase: Phase::new(),
@@ -114,6 +123,24 @@ impl LoadOptions {
     fn validate(&self) -> Result<(), &'static str> {
         if self.requests.is_empty() {
             return Err("there is nothing to ask");
+        }
+        if self.servers.is_empty() || self.servers.len() > SERVERS_MAX {
+            return Err("the number of servers must be between 1 and 1024");
+        }
+        if self.requests.iter().any(|request| request.server >= self.servers.len()) {
+            return Err("a request names a server that is not there");
+        }
+        if self.sources.len() > SOURCES_MAX {
+            return Err("the number of addresses to connect from must be at most 1024");
+        }
+        let foreign = |target: &Target, source: &IpAddr| match target {
+            Target::Tcp(address) => address.is_ipv4() != source.is_ipv4(),
+            Target::Unix(_) => true,
+        };
+        if self.servers.iter().any(|server| self.sources.iter().any(|source| foreign(&server.target, source))) {
+            return Err(
+                "a server cannot be reached from one of the addresses to connect from: IPv4, IPv6 and unix differ",
+            );
         }
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
             return Err("the number of connections must be between 1 and 65536");
@@ -141,9 +168,16 @@ impl Load {
     pub fn start(options: LoadOptions) -> io::Result<LoadHandle> {
         let invalid = |text: &'static str| io::Error::new(io::ErrorKind::InvalidInput, text);
         options.validate().map_err(invalid)?;
-        let host = options.host.clone().unwrap_or_else(|| options.target.host());
-        let prepared: Result<Vec<Prepared>, &'static str> =
-            options.requests.iter().map(|request| request.prepare(&host, options.keep_alive)).collect();
+        for source in &options.sources {
+            UdpSocket::bind((*source, 0))
+                .map_err(|error| io::Error::new(error.kind(), format!("cannot connect from {source}: {error}")))?;
+        }
+        let hosts: Vec<String> = options.servers.iter().map(Server::host).collect();
+        let prepared: Result<Vec<Prepared>, &'static str> = options
+            .requests
+            .iter()
+            .map(|request| request.prepare(&hosts[request.server], options.keep_alive))
+            .collect();
         let prepared: Arc<[Prepared]> = prepared.map_err(invalid)?.into();
 
         let threads = options.threads.min(options.concurrency);

@@ -31,7 +31,7 @@ use crate::{
     failure::micros,
     lane::{Lane, Stop, Stopper},
     sessions::{tunnel::Tunnel, websocket::WebSocket},
-    stream::Target,
+    stream::{NotConnected, Server},
     websocket::MESSAGE_MAX,
 };
 
@@ -57,11 +57,9 @@ pub enum SessionKind {
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The server.
-    pub target: Target,
+    pub server: Server,
     /// What the sessions speak.
     pub kind: SessionKind,
-    /// The `Host` header's value of a WebSocket; `None` means the target's address.
-    pub host: Option<String>,
     /// How many sessions.
     pub count: usize,
     /// The time from one message of a session to its next; `None` means that it speaks only at the end.
@@ -74,11 +72,10 @@ pub struct SessionOptions {
 
 impl SessionOptions {
     /// One session that sends 64 bytes ten times a second; change the fields from there.
-    pub fn new(target: impl Into<Target>, kind: SessionKind) -> SessionOptions {
+    pub fn new(server: impl Into<Server>, kind: SessionKind) -> SessionOptions {
         SessionOptions {
-            target: target.into(),
+            server: server.into(),
             kind,
-            host: None,
             count: 1,
             interval: Some(Duration::from_millis(100)),
             message_bytes: 64,
@@ -98,7 +95,7 @@ impl SessionOptions {
         if self.message_bytes == 0 || self.message_bytes > MESSAGE_MAX {
             return Err("a message must have between 1 and 1048576 bytes");
         }
-        if path.is_empty() || dirty(path) || self.host.as_deref().is_some_and(dirty) {
+        if path.is_empty() || dirty(path) || dirty(&self.server.host()) {
             return Err("the path is empty, or the path or the host has a space or a control character in it");
         }
         Ok(())
@@ -110,7 +107,7 @@ impl SessionOptions {
 pub enum LossKind {
     /// The connection was refused.
     Refused,
-    /// The server did not agree to the WebSocket, or wrongly.
+    /// TLS did not come to be, or the server did not agree to the WebSocket, or wrongly.
     Handshake,
     /// The server closed in order, a WebSocket also by its close frame.
     Closed,
@@ -380,11 +377,14 @@ enum Peer {
 
 impl Peer {
     async fn open(options: &SessionOptions, session: u64) -> Result<Peer, LossKind> {
-        let stream = options.target.connect().await.map_err(|error| LossKind::new(&error))?;
+        let stream = options.server.connect(None).await.map_err(|error| match error {
+            NotConnected::Socket(error) => LossKind::new(&error),
+            NotConnected::Tls(_) => LossKind::Handshake,
+        })?;
         match &options.kind {
             SessionKind::Tunnel => Ok(Peer::Tunnel(Tunnel::new(stream, session, options.message_bytes))),
             SessionKind::WebSocket { path } => {
-                let host = options.host.clone().unwrap_or_else(|| options.target.host());
+                let host = options.server.host();
                 Ok(Peer::WebSocket(WebSocket::open(stream, path, &host, session, options.message_bytes).await?))
             }
         }

@@ -1,19 +1,87 @@
 //! Where to connect to, and the connection.
 //!
-//! The one place that knows transports: TLS becomes one more variant here.
+//! The one place that knows transports: TCP and unix sockets, and TLS over either.
+
+mod tls;
 
 use std::{
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     pin::Pin,
     task::{Context, Poll},
 };
 
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
+    net::{TcpSocket, TcpStream, UnixStream},
 };
+
+pub use tls::{ClientCertificate, Tls, TlsOptions, TlsVersion, Verify};
+
+/// The port that a `Host` header leaves out.
+const HTTPS: u16 = 443;
+
+/// A server to ask: where it is and what it is called.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Its address.
+    pub target: Target,
+    /// The `Host` header's value; `None` means the name that its certificate is checked against, else the target's address.
+    pub host: Option<String>,
+    /// TLS between the two; `None` means plain text.
+    pub tls: Option<Tls>,
+}
+
+impl Server {
+    /// What goes into the `Host` header.
+    pub(crate) fn host(&self) -> String {
+        let name = self.tls.as_ref().and_then(Tls::name);
+        match (&self.host, name, &self.target) {
+            (Some(host), _, _) => host.clone(),
+            (None, Some(name), Target::Tcp(address)) if address.port() != HTTPS => format!("{name}:{}", address.port()),
+            (None, Some(name), _) => name.to_owned(),
+            (None, None, target) => target.host(),
+        }
+    }
+
+    /// Connects, from `source` if one is given, TLS included.
+    pub(crate) async fn connect(&self, source: Option<IpAddr>) -> Result<Stream, NotConnected> {
+        let stream = self.target.connect(source).await.map_err(NotConnected::Socket)?;
+        match &self.tls {
+            None => Ok(stream),
+            Some(tls) => tls.handshake(stream, &self.target).await.map_err(NotConnected::Tls),
+        }
+    }
+}
+
+impl From<Target> for Server {
+    fn from(target: Target) -> Server {
+        Server { target, host: None, tls: None }
+    }
+}
+
+impl From<SocketAddr> for Server {
+    fn from(address: SocketAddr) -> Server {
+        Target::from(address).into()
+    }
+}
+
+impl From<PathBuf> for Server {
+    fn from(path: PathBuf) -> Server {
+        Target::Unix(path).into()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum NotConnected {
+    /// What `connect(2)` and the calls around it said.
+    Socket(io::Error),
+    /// There was one, and TLS did not come to be.
+    Tls(io::Error),
+}
 
 /// The address of the server under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +93,17 @@ pub enum Target {
 }
 
 impl Target {
-    /// Connects, with Nagle's algorithm off.
+    /// Connects, from one of the machine's own addresses if one is given, with Nagle's algorithm off.
     ///
     /// # Errors
     /// What `connect(2)` and the calls around it say; no time limit of its own.
-    pub(crate) async fn connect(&self) -> io::Result<Stream> {
+    async fn connect(&self, source: Option<IpAddr>) -> io::Result<Stream> {
         match self {
             Target::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
+                let stream = match source {
+                    None => TcpStream::connect(address).await?,
+                    Some(source) => socket_from(source)?.connect(*address).await?,
+                };
                 // Fails only on a socket that is gone already, which the first write or read tells better.
                 let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
@@ -50,6 +121,14 @@ impl Target {
     }
 }
 
+/// A TCP socket bound to `source`, whose port the kernel chooses when it connects: a port is then used towards many servers.
+fn socket_from(source: IpAddr) -> io::Result<TcpSocket> {
+    let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    setsockopt(&socket, IpBindAddressNoPort, &true)?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    Ok(socket)
+}
+
 impl From<SocketAddr> for Target {
     fn from(address: SocketAddr) -> Target {
         Target::Tcp(address)
@@ -65,11 +144,19 @@ impl fmt::Display for Target {
     }
 }
 
-/// A connection to a [`Target`].
+/// A connection to a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<tls::TlsStream>),
+}
+
+impl Stream {
+    /// Whether TLS took up an earlier session.
+    pub(crate) fn resumed(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.resumed())
+    }
 }
 
 impl AsyncRead for Stream {
@@ -77,27 +164,34 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, into),
         }
     }
 }
 
+/// What was written is sent without a flush, as long as the stream is also read from.
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Sockets have nothing to flush.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            // Sockets have nothing to flush.
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
     }
 }

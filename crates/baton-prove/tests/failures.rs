@@ -212,6 +212,21 @@ fn a_fast_answer_after_a_slow_one_is_not_timed_out_by_an_old_deadline() {
 }
 
 #[test]
+fn answers_that_differ_in_length_from_the_first_right_one() {
+    let address = server(|number, stream| {
+        read_head(stream);
+        // The first two are wrong by their status, so that the third one's body is the measure.
+        let status = if number < 2 { "500 No" } else { "200 OK" };
+        let body = "x".repeat([9, 9, 3, 3, 4, 3, 0, 3][number]);
+        say(stream, format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    });
+    let requests = vec![Request::get("/").expect(BodyCheck::SameLength)];
+    let result = load(LoadOptions { count: Some(8), requests, ..LoadOptions::new(address) });
+    assert_eq!((result.counts.completed, result.counts.count(FailureKind::WrongStatus)), (4, 2), "{}", result.counts);
+    assert_eq!(result.counts.count(FailureKind::WrongLength), 2, "{}", result.counts);
+}
+
+#[test]
 fn wrong_answers() {
     let length = || Request::get("/").expect(BodyCheck::Length(3));
     let exactly = |body: &str| Request::get("/").expect(BodyCheck::Exactly(Arc::from(body.as_bytes())));

@@ -6,6 +6,7 @@
 use std::{
     future::poll_fn,
     io,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
@@ -23,36 +24,49 @@ use super::{
 };
 use crate::{
     failure::{Ended, FailureKind},
-    stream::{Stream, Target},
+    stream::{NotConnected, Server, Stream},
     wire::{self, Body, HEAD_MAX, Malformed, ResponseHead},
 };
 
 /// How long a connection that the server announced to close is waited for, before the client closes it.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// A place for one connection; empty between connections.
+/// A place for one request at a time, with the connections it may go over: one to each server.
 pub(super) struct Connection {
-    stream: Option<Stream>,
-    /// How many answers the present stream has carried.
+    /// By the servers' places.
+    kept: Box<[Option<Kept>]>,
+    /// How many answers the last request's connection had carried before.
     answers: u64,
+    source: Option<IpAddr>,
     buffer: Box<[u8]>,
     deadline: Deadline,
     /// Connections established here.
     pub(super) established: u64,
+    /// Those of them on which TLS took up an earlier session.
+    pub(super) resumed: u64,
     /// Kept connections that were found closed before a request went out.
     pub(super) closed_idle: u64,
     /// Bytes of bodies read here.
     pub(super) body_bytes: u64,
 }
 
+/// A connection that may carry another request.
+struct Kept {
+    stream: Stream,
+    /// How many answers it has carried.
+    answers: u64,
+}
+
 impl Connection {
-    pub(super) fn new(now: Instant) -> Connection {
+    pub(super) fn new(now: Instant, servers: usize, source: Option<IpAddr>) -> Connection {
         Connection {
-            stream: None,
+            kept: (0..servers).map(|_| None).collect(),
             answers: 0,
+            source,
             buffer: vec![0; HEAD_MAX].into(),
             deadline: Deadline::new(now),
             established: 0,
+            resumed: 0,
             closed_idle: 0,
             body_bytes: 0,
         }
@@ -63,43 +77,43 @@ impl Connection {
         self.answers
     }
 
-    /// Whether a connection is kept for the next request.
-    pub(super) fn is_open(&self) -> bool {
-        self.stream.is_some()
+    /// Whether a connection is kept for the next request to this server.
+    pub(super) fn is_kept(&self, server: usize) -> bool {
+        self.kept[server].is_some()
     }
 
-    /// Sends `request` at `now` and reads its answer, over the kept connection if there is one. Gives the instant of the
-    /// answer's last byte. A failure leaves no connection behind.
+    /// Sends `request` to `server` at `now` and reads its answer, over the kept connection if there is one. Gives the instant
+    /// of the answer's last byte. A failure leaves no connection behind.
     pub(super) async fn ask(
         &mut self,
-        target: &Target,
+        server: &Server,
         request: &Prepared,
         timeouts: &Timeouts,
         now: Instant,
         keep: bool,
     ) -> Result<Instant, Ended> {
-        if let Some(stream) = &mut self.stream
-            && poll_fn(|cx| Poll::Ready(is_closed(stream, cx, &mut self.buffer))).await
-        {
-            self.stream = None;
-            self.closed_idle += 1;
-        }
-        if self.stream.is_none() {
-            self.answers = 0;
-            self.stream = Some(connect(target, now + timeouts.connect.min(timeouts.whole)).await?);
-            self.established += 1;
-        }
-        let mut stream = self.stream.take().expect("set just above");
+        let place = request.server;
+        let mut kept = match self.usable(place).await {
+            Some(kept) => kept,
+            None => {
+                self.answers = 0;
+                let stream = connect(server, self.source, now + timeouts.connect.min(timeouts.whole)).await?;
+                self.established += 1;
+                self.resumed += u64::from(stream.resumed());
+                Kept { stream, answers: 0 }
+            }
+        };
+        self.answers = kept.answers;
 
         self.deadline.set(now + timeouts.first_byte.min(timeouts.whole));
         let mut exchange = Exchange {
-            stream: &mut stream,
+            stream: &mut kept.stream,
             request,
             buffer: &mut self.buffer,
             deadline: &mut self.deadline,
             whole: now + timeouts.whole,
             first_byte_only: timeouts.first_byte < timeouts.whole,
-            reused: self.answers > 0,
+            reused: kept.answers > 0,
             sent: 0,
             filled: 0,
             started: false,
@@ -110,25 +124,34 @@ impl Connection {
         let head = poll_fn(|cx| exchange.poll(cx)).await;
         self.body_bytes += exchange.checked;
         let ended = Instant::now();
-        let verdict = head.and_then(|head| exchange.judge(head));
         // An answer that came before the request was sent whole leaves the rest of it on the wire.
-        let keep = keep && exchange.sent == request.bytes.len() && head.is_ok_and(|head| head.keep);
-        match (&verdict, keep) {
-            (Ok(()), true) => {
-                self.answers += 1;
-                self.stream = Some(stream);
-            }
-            (Ok(()), false) => await_close(stream, &mut self.buffer, ended).await,
-            (Err(_), _) => {}
+        let keep = keep && exchange.sent == request.bytes.len() && head.as_ref().is_ok_and(|head| head.keep);
+        exchange.judge(head?)?;
+        if keep {
+            kept.answers += 1;
+            self.kept[place] = Some(kept);
+        } else {
+            await_close(kept.stream, &mut self.buffer, ended).await;
         }
-        verdict.map(|()| ended)
+        Ok(ended)
+    }
+
+    /// Takes the connection kept for a server out of its place, if it can carry another request.
+    async fn usable(&mut self, place: usize) -> Option<Kept> {
+        let mut kept = self.kept[place].take()?;
+        if poll_fn(|cx| Poll::Ready(is_closed(&mut kept.stream, cx, &mut self.buffer))).await {
+            self.closed_idle += 1;
+            return None;
+        }
+        Some(kept)
     }
 }
 
-async fn connect(target: &Target, until: Instant) -> Result<Stream, Ended> {
-    match timeout_at(until.into(), target.connect()).await {
+async fn connect(server: &Server, source: Option<IpAddr>, until: Instant) -> Result<Stream, Ended> {
+    match timeout_at(until.into(), server.connect(source)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(Ended::connect(&error)),
+        Ok(Err(NotConnected::Socket(error))) => Err(Ended::connect(&error)),
+        Ok(Err(NotConnected::Tls(error))) => Err(Ended::tls(&error)),
         Err(_) => Err(Ended::new(FailureKind::TimeoutConnect)),
     }
 }
@@ -277,6 +300,14 @@ impl Exchange<'_> {
         if let (Some((head, Body::UntilClose)), None) = (self.head, error) {
             return Ok(head);
         }
+        if let Some(error) = error
+            && is_tls_alert(error)
+            && !self.started
+            && !self.reused
+        {
+            // In TLS 1.3 the client is done before the server has judged the client's certificate (RFC 8446 section 4.4.2.4).
+            return Err(Ended::tls(error));
+        }
         let kind = match (self.started, self.reused, error.map(io::Error::kind)) {
             // The kernel gave up on a peer that does not acknowledge.
             (_, _, Some(io::ErrorKind::TimedOut)) => FailureKind::TimeoutWhole,
@@ -284,7 +315,12 @@ impl Exchange<'_> {
             (false, true, _) => FailureKind::ClosedOnReuse,
             (false, false, _) => FailureKind::ResetBeforeFirstByte,
         };
-        Err(Ended { errno: error.and_then(io::Error::raw_os_error), ..self.ended(kind) })
+        let ended = Ended { errno: error.and_then(io::Error::raw_os_error), ..self.ended(kind) };
+        Err(match error {
+            // Not the system's: TLS has more to say.
+            Some(error) if error.raw_os_error().is_none() => ended.because(error.to_string()),
+            _ => ended,
+        })
     }
 
     fn malformed(&self) -> Ended {
@@ -297,14 +333,9 @@ impl Exchange<'_> {
 
     /// Whether a whole answer is the right one.
     fn judge(&self, head: ResponseHead) -> Result<(), Ended> {
-        let right = match &self.request.expect {
-            BodyCheck::Any => self.checked,
-            BodyCheck::Length(length) => *length,
-            BodyCheck::Exactly(bytes) => bytes.len() as u64,
-        };
         if !self.request.status.accepts(head.status) {
             Err(self.ended(FailureKind::WrongStatus))
-        } else if self.checked != right && !self.request.bodyless {
+        } else if !self.request.bodyless && self.request.right_length(self.checked) != self.checked {
             Err(self.ended(FailureKind::WrongLength))
         } else if self.differs {
             Err(self.ended(FailureKind::WrongBody))
@@ -312,6 +343,12 @@ impl Exchange<'_> {
             Ok(())
         }
     }
+}
+
+/// Whether the server ended TLS by telling a reason.
+fn is_tls_alert(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(rustls::Error::AlertReceived(_)))
 }
 
 /// Whether `data` is what `right` has at `at`. Beyond its end nothing differs: the length tells that.

@@ -112,21 +112,23 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
     let driver = &shared.driver;
     let options = &driver.options;
     let mut now = Instant::now();
-    let mut connection = Connection::new(now);
+    let place = index * driver.threads + driver.index;
+    let source = options.sources.get(place % options.sources.len().max(1)).copied();
+    let mut connection = Connection::new(now, options.servers.len(), source);
     // Connections begin at different places of the list.
-    let mut entry = index * driver.threads + driver.index;
+    let mut entry = place;
     while let Some(start) = shared.next_start(now).await {
         entry = if entry + 1 < driver.prepared.len() { entry + 1 } else { (entry + 1) % driver.prepared.len() };
         let begun = if shared.pace.is_some() { Instant::now() } else { start };
         driver.live.begin();
-        let answer = connection
-            .ask(&options.target, &driver.prepared[entry], &options.timeouts, begun, options.keep_alive)
-            .await;
+        let request = &driver.prepared[entry];
+        let server = &options.servers[request.server];
+        let answer = connection.ask(server, request, &options.timeouts, begun, options.keep_alive).await;
         match answer {
             Ok(ended) => {
                 shared.complete(start, ended);
                 // Closing takes time that belongs to no request; a kept connection needs no second look at the clock.
-                now = if connection.is_open() { ended } else { Instant::now() };
+                now = if connection.is_kept(request.server) { ended } else { Instant::now() };
             }
             Err(ended) => {
                 shared.fail(start, entry, connection.answers(), ended);
@@ -137,6 +139,7 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
     }
     let mut result = shared.result.borrow_mut();
     result.connections += connection.established;
+    result.resumed += connection.resumed;
     result.closed_idle += connection.closed_idle;
     result.body_bytes += connection.body_bytes;
 }
@@ -192,6 +195,7 @@ impl Shared {
             reused,
             errno: ended.errno,
             status: ended.status,
+            reason: ended.reason,
         });
     }
 

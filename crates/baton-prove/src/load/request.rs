@@ -1,10 +1,15 @@
 //! A request as asked for, and as bytes ready to be sent.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// One request and what a right answer to it is.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// Which of `LoadOptions::servers` it goes to, by its place.
+    pub server: usize,
     /// The method; `HEAD` answers are expected without a body.
     pub method: String,
     /// The request target, usually a path.
@@ -37,6 +42,8 @@ pub enum BodyCheck {
     Any,
     /// One of so many bytes.
     Length(u64),
+    /// One as long as that of the first right answer to the same request, over the whole load.
+    SameLength,
     /// These bytes.
     Exactly(Arc<[u8]>),
 }
@@ -45,6 +52,7 @@ impl Request {
     /// A GET that is right with any whole answer of status 200 to 299.
     pub fn get(path: impl Into<String>) -> Request {
         Request {
+            server: 0,
             method: "GET".to_owned(),
             path: path.into(),
             headers: Vec::new(),
@@ -57,6 +65,12 @@ impl Request {
     /// A POST of `body`, right as [`Request::get`] is.
     pub fn post(path: impl Into<String>, body: impl Into<Vec<u8>>) -> Request {
         Request { method: "POST".to_owned(), body: body.into(), ..Request::get(path) }
+    }
+
+    /// The same request to the server at this place of `LoadOptions::servers`.
+    pub fn to(mut self, server: usize) -> Request {
+        self.server = server;
+        self
     }
 
     /// The same request, right only with this body.
@@ -100,18 +114,47 @@ impl Request {
         text.push_str("\r\n");
         let mut bytes = text.into_bytes();
         bytes.extend_from_slice(&self.body);
-        Ok(Prepared { bytes, bodyless: self.method == "HEAD", status: self.status, expect: self.expect.clone() })
+        Ok(Prepared {
+            length: AtomicU64::new(0),
+            server: self.server,
+            bytes,
+            bodyless: self.method == "HEAD",
+            status: self.status,
+            expect: self.expect.clone(),
+        })
     }
 }
 
 /// A request as bytes, and its checks.
 #[derive(Debug)]
 pub(super) struct Prepared {
+    /// The server's place.
+    pub(super) server: usize,
     pub(super) bytes: Vec<u8>,
     /// The answer has no body whatever its head says (HEAD).
     pub(super) bodyless: bool,
     pub(super) status: StatusCheck,
     pub(super) expect: BodyCheck,
+    /// For [`BodyCheck::SameLength`]: the first right answer's length and one more; 0 before there was one.
+    length: AtomicU64,
+}
+
+impl Prepared {
+    /// How long a right body is, when this one has `length` bytes.
+    pub(super) fn right_length(&self, length: u64) -> u64 {
+        match &self.expect {
+            BodyCheck::Any => length,
+            BodyCheck::Length(right) => *right,
+            BodyCheck::Exactly(bytes) => bytes.len() as u64,
+            BodyCheck::SameLength => match self.length.load(Ordering::Relaxed) {
+                0 => {
+                    let first = self.length.compare_exchange(0, length + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    first.map_or_else(|known| known - 1, |_| length)
+                }
+                known => known - 1,
+            },
+        }
+    }
 }
 
 impl StatusCheck {

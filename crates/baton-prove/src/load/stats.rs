@@ -86,6 +86,8 @@ pub struct LoadResult {
     pub failures: Vec<Failure>,
     /// Connections established.
     pub connections: u64,
+    /// Those of them on which TLS took up an earlier session.
+    pub resumed: u64,
     /// Kept connections that were found closed before the next request went out. No failures: the request takes a new one.
     pub closed_idle: u64,
     /// In the open model, requests that were due before the end and were not begun, because all connections were busy.
@@ -112,6 +114,7 @@ impl LoadResult {
             counts: LoadProgress::default(),
             failures: Vec::new(),
             connections: 0,
+            resumed: 0,
             closed_idle: 0,
             unsent: 0,
             body_bytes: 0,
@@ -155,6 +158,7 @@ impl LoadResult {
         }
         self.failures.extend(other.failures);
         self.connections += other.connections;
+        self.resumed += other.resumed;
         self.closed_idle += other.closed_idle;
         self.unsent += other.unsent;
         self.body_bytes += other.body_bytes;

@@ -118,6 +118,7 @@ pub(super) fn measured(load: &Load, events: &[Event], failures: &[(FailureKind, 
                 reused: 0,
                 errno: Some(111),
                 status: None,
+                reason: None,
             });
         }
         result.counts.failures[kind.index()] += count;

@@ -25,20 +25,22 @@ pub fn server(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> Socket
 }
 
 /// Reads one head (of a request without a body) to its end; `false` when the client has gone.
-pub fn read_head(stream: &mut TcpStream) -> bool {
+pub fn read_head(stream: &mut impl Read) -> bool {
+    head(stream).ends_with("\r\n\r\n")
+}
+
+/// The same, and what it says; without the empty line at its end when the client has gone.
+pub fn head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return false,
-        }
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|length| length == 1) {
+        head.push(byte[0]);
     }
-    true
+    String::from_utf8(head).expect("a head of this client is text")
 }
 
 /// Writes, whatever becomes of it.
-pub fn say(stream: &mut TcpStream, text: impl AsRef<[u8]>) {
+pub fn say(stream: &mut impl Write, text: impl AsRef<[u8]>) {
     let _ = stream.write_all(text.as_ref());
 }
 
