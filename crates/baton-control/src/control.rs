@@ -23,7 +23,7 @@ use crate::handover::giver;
 use crate::handover::succession::{self, Succession};
 use crate::handover::taker::Taken;
 use crate::master::link::{Heard, ToWorker};
-use crate::master::{Found, Servant, Summoned};
+use crate::master::{Begun, Found, Servant};
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
 use crate::reload::{ChangeLine, Ready};
@@ -63,7 +63,7 @@ pub struct Control {
     /// From whom we take over.
     taking_over: Option<Taken>,
     /// The line to our master, before we serve and from then on; `None` without a master.
-    pub(crate) summoned: Option<(Summoned, Option<Vec<u8>>)>,
+    pub(crate) begun: Option<Begun>,
     pub(crate) servant: Option<Servant>,
 }
 
@@ -109,14 +109,14 @@ impl Control {
             reading: None,
             again: Vec::new(),
             taking_over: None,
-            summoned: None,
+            begun: None,
             servant: None,
         })
     }
 
     /// The process works for a master, which keeps the text that was read.
-    pub fn under(mut self, summoned: Summoned, text: Option<Vec<u8>>) -> Control {
-        self.summoned = Some((summoned, text));
+    pub fn under(mut self, begun: Begun) -> Control {
+        self.begun = Some(begun);
         self
     }
 

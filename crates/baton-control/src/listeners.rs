@@ -17,6 +17,7 @@ mod options;
 mod place;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,6 +39,7 @@ use crate::retirement::RetireStep;
 pub use self::granted::{Denied, Granted, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
+pub use self::unfinished::with_unfinished;
 
 /// All listening addresses of the process.
 #[derive(Debug)]

@@ -125,6 +125,21 @@ async fn a_worker_that_is_killed_is_replaced_and_nobody_is_refused() {
     assert!(proxy.said().contains("exited with code 139 (Segmentation fault)"), "{}", proxy.said());
 }
 
+/// How many of those who have connected get an answer.
+fn served(waiting: Vec<TcpStream>) -> usize {
+    std::thread::scope(|scope| {
+        let ask = |mut stream: TcpStream| {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut answer = String::new();
+            let _ = write!(stream, "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+            let _ = stream.read_to_string(&mut answer);
+            answer.contains(" 200 ")
+        };
+        let asking: Vec<_> = waiting.into_iter().map(|stream| scope.spawn(move || ask(stream))).collect();
+        asking.into_iter().map(|asked| asked.join()).filter(|served| matches!(served, Ok(true))).count()
+    })
+}
+
 #[test]
 fn who_waits_in_the_queue_is_served_by_the_next_worker() {
     let origin = origin();
@@ -136,18 +151,46 @@ fn who_waits_in_the_queue_is_served_by_the_next_worker() {
     until("the first is accepted", || worker(&proxy).is_some_and(|status| status.connections == 1));
     let waiting: Vec<_> = (0..20).map(|_| TcpStream::connect(web).unwrap()).collect();
     kill_worker(pid, Signal::SIGKILL);
-    let served = std::thread::scope(|scope| {
-        let ask = |mut stream: TcpStream| {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut answer = String::new();
-            let _ = write!(stream, "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-            let _ = stream.read_to_string(&mut answer);
-            answer.contains(" 200 ")
+    assert_eq!(served(waiting), 20, "none was reset");
+}
+
+#[test]
+fn who_waits_at_an_address_that_is_being_removed_is_served_by_the_next_worker() {
+    let origin = origin();
+    // An address that its frontend loses, one that goes with its frontend and backend, and both as another user.
+    for (is_alone, user) in [(false, ""), (true, ""), (true, "nbthread 2\n user nobody")] {
+        if !user.is_empty() && !nix::unistd::geteuid().is_root() {
+            eprintln!("SKIPPED: another user, for we have no right to become one");
+            continue;
+        }
+        let (web, gone) = (free_address(), free_address());
+        let after =
+            config(web, origin.address(), "").replace("nbthread 2", if user.is_empty() { "nbthread 2" } else { user });
+        // One connection at a time: the others wait in the kernel's queues.
+        let bind = format!(" bind {gone} maxconn 1 backlog 100\n");
+        let before = match is_alone {
+            false => after.replace(" default_backend", &format!("{bind} default_backend")),
+            true => format!(
+                "{after}frontend old\n{bind} default_backend olds\nbackend olds\n server s1 {}\n",
+                origin.address()
+            ),
         };
-        let asking: Vec<_> = waiting.into_iter().map(|stream| scope.spawn(move || ask(stream))).collect();
-        asking.into_iter().map(|asked| asked.join()).filter(|served| matches!(served, Ok(true))).count()
-    });
-    assert_eq!(served, 20, "none was reset");
+        let proxy = Proxy::start_with(&before, &["-W"]);
+        support::readable(&proxy);
+        let pid = worker(&proxy).expect("it serves").pid;
+        let _first = TcpStream::connect(gone).unwrap();
+        until("the first is accepted", || worker(&proxy).is_some_and(|status| status.connections == 1));
+        let waiting: Vec<_> = (0..20).map(|_| TcpStream::connect(gone).unwrap()).collect();
+        proxy.change(&after);
+        kill_worker(pid, Signal::SIGKILL);
+        assert_eq!(served(waiting), 20, "none was reset {is_alone} {user}");
+        next_worker(&proxy, pid);
+        assert!(get(web).contains(" 200 "));
+        until("the address is closed", || {
+            let connected = TcpStream::connect_timeout(&gone, Duration::from_millis(100));
+            connected.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        });
+    }
 }
 
 #[test]

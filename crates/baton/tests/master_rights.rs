@@ -7,7 +7,7 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn config(binds: &str) -> String {
 /// A master and its worker, whose user may read the files.
 fn start(arguments: &[&str]) -> Proxy {
     let proxy = Proxy::start_with(&config(""), arguments);
-    std::fs::set_permissions(proxy.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    support::readable(&proxy);
     assert_eq!(std::fs::metadata(format!("/proc/{}", proxy.status().pid)).unwrap().uid(), USER);
     proxy
 }

@@ -76,8 +76,8 @@ impl Control {
         self.line.listeners.drop_granted();
         self.retire_by_master().await;
         if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
-            self.report_sockets().await;
             self.keep_text(reading.outside.record()).await;
+            self.report_sockets().await;
         }
         self.settings.manager.ready("");
         match &outcome {

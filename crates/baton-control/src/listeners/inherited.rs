@@ -162,6 +162,12 @@ impl Inherited {
         self.sockets.extract_if(.., |given| wanted.is(&given.known)).collect()
     }
 
+    /// Whether there is a socket that is what the `bind` asks for.
+    pub(super) fn has(&self, bind: &Bind, options: &ListenOptions) -> bool {
+        let wanted = Wanted::of(bind, options);
+        self.sockets.iter().any(|given| wanted.is(&given.known))
+    }
+
     /// Puts sockets into the pool that were taken out and are not needed after all.
     pub(super) fn put_back(&mut self, sockets: Vec<Given>) {
         self.sockets.extend(sockets);

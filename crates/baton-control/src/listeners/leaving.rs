@@ -55,12 +55,13 @@ impl Leaving {
             },
         };
         for listening in ours {
-            match Retiring::start(listening) {
+            // Without the right to, somebody before us may have done it.
+            match Retiring::start(listening).or_else(|error| Retiring::found(error.listening)) {
                 Ok(retiring) => sockets.push(retiring),
-                Err(error) => {
+                Err(listening) => {
                     // Let in as few as possible; a failure leaves the queue as long as it was.
-                    let _ = error.listening.relisten(0);
-                    open_still.push(error.listening);
+                    let _ = listening.relisten(0);
+                    open_still.push(listening);
                 }
             }
         }

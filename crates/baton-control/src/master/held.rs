@@ -66,6 +66,11 @@ impl Held {
         self.sockets.iter().filter_map(|held| Endpoint::local_of(&held.fd).ok()?).collect()
     }
 
+    /// Lets go of what a worker that is gone was the last to have held: nobody accepts from it.
+    pub fn forget(&mut self, worker: WorkerId) {
+        self.sockets.retain(|held| held.holder != Some(worker));
+    }
+
     /// Lets go of all.
     pub fn clear(&mut self) {
         self.sockets.clear();

@@ -35,6 +35,9 @@ pub enum ToWorker {
     Input,
     /// With a memory file: the text to work by instead of the files (see [`crate::environment`]).
     Text,
+    /// With a memory file: a text that was in use before the last one, some of whose addresses may not be empty yet. The
+    /// oldest comes first.
+    Earlier,
     /// Everything was said that is needed for a start.
     Begin(Begin),
     /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
@@ -84,6 +87,8 @@ pub enum ToMaster {
     },
     /// With a memory file: the text that is in use now.
     Text,
+    /// No address of a text before is left to be emptied.
+    Settled,
     /// It serves.
     Ready {
         /// Version of its binary.
@@ -222,6 +227,8 @@ mod tests {
         let begin = Begin { is_first: true, is_detached: false, take_over: Some(7), may_ask: vec![0], opens: true };
         let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0],"opens":true}"#;
         check(ToWorker::Begin(begin), text);
+        check(ToWorker::Earlier, r#"{"say":"earlier"}"#);
+        check(ToMaster::Settled, r#"{"say":"settled"}"#);
         check(ToMaster::Open, r#"{"say":"open"}"#);
         check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);
         check(ToMaster::Release { sockets: vec![1, 2] }, r#"{"say":"release","sockets":[1,2]}"#);

@@ -32,5 +32,6 @@ pub mod supervisor;
 
 pub use run::{Resumed, Setup, run};
 pub use servant::{Servant, Summoned, Summons};
+pub use service::Begun;
 pub(crate) use service::Found;
 pub use supervisor::Supervisor;

@@ -4,7 +4,7 @@ mod reexec;
 mod tell;
 mod workers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,6 +34,8 @@ use crate::service_manager::ServiceManager;
 
 /// How long those who waited for an upgrade have to get their answer, before the master becomes the new binary.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
+/// Texts that are kept besides the one in use, while addresses of theirs are being emptied.
+const EARLIER_MAX: usize = 4;
 /// How long a thread stays that read files.
 const THREAD_KEPT: Duration = Duration::from_secs(1);
 /// Askers that wait for the same reload.
@@ -74,6 +76,8 @@ struct Master {
     input: Option<OwnedFd>,
     /// The text that is in use.
     text: Option<OwnedFd>,
+    /// Texts before it, the newest last, some of whose addresses are not empty yet; at most [`EARLIER_MAX`].
+    earlier: VecDeque<OwnedFd>,
     /// Who waits for an upgrade.
     waiting: Vec<Waiting>,
     since: Instant,
@@ -199,6 +203,7 @@ impl Master {
             held,
             input,
             text: None,
+            earlier: VecDeque::new(),
             waiting: Vec::new(),
             since: Instant::now(),
             logs: String::new(),

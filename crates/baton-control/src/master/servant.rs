@@ -32,6 +32,8 @@ pub struct Summons {
     pub input: Option<Vec<u8>>,
     /// The text to work by.
     pub text: Option<Vec<u8>>,
+    /// Texts before it, the newest last, some of whose addresses may not be empty yet.
+    pub earlier: Vec<Vec<u8>>,
     sockets: Vec<OwnedFd>,
 }
 
@@ -45,14 +47,15 @@ impl Summons {
         let line = Socket::from(take_standard_input().map_err(wrong)?);
         line.set_nonblocking(false).map_err(wrong)?;
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
-        let (mut sockets, mut input, mut text) = (Vec::new(), None, None);
+        let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
         loop {
             match link::hear(&line).map_err(wrong)? {
                 Heard::Message(ToWorker::Sockets, fds) => sockets.extend(fds),
                 Heard::Message(ToWorker::Input, fds) => input = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
+                Heard::Message(ToWorker::Earlier, fds) => earlier.extend(content(fds).map_err(wrong)?),
                 Heard::Message(ToWorker::Begin(begin), _) => {
-                    return Ok(Summons { line, begin, input, text, sockets });
+                    return Ok(Summons { line, begin, input, text, earlier, sockets });
                 }
                 Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
                 Heard::Closed => return Err("the master is gone".into()),
@@ -185,6 +188,14 @@ impl Servant {
     pub async fn keep_text(&self, text: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-text", text)?;
         self.link.say(&ToMaster::Text, &[file.as_fd()]).await
+    }
+
+    /// Says that no address is left to be emptied.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn settled(&self) -> io::Result<()> {
+        self.link.say(&ToMaster::Settled, &[]).await
     }
 
     /// Says that we serve.

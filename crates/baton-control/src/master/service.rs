@@ -3,20 +3,35 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Instant;
 
 use baton_config::Loaded;
-use baton_model::AccessLevel;
+use baton_model::{AccessLevel, Model};
 use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::link::{self, Heard, ToWorker};
-use super::opening;
+use super::{Summoned, opening};
 use crate::control::Control;
 use crate::endpoint::{self, Asked};
+use crate::environment::Outside;
 use crate::handover::giver;
 use crate::listeners::Granted;
+
+/// What a process under a master begins with.
+#[derive(Debug)]
+pub struct Begun {
+    /// The line to the master.
+    pub summoned: Summoned,
+    /// The text that was read, for the master to keep; `None` when it has that already.
+    pub text: Option<Vec<u8>>,
+    /// What to change to at once, and where its files are: the first configuration had
+    /// [more addresses](crate::listeners::with_unfinished).
+    pub then: Option<(Arc<Model>, Outside)>,
+}
 
 /// Files that were read, and sockets for what they name.
 #[derive(Debug)]
@@ -36,18 +51,35 @@ impl Found {
 impl Control {
     /// We serve: the master learns which sockets to hold, which text is in use, and that it may go on.
     pub(crate) async fn begin_service(&mut self) {
-        let Some((summoned, text)) = self.summoned.take() else { return };
+        let Some(Begun { summoned, text, then }) = self.begun.take() else { return };
+        if let Some((model, outside)) = then {
+            self.finish(model, &outside).await;
+        }
         match summoned.serve() {
             Ok(servant) => self.servant = Some(servant),
             Err(error) => return self.messages.warning(&format!("the master is not told how we are: {error}")),
         }
-        self.report_sockets().await;
         self.keep_text(text).await;
+        self.report_sockets().await;
         let said = self.messages.startup();
         let version = self.settings.version.clone();
         if let Some(servant) = &self.servant {
             let told = servant.ready(&version, &said).await;
             self.look_at_master(told);
+        }
+    }
+
+    /// Takes the addresses out again that were put back for those who wait there.
+    async fn finish(&mut self, model: Arc<Model>, outside: &Outside) {
+        let now = Instant::now();
+        let outcome = match self.line.prepare(model, outside, now) {
+            Ok(ready) => self.line.commit(ready, &self.workers).await.map_err(|reason| vec![reason]),
+            Err(reasons) => Err(reasons),
+        };
+        match outcome {
+            Ok(()) => self.line.retire(now),
+            // It was in use a moment ago.
+            Err(reasons) => reasons.iter().for_each(|reason| self.messages.alert(&reason.to_string())),
         }
     }
 
@@ -62,7 +94,10 @@ impl Control {
     /// Tells the master which sockets to hold and which ones are closed.
     pub(crate) async fn report_sockets(&mut self) {
         if let Some(servant) = &mut self.servant {
-            let told = servant.report(&self.line.listeners).await;
+            let mut told = servant.report(&self.line.listeners).await;
+            if told.is_ok() && self.line.listeners.leaving_count() == 0 {
+                told = servant.settled().await;
+            }
             self.look_at_master(told);
         }
     }
@@ -152,7 +187,7 @@ impl Control {
                 }
             }
             // What belongs to a start only.
-            ToWorker::Sockets | ToWorker::Input | ToWorker::Text | ToWorker::Begin(_) => {}
+            ToWorker::Sockets | ToWorker::Input | ToWorker::Text | ToWorker::Earlier | ToWorker::Begin(_) => {}
         }
     }
 

@@ -32,6 +32,8 @@ pub struct State {
     pub input: Option<RawFd>,
     /// The last text that was in use.
     pub text: Option<RawFd>,
+    /// Texts before it, the newest last, some of whose addresses are not empty yet.
+    pub earlier: Vec<RawFd>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
     /// Where `baton reload` asks.

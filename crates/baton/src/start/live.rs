@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use baton_control::handover::taker::Taken;
-use baton_control::master::Summoned;
+use baton_control::master::Begun;
 use baton_control::reload::Ready;
 use baton_control::{ChangeLine, Control, Messages, Settings, health};
 use baton_model::Level;
@@ -15,7 +15,7 @@ pub(super) fn live(
     settings: Settings,
     line: ChangeLine,
     ready: Ready,
-    master: Option<(Summoned, Option<Vec<u8>>)>,
+    begun: Option<Begun>,
     taken: Option<Taken>,
     messages: &Rc<Messages>,
     announce: impl FnOnce(),
@@ -25,8 +25,8 @@ pub(super) fn live(
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let control = Control::start(settings, line, ready, messages.clone()).await?;
-        let control = match master {
-            Some((summoned, text)) => control.under(summoned, text),
+        let control = match begun {
+            Some(begun) => control.under(begun),
             None => control,
         };
         let control = match taken {

@@ -22,7 +22,7 @@ use baton_config::{Diagnostic, Loaded, Options, Severity};
 use baton_control::handover::taker::{TakeOver, Taken};
 use baton_control::listeners::Inherited;
 use baton_control::master::process::Program;
-use baton_control::master::{Resumed, Summons};
+use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::ignore_sigpipe;
@@ -162,7 +162,7 @@ fn notices(run: &Run, messages: &Messages) {
 }
 
 /// Binds, daemonizes, gives up rights, and runs the change line.
-fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
+fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
     if !reload::has_listener(&model) {
         let text = "[haproxy.main()] No enabled listener found (check for 'bind' directives) ! Exiting.";
         return Err(Stop { text: Some(text.into()) });
@@ -175,9 +175,12 @@ fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &R
     let Views { outside, view } = views;
     let mut taken = take_over::take(&run, &model, messages)?;
     let mut inherited = inherit::sockets(&run, messages)?;
+    let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
-    let (mut line, ready) = bind(&model, cores, inherited, taken.as_mut(), &view, messages)?;
+    let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
+    let models = first.iter().chain([&model]);
+    let (mut line, ready) = bind(models, cores, inherited, taken.as_mut(), &view, messages)?;
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
     let terminal = match &summoned {
@@ -190,13 +193,17 @@ fn serve(run: Run, model: Arc<Model>, views: Views, origin: Origin, messages: &R
     let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];
     may_ask.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
     let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, may_ask };
-    let master = summoned.map(|summoned| (summoned, view.record()));
-    live::live(settings, line, ready, master, taken, messages, || terminal.serving())
+    let begun = summoned.map(|summoned| {
+        let (text, then) = (view.record(), first.map(|_| (model, view)));
+        Begun { summoned, text, then }
+    });
+    live::live(settings, line, ready, begun, taken, messages, || terminal.serving())
 }
 
-/// Takes or opens everything that the configuration names, and goes on from what another process remembers.
-fn bind(
-    model: &Arc<Model>,
+/// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the
+/// models is the one that counts.
+fn bind<'a>(
+    models: impl Iterator<Item = &'a Arc<Model>> + Clone,
     cores: usize,
     inherited: Inherited,
     mut taken: Option<&mut Taken>,
@@ -208,7 +215,16 @@ fn bind(
     if let Some(taken) = &mut taken {
         line.inherit(std::mem::take(&mut taken.sockets));
     }
-    let attempt = |line: &mut ChangeLine| line.prepare(model.clone(), outside, Instant::now());
+    let attempt = |line: &mut ChangeLine| {
+        let mut outcome = Err(Vec::new());
+        for model in models.clone() {
+            outcome = line.prepare(model.clone(), outside, Instant::now());
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    };
     match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {

@@ -1,7 +1,12 @@
 //! What is different for a worker: its master says by which text it works, and when nobody listens to its words.
 
+use std::sync::Arc;
+
+use baton_config::Options;
+use baton_control::listeners::{Inherited, with_unfinished};
 use baton_control::master::Summons;
-use baton_control::{Messages, Outside};
+use baton_control::{Messages, Outside, reload};
+use baton_model::Model;
 
 /// How a worker sees the files at its start: as they were when they were last in use, if the master says so, or as they are,
 /// remembering them for the master.
@@ -12,4 +17,18 @@ pub(super) fn view(outside: &Outside, summons: Option<&Summons>, messages: &Mess
         messages.warning(&format!("the text that was in use is lost ({error}); the files are read."));
         outside.recording()
     })
+}
+
+/// The configuration to begin with, if the worker before died while it was emptying addresses: with these, by the texts that
+/// named them.
+pub(super) fn with_addresses_before(
+    model: &Model,
+    earlier: &[Vec<u8>],
+    held: &Inherited,
+    options: &Options,
+    outside: &Outside,
+) -> Option<Arc<Model>> {
+    let read = |text: &Vec<u8>| reload::read(options, &outside.recalling(text).ok()?).model;
+    let earlier: Vec<Model> = earlier.iter().filter_map(read).collect();
+    with_unfinished(model, &earlier, held).map(Arc::new)
 }

@@ -232,6 +232,12 @@ impl Drop for Proxy {
     }
 }
 
+/// Lets every user read the files of a process, for one that becomes another.
+pub fn readable(proxy: &Proxy) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(proxy.folder.path(), PermissionsExt::from_mode(0o755)).expect("the folder is ours");
+}
+
 /// One counter of a frontend.
 pub fn frontend_counter(status: &Status, name: &str, counter: &str) -> u64 {
     let frontend = status.frontends.iter().find(|figures| figures.name == name);

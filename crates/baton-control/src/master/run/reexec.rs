@@ -103,6 +103,7 @@ impl Master {
             sockets: self.held.fds().iter().map(AsRawFd::as_raw_fd).collect(),
             input: self.input.as_ref().map(AsRawFd::as_raw_fd),
             text: self.text.as_ref().map(AsRawFd::as_raw_fd),
+            earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
             asked: self.endpoint.as_ref().map(AsRawFd::as_raw_fd),
             is_detached: self.setup.is_detached,
@@ -114,7 +115,7 @@ impl Master {
         };
         kept.extend(self.held.fds());
         kept.extend(self.endpoint.iter().map(AsFd::as_fd));
-        kept.extend(self.input.iter().chain(&self.text).chain(&self.cli).map(AsFd::as_fd));
+        kept.extend(self.input.iter().chain(&self.text).chain(&self.earlier).chain(&self.cli).map(AsFd::as_fd));
         let file = memory_file("baton-master", &state.to_bytes()?)?;
         kept.push(file.as_fd());
         hold_back(&SIGNALS)?;
@@ -152,6 +153,7 @@ impl Master {
         master.logs = state.startup_logs;
         master.input = state.input.and_then(|number| take(number).ok());
         master.text = state.text.and_then(|number| take(number).ok());
+        master.earlier = state.earlier.into_iter().filter_map(|number| take(number).ok()).collect();
         master.endpoint = state.asked.and_then(|number| take(number).ok()).map(Into::into);
         let current = state.workers.last().map(|worker| WorkerId(worker.id));
         for number in state.sockets {

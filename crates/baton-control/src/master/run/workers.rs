@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use tokio::sync::mpsc;
 
-use super::{Event, Master, Process};
+use super::{EARLIER_MAX, Event, Master, Process};
 use crate::master::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
 use crate::master::opening;
 use crate::master::process;
@@ -49,7 +49,7 @@ impl Master {
             opens: self.setup.reading.is_some(),
         };
         // A worker that is gone already is reaped like any other.
-        let _ = self.summon(&link, begin, text).await;
+        let _ = self.summon(&link, begin, why, text).await;
         Ok(pid)
     }
 
@@ -61,10 +61,15 @@ impl Master {
         Ok(link)
     }
 
-    pub(super) async fn summon(&self, link: &Link, begin: Begin, text: Text) -> std::io::Result<()> {
+    async fn summon(&self, link: &Link, begin: Begin, why: Why, text: Text) -> std::io::Result<()> {
         link.say_sockets(&ToWorker::Sockets, &self.held.fds()).await?;
         if let Some(input) = &self.input {
             link.say(&ToWorker::Input, &[input.as_fd()]).await?;
+        }
+        let of_files = self.text.iter().filter(|_| text == Text::Files);
+        // With an upgrade the worker before is there to serve who waits.
+        for earlier in self.earlier.iter().chain(of_files).filter(|_| why == Why::Replace) {
+            link.say(&ToWorker::Earlier, &[earlier.as_fd()]).await?;
         }
         if let (Text::LastGood, Some(text)) = (text, &self.text) {
             link.say(&ToWorker::Text, &[text.as_fd()]).await?;
@@ -88,7 +93,14 @@ impl Master {
             ToMaster::Open => self.open_for(id, fds),
             ToMaster::Retire { sockets } if self.setup.reading.is_some() => self.held.retire(&sockets, id),
             ToMaster::Retire { .. } => {}
-            ToMaster::Text => self.text = fds.into_iter().next(),
+            ToMaster::Text => {
+                let before = std::mem::replace(&mut self.text, fds.into_iter().next());
+                self.earlier.extend(before);
+                if self.earlier.len() > EARLIER_MAX {
+                    self.earlier.pop_front();
+                }
+            }
+            ToMaster::Settled => self.earlier.clear(),
             ToMaster::Said { text } => {
                 let is_room = text.len() <= LOGS_BYTES_MAX;
                 self.logs = if is_room { text } else { String::new() };
@@ -152,6 +164,9 @@ impl Master {
             }
             later.into_iter().for_each(|event| drop(self.events.send(event)));
             self.workers.remove(&id);
+            if self.supervisor.leaving().iter().any(|worker| worker.id == id) {
+                self.held.forget(id);
+            }
             effects.extend(self.supervisor.exited(id, ended, Instant::now()));
             self.tell_status();
         }
