@@ -297,6 +297,14 @@ impl Listeners {
         open.chain(self.retiring.iter().flat_map(Leaving::sockets)).collect()
     }
 
+    /// Sockets in service that a configuration names by the number of a descriptor (`fd@N`), with that number.
+    pub fn numbered(&self) -> impl Iterator<Item = (i32, BorrowedFd<'_>)> {
+        self.open.iter().filter_map(|(place, listener)| match place.address {
+            Address::Fd(number) => Some((number, listener.group.shards().first()?.as_fd())),
+            Address::Inet(_) | Address::Unix(_) | Address::Abstract(_) => None,
+        })
+    }
+
     /// The kernel's numbers of TCP sockets on their way out from which we have no right to keep new clients.
     pub fn open_still(&self) -> Vec<u64> {
         self.retiring.iter().flat_map(Leaving::open_still).collect()

@@ -14,6 +14,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use baton_control::ask::Whom;
+use baton_control::protocol::{Reply, Request};
 use baton_kernel::netns;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -203,7 +205,10 @@ impl Activated {
 
 impl Drop for Activated {
     fn drop(&mut self) {
+        // The worker of a master would live on without it.
+        let worker = worker(self.0.id());
         let _ = self.0.kill();
+        let _ = worker.map(|worker| kill(Pid::from_raw(worker), Signal::SIGKILL));
         let _ = self.0.wait();
     }
 }
@@ -242,4 +247,53 @@ fn sockets_of_a_service_manager_are_taken_by_address_and_by_number() {
     for listener in [&by_address, &by_number] {
         assert_eq!(ask(TcpStream::connect(address(listener)).expect("it listens")), "baton");
     }
+}
+
+/// The process that a master has, if it has one.
+fn worker(master: u32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn the_number_of_a_descriptor_outlives_takeover_and_crash() {
+    let by_number = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = by_number.local_addr().expect("it is bound");
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let config = folder.path().join("baton.cfg");
+    let text = |who: &str| {
+        format!(
+            "{DEFAULTS}frontend f\n bind fd@3\n http-request return status 200 content-type text/plain string {who}\n"
+        )
+    };
+    fs::write(&config, text("one")).expect("the folder is ours");
+    let first = Activated::start(&config, &[&by_number]);
+    drop(by_number);
+    assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "one");
+
+    // Nobody passed descriptors to the master: it has them from the process before.
+    let mut command = Command::new(program());
+    command.arg("-W").arg("-db").arg("-f").arg(&config).args(["-sf", &first.0.id().to_string()]);
+    let master = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn();
+    let mut master = Activated(master.expect("it was built"));
+    let pid = master.0.id();
+    let ask_status = || baton_control::ask::ask(Whom::Pid(pid), Request::Status);
+    let mut before = first.0.id();
+    for _ in 0..2 {
+        until("another worker serves", || matches!(ask_status(), Ok(Reply::Status(status)) if status.pid != before));
+        assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "one");
+        let Some(killed) = worker(pid) else { panic!("a master has a worker") };
+        before = killed as u32;
+        kill(Pid::from_raw(killed), Signal::SIGKILL).expect("the worker lives");
+    }
+    // And a reload after that.
+    until("another worker serves", || matches!(ask_status(), Ok(Reply::Status(status)) if status.pid != before));
+    fs::write(&config, text("two")).expect("the folder is ours");
+    match baton_control::ask::ask(Whom::Pid(pid), Request::Reload) {
+        Ok(Reply::Reload(outcome)) => assert!(outcome.accepted, "{:?}", outcome.messages),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "two");
+    kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("the master lives");
+    until("it has ended", || master.0.try_wait().expect("it is our child").is_some());
 }

@@ -23,6 +23,8 @@ struct One {
     fd: OwnedFd,
     /// Who had it held last; `None` for what came from elsewhere.
     holder: Option<WorkerId>,
+    /// By which a configuration names it (`fd@N`), if one does.
+    number: Option<i32>,
 }
 
 impl Held {
@@ -39,8 +41,25 @@ impl Held {
         if self.sockets.len() >= INHERITED_MAX {
             return Err(io::Error::other(format!("there are {INHERITED_MAX} already")));
         }
-        self.sockets.push(One { cookie, fd, holder });
+        self.sockets.push(One { cookie, fd, holder, number: None });
         Ok(())
+    }
+
+    /// Remembers by which number a configuration names a socket that is held.
+    ///
+    /// # Errors
+    /// When it is no socket.
+    pub fn number(&mut self, fd: &impl AsFd, number: i32) -> io::Result<()> {
+        let cookie = SockRef::from(fd).cookie()?;
+        if let Some(held) = self.sockets.iter_mut().find(|held| held.cookie == cookie) {
+            held.number = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Those that have a number, with it.
+    pub fn numbered(&self) -> impl Iterator<Item = (i32, BorrowedFd<'_>)> {
+        self.sockets.iter().filter_map(|held| Some((held.number?, held.fd.as_fd())))
     }
 
     /// Lets go of sockets, by the kernel's numbers, unless another worker that is alive has them too.
@@ -108,6 +127,8 @@ mod tests {
         held.hold(opened.try_clone().unwrap().into(), Some(one)).unwrap();
         held.hold(opened.try_clone().unwrap().into(), Some(other)).unwrap();
         assert_eq!(held.len(), 1, "one socket, however many descriptors");
+        held.number(&opened, 7).unwrap();
+        assert_eq!(held.numbered().map(|(number, _)| number).collect::<Vec<_>>(), [7]);
         let waiting = TcpStream::connect(address).unwrap();
         drop(opened);
         let again = TcpListener::from(held.fds()[0].try_clone_to_owned().unwrap());

@@ -31,6 +31,12 @@ pub const SOCKETS_PER_MESSAGE: usize = FDS_MAX - 3;
 pub enum ToWorker {
     /// Listening sockets that the master holds, one descriptor each.
     Sockets,
+    /// With a descriptor of such a socket: the configuration may name it by this number (`fd@N`), which it had in a process
+    /// before.
+    Number {
+        /// The number.
+        number: i32,
+    },
     /// With a memory file: what standard input held when the master was started (`-f -`).
     Input,
     /// With a memory file: the text to work by instead of the files (see [`crate::environment`]).
@@ -73,6 +79,12 @@ pub struct Begin {
 pub enum ToMaster {
     /// With descriptors: listening sockets that it opened and the master shall hold.
     Hold,
+    /// With a descriptor of such a socket: the configuration names it by this number (`fd@N`), and whoever comes after shall
+    /// find it by that.
+    Number {
+        /// The number.
+        number: i32,
+    },
     /// Sockets that it closed for good, by the kernel's numbers (`SO_COOKIE`).
     Release {
         /// The numbers.
@@ -228,6 +240,8 @@ mod tests {
         let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0],"opens":true}"#;
         check(ToWorker::Begin(begin), text);
         check(ToWorker::Earlier, r#"{"say":"earlier"}"#);
+        check(ToWorker::Number { number: 7 }, r#"{"say":"number","number":7}"#);
+        check(ToMaster::Number { number: 7 }, r#"{"say":"number","number":7}"#);
         check(ToMaster::Settled, r#"{"say":"settled"}"#);
         check(ToMaster::Open, r#"{"say":"open"}"#);
         check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);

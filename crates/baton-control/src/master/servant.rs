@@ -3,7 +3,7 @@
 //! Before anything else it takes what it needs for its start ([`Summons`]); then it tells the master which sockets to hold,
 //! and serves whoever the master hands to it ([`Servant`]). A master that is gone changes nothing: the worker serves on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub struct Summons {
     /// Texts before it, the newest last, some of whose addresses may not be empty yet.
     pub earlier: Vec<Vec<u8>>,
     sockets: Vec<OwnedFd>,
+    /// Numbers by which the configuration may name some of them (`fd@N`), by the kernel's.
+    numbers: BTreeMap<u64, i32>,
 }
 
 impl Summons {
@@ -48,14 +50,19 @@ impl Summons {
         line.set_nonblocking(false).map_err(wrong)?;
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
         let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
+        let mut numbers = BTreeMap::new();
         loop {
             match link::hear(&line).map_err(wrong)? {
                 Heard::Message(ToWorker::Sockets, fds) => sockets.extend(fds),
+                Heard::Message(ToWorker::Number { number }, fds) => {
+                    let cookies = fds.iter().filter_map(|fd| SockRef::from(fd).cookie().ok());
+                    numbers.extend(cookies.map(|cookie| (cookie, number)));
+                }
                 Heard::Message(ToWorker::Input, fds) => input = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Earlier, fds) => earlier.extend(content(fds).map_err(wrong)?),
                 Heard::Message(ToWorker::Begin(begin), _) => {
-                    return Ok(Summons { line, begin, input, text, earlier, sockets });
+                    return Ok(Summons { line, begin, input, text, earlier, sockets, numbers });
                 }
                 Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
                 Heard::Closed => return Err("the master is gone".into()),
@@ -68,16 +75,21 @@ impl Summons {
         self.line.try_clone().ok().map(|line| LastWords { line })
     }
 
+    /// Whether some of the sockets are known by a number that they had in a process before.
+    pub fn has_numbers(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
     /// The sockets that the master holds, to be taken by those who ask for them; and the line.
     pub fn into_parts(self) -> (Inherited, Summoned) {
         let mut inherited = Inherited::default();
         let mut given = BTreeSet::new();
         for fd in self.sockets {
-            if let Ok(cookie) = SockRef::from(&fd).cookie() {
-                given.insert(cookie);
-            }
+            let cookie = SockRef::from(&fd).cookie().ok();
+            given.extend(cookie);
+            let number = cookie.and_then(|cookie| self.numbers.get(&cookie).copied());
             // What cannot be used is released with the first report.
-            let _ = inherited.add(fd);
+            let _ = inherited.add_known(fd, None, number);
         }
         (inherited, Summoned { line: self.line, given, begin: self.begin })
     }
@@ -172,6 +184,11 @@ impl Servant {
             }
         }
         self.link.say_sockets(&ToMaster::Hold, &new).await?;
+        for (number, socket) in listeners.numbered() {
+            if !self.told.contains(&SockRef::from(&socket).cookie()?) {
+                self.link.say(&ToMaster::Number { number }, &[socket]).await?;
+            }
+        }
         self.told.append(&mut self.given);
         let sockets: Vec<u64> = self.told.difference(&now).copied().collect();
         for some in sockets.chunks(NUMBERS_PER_MESSAGE) {

@@ -187,7 +187,12 @@ impl Control {
                 }
             }
             // What belongs to a start only.
-            ToWorker::Sockets | ToWorker::Input | ToWorker::Text | ToWorker::Earlier | ToWorker::Begin(_) => {}
+            ToWorker::Sockets
+            | ToWorker::Number { .. }
+            | ToWorker::Input
+            | ToWorker::Text
+            | ToWorker::Earlier
+            | ToWorker::Begin(_) => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub struct State {
     pub workers: Vec<SavedWorker>,
     /// Listening sockets, in order.
     pub sockets: Vec<RawFd>,
+    /// Those of them that a configuration names by another number (`fd@N`): the descriptor, and that number.
+    pub numbers: Vec<(RawFd, i32)>,
     /// What standard input held.
     pub input: Option<RawFd>,
     /// The last text that was in use.

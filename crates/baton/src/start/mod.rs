@@ -93,7 +93,8 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         run.take_over = TakeOver { pids: vec![before], ..TakeOver::default() };
     }
     let outside = look_outside(&run.options, &mut origin).map_err(|error| format!("cannot look around: {error}"))?;
-    let outside = match run.take_over.pids.is_empty() {
+    let has_numbers = origin.summons.as_ref().is_some_and(Summons::has_numbers);
+    let outside = match run.take_over.pids.is_empty() && !has_numbers {
         true => outside,
         false => outside.expecting_descriptors(),
     };

@@ -101,6 +101,7 @@ impl Master {
                 })
                 .collect(),
             sockets: self.held.fds().iter().map(AsRawFd::as_raw_fd).collect(),
+            numbers: self.held.numbered().map(|(number, fd)| (AsRawFd::as_raw_fd(&fd), number)).collect(),
             input: self.input.as_ref().map(AsRawFd::as_raw_fd),
             text: self.text.as_ref().map(AsRawFd::as_raw_fd),
             earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
@@ -157,7 +158,13 @@ impl Master {
         master.endpoint = state.asked.and_then(|number| take(number).ok()).map(Into::into);
         let current = state.workers.last().map(|worker| WorkerId(worker.id));
         for number in state.sockets {
-            if let Err(error) = take(number).and_then(|fd| master.held.hold(fd, current)) {
+            let named = state.numbers.iter().find(|(fd, _)| *fd == number).map(|(_, number)| *number);
+            let hold = |fd: OwnedFd| {
+                let again = fd.try_clone()?;
+                master.held.hold(fd, current)?;
+                named.map_or(Ok(()), |named| master.held.number(&again, named))
+            };
+            if let Err(error) = take(number).and_then(hold) {
                 master.messages().warning(&format!("a listening socket is not held any more: {error}"));
             }
         }

@@ -63,6 +63,9 @@ impl Master {
 
     async fn summon(&self, link: &Link, begin: Begin, why: Why, text: Text) -> std::io::Result<()> {
         link.say_sockets(&ToWorker::Sockets, &self.held.fds()).await?;
+        for (number, socket) in self.held.numbered() {
+            link.say(&ToWorker::Number { number }, &[socket]).await?;
+        }
         if let Some(input) = &self.input {
             link.say(&ToWorker::Input, &[input.as_fd()]).await?;
         }
@@ -86,6 +89,8 @@ impl Master {
                     }
                 }
             }
+            // Of something else than a socket there is nothing to remember.
+            ToMaster::Number { number } => fds.iter().for_each(|fd| drop(self.held.number(fd, number))),
             ToMaster::Release { sockets } => {
                 let workers = &self.workers;
                 self.held.release(&sockets, id, |other| workers.contains_key(&other));
