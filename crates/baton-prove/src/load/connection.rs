@@ -83,7 +83,8 @@ impl Connection {
     }
 
     /// Sends `request` to `server` at `now` and reads its answer, over the kept connection if there is one. Gives the instant
-    /// of the answer's last byte. A failure leaves no connection behind.
+    /// of the answer's last byte. An answer that is whole and not the right one leaves the connection as it is; any other
+    /// failure leaves none behind.
     pub(super) async fn ask(
         &mut self,
         server: &Server,
@@ -126,14 +127,14 @@ impl Connection {
         let ended = Instant::now();
         // An answer that came before the request was sent whole leaves the rest of it on the wire.
         let keep = keep && exchange.sent == request.bytes.len() && head.as_ref().is_ok_and(|head| head.keep);
-        exchange.judge(head?)?;
+        let verdict = exchange.judge(head?);
         if keep {
             kept.answers += 1;
             self.kept[place] = Some(kept);
-        } else {
+        } else if verdict.is_ok() {
             await_close(kept.stream, &mut self.buffer, ended).await;
         }
-        Ok(ended)
+        verdict.map(|()| ended)
     }
 
     /// Takes the connection kept for a server out of its place, if it can carry another request.

@@ -13,7 +13,8 @@ use super::proxy::Proxy;
 use super::result::{Changes, Kept, Measured, Process, stamp};
 use super::scene::{Places, Scene};
 use super::stage::{SESSIONS, Traffic};
-use super::{Demo, Interrupt, Voice};
+use super::{Demo, Voice};
+use crate::interrupt::Interrupt;
 
 /// How often the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -122,8 +123,11 @@ pub async fn watch(
 
 /// `alive` says whether the proxy is there: the load sees a close only when it uses the connection next.
 fn kept(load: &LoadResult, alive: bool) -> Kept {
-    // A failed request has ended its connection, if it had one; more than were opened cannot have been lost.
-    let lost = load.closed_idle + load.counts.failed();
+    // A failed request has ended its connection, if it had one, unless its answer was whole; more than were opened cannot have
+    // been lost.
+    let whole = [FailureKind::WrongLength, FailureKind::WrongBody, FailureKind::WrongStatus];
+    let whole: u64 = whole.map(|kind| load.counts.count(kind)).iter().sum();
+    let lost = load.closed_idle + load.counts.failed() - whole;
     Kept { opened: load.connections, survived: if alive { load.connections.saturating_sub(lost) } else { 0 } }
 }
 
