@@ -34,6 +34,8 @@ pub struct Report {
     pub latency_us_outside: Option<Latency>,
     /// Connections established.
     pub connections: u64,
+    /// Those of them on which TLS took up an earlier session.
+    pub resumed: u64,
     /// Kept connections found closed before the next request went out; no failures.
     pub closed_idle: u64,
     /// Requests that were due at a fixed rate and not begun, because all connections were busy.
@@ -52,6 +54,33 @@ pub struct Report {
 
 /// How many failures a report shows singly.
 const FIRST_FAILURES: usize = 20;
+
+/// From which part of their time on the client's threads count as the bottleneck.
+const BUSY: f64 = 0.9;
+
+/// Seconds that a load must last before its processor time says anything: it is counted in ticks.
+const BUSY_AFTER: f64 = 0.2;
+
+/// What a user of the server felt by a failure of this kind, in a sentence.
+pub fn meaning(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Refused => "Nobody listened: the connection was refused.",
+        FailureKind::TlsHandshake => "There was a connection, but TLS did not come to be on it.",
+        FailureKind::ResetBeforeFirstByte => "A new connection was closed or reset without a byte of an answer.",
+        FailureKind::Truncated => "The answer began, and the connection was closed or reset before its end.",
+        FailureKind::ClosedOnReuse => {
+            "A connection that had carried answers was closed just as the next request went out, without an answer to it."
+        }
+        FailureKind::TimeoutConnect => "There was no connection in time.",
+        FailureKind::TimeoutFirstByte => "There was a connection, but not a byte of an answer in time.",
+        FailureKind::TimeoutWhole => "The answer was not whole in time.",
+        FailureKind::WrongLength => "The answer was whole, but its body had another length than expected.",
+        FailureKind::WrongBody => "The body had the right length and other bytes than expected.",
+        FailureKind::WrongStatus => "The answer was whole, but had another status than expected.",
+        FailureKind::Malformed => "What came is not HTTP/1, or bytes followed the end of the answer.",
+        FailureKind::Other => "Something else, mostly a limit of the client's own machine.",
+    }
+}
 
 /// Latency in microseconds; all zero when nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,6 +128,31 @@ impl Latency {
     }
 }
 
+impl Default for Report {
+    /// The numbers of a load that asked nothing.
+    fn default() -> Report {
+        Report {
+            requests: 0,
+            completed: 0,
+            failed: 0,
+            failures: FailureKind::ALL.map(|kind| (kind.name(), 0)).into(),
+            seconds: 0.0,
+            requests_per_second: 0.0,
+            latency_us: Latency::default(),
+            latency_us_during: None,
+            latency_us_outside: None,
+            connections: 0,
+            resumed: 0,
+            closed_idle: 0,
+            unsent: 0,
+            body_bytes: 0,
+            cpu_seconds: 0.0,
+            first_failures: Vec::new(),
+            errors: Vec::new(),
+        }
+    }
+}
+
 impl Report {
     /// The numbers of a result.
     pub fn new(result: &LoadResult) -> Report {
@@ -115,6 +169,7 @@ impl Report {
             latency_us_during: Latency::some(&result.during),
             latency_us_outside: Latency::some(&result.outside),
             connections: result.connections,
+            resumed: result.resumed,
             closed_idle: result.closed_idle,
             unsent: result.unsent,
             body_bytes: result.body_bytes,
@@ -127,6 +182,27 @@ impl Report {
     /// Whether nothing failed, the load client included.
     pub fn is_clean(&self) -> bool {
         self.failed == 0 && self.errors.is_empty()
+    }
+
+    /// What makes the numbers doubtful, a sentence each; `threads` is how many the client had.
+    pub fn warnings(&self, threads: usize) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let busy = if self.seconds > 0.0 { self.cpu_seconds / (self.seconds * threads as f64) } else { 0.0 };
+        if busy > BUSY && self.seconds > BUSY_AFTER {
+            warnings.push(format!(
+                "the client's threads were busy {:.0} % of the time: it may have been the bottleneck, and the server faster \
+                 than this; give it more threads, or a lower rate",
+                100.0 * busy
+            ));
+        }
+        if self.unsent > 0 {
+            warnings.push(format!(
+                "{} more requests were due and not begun, because every connection was busy: the rate was not reached; \
+                 more connections help only if the server can answer so many at a time",
+                self.unsent
+            ));
+        }
+        warnings
     }
 
     /// The report as one JSON object, on several lines.

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod demo;
+mod interrupt;
 mod start;
 mod texts;
 mod verbs;

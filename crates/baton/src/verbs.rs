@@ -1,5 +1,6 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
+mod load;
 mod origin;
 mod plan;
 mod reload;
@@ -26,6 +27,7 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Demo(crate::demo::Demo),
+    Load(Box<load::LoadCommand>),
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
@@ -47,11 +49,16 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Err(error) => {
             // Help goes to standard output and is no failure.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            return match error.use_stderr() {
+                true if arguments.first().is_some_and(|verb| verb == "load") => ExitCode::from(load::CANNOT_BEGIN),
+                true => ExitCode::FAILURE,
+                false => ExitCode::SUCCESS,
+            };
         }
     };
     let outcome = match command.verb {
         Verb::Demo(command) => crate::demo::run(&command),
+        Verb::Load(command) => Ok(load::run(&command)),
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use baton_prove::Progress;
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::interrupt::Interrupt;
 use proxy::{Files, Proxy};
 use result::Measured;
 use scene::{Places, Scene};
@@ -132,26 +132,6 @@ fn hints(places: &Places, files: &Files) -> String {
          {program} reload -p {pid}\n  \
          {program} status -p {pid}"
     )
-}
-
-/// Ctrl-C and SIGTERM, from the start of the demo on.
-struct Interrupt {
-    int: Signal,
-    term: Signal,
-}
-
-impl Interrupt {
-    fn listen() -> io::Result<Interrupt> {
-        Ok(Interrupt { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
-    }
-
-    /// Returns at the next one. May be dropped while it waits.
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.int.recv() => {}
-            _ = self.term.recv() => {}
-        }
-    }
 }
 
 /// The longest demo.
