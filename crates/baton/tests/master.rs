@@ -294,18 +294,26 @@ fn a_crash_loop_backs_off_and_a_reload_ends_it() {
 fn a_start_that_fails_is_the_masters_failure() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let run = |text: &str| {
+    let run = |text: &str, ready_within: &str| {
         let path = folder.path().join("test.cfg");
         std::fs::write(&path, text).unwrap();
-        let output =
-            std::process::Command::new(support::program()).args(["-W", "-db", "-f"]).arg(&path).output().unwrap();
+        let mut command = std::process::Command::new(support::program());
+        command.env("BATON_READY_WITHIN", ready_within).args(["-W", "-db", "-f"]).arg(&path);
+        let output = command.output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let address = taken.local_addr().unwrap();
-    let (code, said) = run(&config(address, address, ""));
+    let (code, said) = run(&config(address, address, ""), "");
     assert!(code == Some(1) && said.contains("address already in use"), "{code:?} {said}");
-    let (code, said) = run("global\n nonsense\n");
+    let (code, said) = run("global\n nonsense\n", "");
     assert!(code == Some(1) && said.matches("nonsense").count() > 0 && !said.contains("forked"), "{code:?} {said}");
+    for time in ["soon", "0", "2h", "1s2"] {
+        let (code, said) = run(&config(free_address(), address, ""), time);
+        assert!(
+            code == Some(1) && said.contains(&format!("BATON_READY_WITHIN={time}: a time from")),
+            "{code:?} {said}"
+        );
+    }
 }
 
 #[test]

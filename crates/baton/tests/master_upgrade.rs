@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use baton_control::ask::{Whom, ask};
@@ -41,12 +42,17 @@ struct Replaceable {
 
 impl Replaceable {
     fn start(text: &str) -> Replaceable {
+        Replaceable::start_with(&[], text)
+    }
+
+    fn start_with(wrapper: &[&str], text: &str) -> Replaceable {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let program = folder.path().join("baton");
         std::fs::copy(support::program(), &program).expect("there is room for a copy");
         // The first argument names the program itself, in whose place the copy is run.
         let script = format!("shift; exec {} \"$@\"", program.display());
-        let proxy = Proxy::start_under(&["sh", "-c", &script, "sh"], text, &["-W"]);
+        let wrapper = [wrapper, &["sh", "-c", &script, "sh"]].concat();
+        let proxy = Proxy::start_under(&wrapper, text, &["-W"]);
         Replaceable { proxy, program, _folder: folder }
     }
 
@@ -76,6 +82,24 @@ impl Replaceable {
     }
 }
 
+/// The program with another version in it: a copy in which the same number of letters says something else.
+fn other_version(path: &Path) -> String {
+    let ours = env!("CARGO_PKG_VERSION").as_bytes();
+    let mut theirs = ours.to_vec();
+    let last = theirs.last_mut().expect("a version has letters");
+    *last = if *last == b'9' { b'8' } else { b'9' };
+    let mut program = std::fs::read(support::program()).expect("it was built");
+    // Names of crates may have the same number in them: they are never looked at.
+    let found: Vec<usize> = memchr::memmem::find_iter(&program, ours).collect();
+    found.into_iter().for_each(|at| program[at..at + ours.len()].copy_from_slice(&theirs));
+    std::fs::write(path, program).expect("there is room for a copy");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let theirs = String::from_utf8(theirs).expect("digits and letters");
+    let said = Command::new(path).arg("-v").output().expect("it is a program").stdout;
+    assert!(String::from_utf8_lossy(&said).contains(&theirs), "{}", String::from_utf8_lossy(&said));
+    theirs
+}
+
 fn load(target: SocketAddr, keep_alive: bool) -> LoadHandle {
     let options = LoadOptions { keep_alive, concurrency: 8, threads: 1, rate: Some(200.0), ..LoadOptions::new(target) };
     Load::start(options).expect("the options are right")
@@ -97,13 +121,22 @@ async fn upgrades_are_not_felt() {
     let running = Replaceable::start(&config(web, origin.address()));
     let loads = [load(web, false), load(web, true)];
     let mut open = 0;
+    // Another version, back to this one, and so on.
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let other = folder.path().join("other");
+    let theirs = other_version(&other);
     for number in 0..UPGRADES {
-        running.replace(support::program());
+        let (program, version) = match number % 2 {
+            0 => (other.as_path(), theirs.as_str()),
+            _ => (support::program(), env!("CARGO_PKG_VERSION")),
+        };
+        running.replace(program);
         // A reload finds the new file by itself; an upgrade does not look.
         let request = if number % 2 == 0 { Request::Reload } else { Request::Upgrade };
         let outcome = running.ask(request);
         assert!(outcome.accepted, "{:?}", outcome.messages);
         running.until_replaced();
+        assert_eq!(running.proxy.status().version, version);
         if number == 0 {
             until("the first worker has left", || children(running.proxy.pid()).len() == 1);
             open = descriptors(running.proxy.pid());
@@ -164,6 +197,43 @@ fn a_program_that_does_not_get_ready_changes_nothing() {
         let reply = ask(Whom::Pid(running.proxy.pid()), Request::Status);
         matches!(reply, Ok(Reply::Status(status)) if status.pid != before)
     });
+    running.replace(support::program());
+    assert!(running.ask(Request::Reload).accepted);
+    running.until_replaced();
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_before_it_is_ready_is_given_up_in_time() {
+    let origin = origin();
+    let web = free_address();
+    let running = Replaceable::start_with(&["env", "BATON_READY_WITHIN=1s"], &config(web, origin.address()));
+    let before = running.proxy.status().pid;
+    let loads = [load(web, false), load(web, true)];
+    let folder = tempfile::tempdir().unwrap();
+    let hanging = folder.path().join("hanging");
+    std::fs::write(&hanging, "#!/bin/sh\nkill -STOP $$\n").unwrap();
+    std::fs::set_permissions(&hanging, std::fs::Permissions::from_mode(0o755)).unwrap();
+    running.replace(&hanging);
+    let pid = running.proxy.pid();
+    let outcome = tokio::task::spawn_blocking(move || ask(Whom::Pid(pid), Request::Reload));
+    let is_stopped = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    until("the new one hangs", || children(pid).iter().any(is_stopped));
+    assert_eq!(running.proxy.status().pid, before, "the one before serves and answers meanwhile");
+    match outcome.await {
+        Ok(Ok(Reply::Reload(outcome))) => assert!(!outcome.accepted, "{:?}", outcome.messages),
+        other => panic!("{other:?}"),
+    }
+    let said = running.proxy.said();
+    assert!(said.contains("does not serve in time, killing it") && said.contains("serves on"), "{said}");
+    assert_eq!(children(pid), [before], "it is gone");
+    for load in loads {
+        let result = load.stop().await;
+        assert_eq!(result.counts.failed(), 0, "{:?} {:?}", result.failures, result.errors);
+        assert!(result.counts.completed > 100, "only {} requests", result.counts.completed);
+    }
     running.replace(support::program());
     assert!(running.ask(Request::Reload).accepted);
     running.until_replaced();

@@ -62,6 +62,8 @@ pub struct Setup {
     pub cli: Option<Cli>,
     /// Listening sockets from whoever started us.
     pub sockets: Vec<OwnedFd>,
+    /// How long a new worker may take until it serves.
+    pub ready_within: Option<Duration>,
     /// How to read the files, by which addresses are bound for a worker that may not; `None`: they are not.
     pub reading: Option<Reading>,
 }
@@ -196,9 +198,10 @@ impl Master {
             }
         }
         let input = setup.input.take().map(|input| memory_file("baton-input", &input)).transpose()?;
+        let ready_within = setup.ready_within;
         Ok(Master {
             setup,
-            supervisor: Supervisor::default(),
+            supervisor: Supervisor::new(ready_within),
             workers: HashMap::new(),
             held,
             input,

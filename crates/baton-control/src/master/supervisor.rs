@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use words::say_ended;
 
-/// How long a new worker may take until it serves; then it is killed.
+/// How long a new worker may take until it serves, if nothing else is asked for; then it is killed.
 pub const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A worker that served this long is not part of a crash loop.
@@ -174,6 +174,8 @@ pub struct Supervisor {
     reload_waits: bool,
     has_served: bool,
     last_id: u32,
+    /// How long a new worker may take until it serves; `None` is [`READY_WITHIN`].
+    ready_within: Option<Duration>,
     /// Reloads asked for, and refused ones among them.
     pub reloads: u32,
     /// Reloads that were refused.
@@ -185,6 +187,11 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
+    /// A mind without a worker. `ready_within`: how long a new one may take until it serves, if not [`READY_WITHIN`].
+    pub fn new(ready_within: Option<Duration>) -> Supervisor {
+        Supervisor { ready_within, ..Supervisor::default() }
+    }
+
     /// Starts the first worker.
     pub fn start(&mut self, now: Instant) -> Vec<Effect> {
         vec![self.spawn(Why::First, Text::Files, now)]
@@ -323,7 +330,7 @@ impl Supervisor {
     /// When time alone makes something happen.
     pub fn look_again(&self) -> Option<Instant> {
         let starting = self.starting.as_ref().filter(|starting| !starting.is_killed);
-        let deadline = starting.map(|starting| starting.worker.since + READY_WITHIN);
+        let deadline = starting.map(|starting| starting.worker.since + self.ready_within());
         let last = self.stop.as_ref().and_then(|(_, last)| *last);
         [deadline, self.retry_at, last].into_iter().flatten().min()
     }
@@ -331,9 +338,10 @@ impl Supervisor {
     /// The time has come, perhaps.
     pub fn time(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let ready_within = self.ready_within();
         if let Some(starting) = &mut self.starting
             && !starting.is_killed
-            && now >= starting.worker.since + READY_WITHIN
+            && now >= starting.worker.since + ready_within
         {
             starting.is_killed = true;
             let text = format!("New worker ({}) does not serve in time, killing it.", starting.worker.pid);
@@ -378,6 +386,10 @@ impl Supervisor {
         let is_well = self.current.as_ref().is_some_and(|worker| worker.ready.is_none_or(|at| now >= at + SETTLED));
         let wait = self.retry_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         (self.crashes > 0 && !is_well).then_some((self.crashes, wait))
+    }
+
+    fn ready_within(&self) -> Duration {
+        self.ready_within.unwrap_or(READY_WITHIN)
     }
 
     fn everybody(&self) -> impl Iterator<Item = &Worker> {

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use baton_config::values;
 use baton_control::master::cli::{self, Cli};
 use baton_control::master::opening::Reading;
 use baton_control::master::{self, Resumed, Setup};
@@ -14,6 +16,11 @@ use super::{Origin, Stop, daemon, inherit, is_under_systemd};
 use crate::arguments::Run;
 use crate::texts::VERSION;
 use baton_control::service_manager::watchdog_interval;
+
+/// The variable that says how long a new worker may take until it serves, and its bounds.
+const READY_WITHIN: &str = "BATON_READY_WITHIN";
+const READY_LEAST: Duration = Duration::from_secs(1);
+const READY_MOST: Duration = Duration::from_secs(3600);
 
 /// Whether a master was asked for.
 pub(super) fn is_wanted(run: &Run, model: &Model) -> bool {
@@ -30,10 +37,12 @@ pub(super) fn supervise(
     messages: &Rc<Messages>,
 ) -> Result<u8, Stop> {
     messages.apply(model);
+    let ready_within = ready_within()?;
     let cli = open_cli(run)?;
     let terminal = daemon::leave(run, &model.global, &run.take_over.pids, messages)?;
     let reading = reading(run, &outside);
     let setup = Setup {
+        ready_within,
         reading,
         input: outside.into_input(),
         is_detached: terminal.is_daemon(),
@@ -68,7 +77,10 @@ pub(super) fn resume(
         None
     });
     let reading = reading(run, outside);
-    let setup = Setup { is_detached: resumed.is_detached(), cli, reading, ..setup(run, origin, messages) };
+    // It was looked at by the program before.
+    let ready_within = ready_within().unwrap_or_default();
+    let setup =
+        Setup { is_detached: resumed.is_detached(), cli, reading, ready_within, ..setup(run, origin, messages) };
     Ok(master::run(setup, Some(resumed), || ())?)
 }
 
@@ -92,6 +104,17 @@ fn setup(run: &Run, origin: &Origin, messages: &Rc<Messages>) -> Setup {
         cli: None,
         sockets: Vec::new(),
         reading: None,
+        ready_within: None,
+    }
+}
+
+/// What it says: a time such as `90s`, from one second to an hour; a number alone means seconds.
+fn ready_within() -> Result<Option<Duration>, String> {
+    let Some(text) = std::env::var_os(READY_WITHIN).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let text = text.to_string_lossy();
+    match values::time(&text, values::Unit::Seconds) {
+        Ok((time, "")) if (READY_LEAST..=READY_MOST).contains(&time) => Ok(Some(time)),
+        _ => Err(format!("{READY_WITHIN}={text}: a time from 1s to 1h is expected, such as 90s")),
     }
 }
 
