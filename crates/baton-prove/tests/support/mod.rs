@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+pub mod shape;
+pub mod timed;
+
 use std::{
     future::Future,
     io::{Read, Write},
