@@ -3,17 +3,23 @@
 mod support;
 
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
-    time::Duration,
+    io::Read,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
 };
 
 use baton_prove::{
-    FailureKind, Load, LoadOptions, LoadResult, Report, Request, Target,
+    FailureKind, Load, LoadOptions, LoadResult, Report, Request, Server, Target, TlsOptions,
     load::{BodyCheck, StatusCheck},
+    stream::Verify,
 };
-use socket2::{Domain, Socket, Type};
-use support::{hold, read_head, reset, run, say, server};
+use socket2::{Domain, SockRef, Socket, Type};
+use support::{
+    hold, read_head, reset, run, say, server,
+    shape::Shape,
+    timed::{Freezes, Seen, Timed, in_time},
+};
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -28,22 +34,31 @@ fn load(options: LoadOptions) -> LoadResult {
     result
 }
 
-/// Three requests, a connection each, to a server with this script: all end in `kind` (`None`: none fails).
+/// Requests to a server with this script: all end in `kind`, in whatever shape they are asked (`None`: none fails, with a
+/// connection each).
 fn check(kind: Option<FailureKind>, request: Request, script: impl Fn(&mut TcpStream) + Send + 'static) {
     let address = server(move |_, stream| {
         if read_head(stream) {
             script(stream);
         }
     });
-    let mut options = LoadOptions::new(address);
-    options.requests = vec![request];
-    options.keep_alive = false;
-    options.count = Some(3);
-    let counts = load(options).counts;
-    assert_eq!(counts.requests, 3);
-    match kind {
-        None => assert_eq!(counts.completed, 3, "{counts}"),
-        Some(kind) => assert_eq!(counts.count(kind), 3, "{}: {counts}", kind.name()),
+    for shape in Shape::all().filter(|shape| kind.is_some() || !shape.keep_alive) {
+        let requests = vec![request.clone()];
+        let counts = load(shape.of(LoadOptions { requests, count: Some(8), ..LoadOptions::new(address) })).counts;
+        let count = kind.map_or(counts.completed, |kind| counts.count(kind));
+        assert_eq!((counts.requests, count), (8, 8), "{kind:?}: {counts}, {shape:?}");
+    }
+}
+
+/// Requests to this server: all end in `kind`, in whatever shape they are asked.
+fn check_all(kind: FailureKind, server: impl Into<Server>, set: impl Fn(&mut LoadOptions)) {
+    let options = LoadOptions { count: Some(7), ..LoadOptions::new(server) };
+    for shape in Shape::all() {
+        let mut options = shape.of(options.clone());
+        set(&mut options);
+        let result = load(options);
+        assert_eq!(result.counts.count(kind), 7, "{}: {}, {shape:?}", kind.name(), result.counts);
+        assert!(result.failures.iter().all(|failure| failure.reused == 0), "{shape:?}");
     }
 }
 
@@ -65,16 +80,13 @@ fn refused() {
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     let address = socket.local_addr().expect("bound").as_socket().expect("an internet address");
     let folder = tempfile::tempdir().expect("a folder");
-    for (target, rest) in [
-        (Target::Tcp(address), Duration::ZERO),
-        (Target::Tcp(address), Duration::from_millis(1)),
-        (Target::Unix(folder.path().join("nobody")), Duration::ZERO),
-    ] {
-        let options =
-            LoadOptions { count: Some(5), concurrency: 2, rest_after_failure: rest, ..LoadOptions::new(target) };
-        let result = load(options);
-        assert_eq!(result.counts.count(FailureKind::Refused), 5, "{}", result.counts);
-        assert!(result.failures.iter().all(|failure| failure.errno.is_some() && failure.reused == 0));
+    for target in [Target::Tcp(address), Target::Unix(folder.path().join("nobody"))] {
+        check_all(FailureKind::Refused, target.clone(), |_| {});
+        check_all(FailureKind::Refused, target.clone(), |options| {
+            options.rest_after_failure = Duration::from_millis(1);
+        });
+        let result = load(LoadOptions { count: Some(5), ..LoadOptions::new(target) });
+        assert!(result.failures.iter().all(|failure| failure.errno.is_some()), "{:?}", result.failures);
     }
 }
 
@@ -84,8 +96,7 @@ fn reset_before_the_first_byte() {
     answer_and_reset(Some(FailureKind::ResetBeforeFirstByte), "");
     // At once after accept, before the request was read.
     let address = server(|_, stream| reset(stream));
-    let result = load(LoadOptions { count: Some(5), ..LoadOptions::new(address) });
-    assert_eq!(result.counts.count(FailureKind::ResetBeforeFirstByte), 5, "{}", result.counts);
+    check_all(FailureKind::ResetBeforeFirstByte, address, |_| {});
 }
 
 #[test]
@@ -137,11 +148,17 @@ fn closed_on_reuse() {
 fn a_close_seen_before_the_next_request_is_no_failure() {
     let address = server(|_, stream| {
         read_head(stream);
-        say(stream, GOOD);
+        // The end goes out with the answer, in one segment: who has read the one knows of the other.
+        let socket = SockRef::from(&*stream);
+        socket.set_tcp_cork(true).expect("a TCP socket");
+        say(&mut &*stream, GOOD);
+        socket.shutdown(Shutdown::Write).expect("connected");
+        hold(stream);
     });
-    // The rate leaves time for the close to arrive.
-    let result = load(LoadOptions { count: Some(3), rate: Some(5.0), ..LoadOptions::new(address) });
-    assert_eq!((result.counts.completed, result.closed_idle, result.connections), (3, 2, 3), "{}", result.counts);
+    for rate in [None, Some(50.0)] {
+        let result = load(LoadOptions { count: Some(5), rate, ..LoadOptions::new(address) });
+        assert_eq!((result.counts.completed, result.closed_idle, result.connections), (5, 4, 5), "{}", result.counts);
+    }
 }
 
 #[test]
@@ -156,22 +173,17 @@ fn an_announced_close_is_no_failure() {
 
 #[test]
 fn timeouts() {
-    let short = Duration::from_millis(50);
-    let check = |address: SocketAddr, set: fn(&mut LoadOptions, Duration), kind: FailureKind| {
-        let mut options = LoadOptions { count: Some(2), ..LoadOptions::new(address) };
-        set(&mut options, short);
-        let counts = load(options).counts;
-        assert_eq!(counts.count(kind), 2, "{}: {counts}", kind.name());
-    };
+    // Whatever happens at these servers comes too late: however slow the machine is, only one kind is right.
+    let short = Duration::from_millis(30);
     let silent = server(|_, stream| hold(stream));
-    check(silent, |options, short| options.timeouts.first_byte = short, FailureKind::TimeoutFirstByte);
-    check(silent, |options, short| options.timeouts.whole = short, FailureKind::TimeoutWhole);
+    check_all(FailureKind::TimeoutFirstByte, silent, |options| options.timeouts.first_byte = short);
+    check_all(FailureKind::TimeoutWhole, silent, |options| options.timeouts.whole = short);
     let half = server(|_, stream| {
         read_head(stream);
         say(stream, &GOOD[..GOOD.len() - 1]);
         hold(stream);
     });
-    check(half, |options, short| options.timeouts.whole = short, FailureKind::TimeoutWhole);
+    check_all(FailureKind::TimeoutWhole, half, |options| options.timeouts.whole = short);
 
     // A queue that is full drops whoever knocks.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -180,34 +192,68 @@ fn timeouts() {
     let listener: TcpListener = socket.into();
     let full = listener.local_addr().expect("bound");
     let _queued = TcpStream::connect(full).expect("room for one");
-    check(full, |options, short| options.timeouts.connect = short, FailureKind::TimeoutConnect);
+    check_all(FailureKind::TimeoutConnect, full, |options| options.timeouts.connect = short);
+}
+
+#[test]
+fn tls_that_is_broken_off_is_a_failed_handshake() {
+    let tls = TlsOptions { verify: Verify::Nothing, ..TlsOptions::default() }.build().expect("good options");
+    let over = |address: SocketAddr| Server { tls: Some(tls.clone()), ..address.into() };
+    // A fatal alert (RFC 8446 section 6.2: handshake_failure) instead of the server's hello; a close; a reset.
+    let alert = server(|_, stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        say(stream, [21, 3, 3, 0, 2, 2, 40]);
+        hold(stream);
+    });
+    check_all(FailureKind::TlsHandshake, over(alert), |_| {});
+    let closes = server(|_, stream| drop(stream.read(&mut [0; 4096])));
+    check_all(FailureKind::TlsHandshake, over(closes), |_| {});
+    let resets = server(|_, stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        reset(stream);
+    });
+    check_all(FailureKind::TlsHandshake, over(resets), |_| {});
+    let silent = server(|_, stream| hold(stream));
+    check_all(FailureKind::TimeoutConnect, over(silent), |options| {
+        options.timeouts.connect = Duration::from_millis(30);
+    });
 }
 
 #[test]
 fn an_answer_that_began_in_time_may_take_longer() {
-    let address = server(|_, stream| {
-        while read_head(stream) {
-            say(stream, &GOOD[..10]);
-            std::thread::sleep(Duration::from_millis(600));
-            say(stream, &GOOD[10..]);
-        }
+    let first_byte = Duration::from_millis(300);
+    let completed = in_time(|| {
+        let (tell, began) = mpsc::channel();
+        let address = server(move |_, stream| {
+            while read_head(stream) {
+                say(stream, &GOOD[..10]);
+                let _ = tell.send(Instant::now());
+                std::thread::sleep(first_byte + Duration::from_millis(50));
+                say(stream, &GOOD[10..]);
+            }
+        });
+        let mut options = LoadOptions { count: Some(1), ..LoadOptions::new(address) };
+        options.timeouts.first_byte = first_byte;
+        let result = load(options);
+        let began = began.recv().ok()?;
+        (began - result.started < first_byte).then_some(result.counts.completed)
     });
-    let mut options = LoadOptions { count: Some(1), ..LoadOptions::new(address) };
-    options.timeouts.first_byte = Duration::from_millis(500);
-    assert_eq!(load(options).counts.completed, 1);
+    assert_eq!(completed, 1);
 }
 
 #[test]
 fn a_fast_answer_after_a_slow_one_is_not_timed_out_by_an_old_deadline() {
-    let address = server(|_, stream| {
-        while read_head(stream) {
-            say(stream, GOOD);
-        }
+    let first_byte = Duration::from_millis(250);
+    let result = in_time(|| {
+        let server = Timed::start(Freezes { before: Vec::new(), time: Duration::ZERO, with: 1 });
+        let mut options = LoadOptions { rate: Some(100.0), count: Some(30), ..LoadOptions::new(server.address) };
+        // The whole run is longer than the time for each request.
+        options.timeouts.first_byte = first_byte;
+        let result = load(options);
+        let planned = |number: usize| result.started + Duration::from_millis(10) * number as u32;
+        let is_in_time = |(number, seen): (usize, &Seen)| seen.sent - planned(number) < first_byte;
+        server.seen().iter().enumerate().all(is_in_time).then_some(result)
     });
-    let mut options = LoadOptions { rate: Some(100.0), count: Some(30), ..LoadOptions::new(address) };
-    // The whole run is longer than the time for each request.
-    options.timeouts.first_byte = Duration::from_millis(250);
-    let result = load(options);
     assert_eq!(result.counts.completed, 30, "{}", result.counts);
 }
 
