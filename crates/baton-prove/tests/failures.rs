@@ -37,9 +37,14 @@ fn load(options: LoadOptions) -> LoadResult {
 /// Requests to a server with this script: all end in `kind`, in whatever shape they are asked (`None`: none fails, with a
 /// connection each).
 fn check(kind: Option<FailureKind>, request: Request, script: impl Fn(&mut TcpStream) + Send + 'static) {
+    // A whole answer keeps its connection, also a wrong one.
+    let keeps = matches!(kind, Some(FailureKind::WrongLength | FailureKind::WrongBody | FailureKind::WrongStatus));
     let address = server(move |_, stream| {
-        if read_head(stream) {
+        while read_head(stream) {
             script(stream);
+            if !keeps {
+                break;
+            }
         }
     });
     for shape in Shape::all().filter(|shape| kind.is_some() || !shape.keep_alive) {
