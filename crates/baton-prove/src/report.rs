@@ -44,7 +44,7 @@ pub struct Report {
     pub body_bytes: u64,
     /// Processor time of the load client itself, in seconds.
     pub cpu_seconds: f64,
-    /// The first failures, with their instants.
+    /// The first failures of each kind, with their instants, in the order of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_failures: Vec<Failure>,
     /// Why the load client itself ended early.
@@ -52,8 +52,8 @@ pub struct Report {
     pub errors: Vec<String>,
 }
 
-/// How many failures a report shows singly.
-const FIRST_FAILURES: usize = 20;
+/// How many failures of each kind a report shows singly.
+const FIRST_FAILURES: usize = 10;
 
 /// From which part of their time on the client's threads count as the bottleneck.
 const BUSY: f64 = 0.9;
@@ -174,7 +174,7 @@ impl Report {
             unsent: result.unsent,
             body_bytes: result.body_bytes,
             cpu_seconds: result.cpu.as_secs_f64(),
-            first_failures: result.failures.iter().take(FIRST_FAILURES).cloned().collect(),
+            first_failures: first_failures(&result.failures),
             errors: result.errors.clone(),
         }
     }
@@ -247,6 +247,17 @@ impl Report {
     }
 }
 
+/// The first few of each kind: a thousand refused connections do not hide the one answer that was cut off.
+fn first_failures(all: &[Failure]) -> Vec<Failure> {
+    let mut taken = [0; FailureKind::ALL.len()];
+    let mut first = |failure: &&Failure| {
+        let taken = &mut taken[failure.kind.index()];
+        *taken += 1;
+        *taken <= FIRST_FAILURES
+    };
+    all.iter().filter(|failure| first(failure)).cloned().collect()
+}
+
 fn latency_row(name: String, latency: &Latency) -> [String; 9] {
     let Latency { count, p50, p90, p99, p999, p9999, p99999, max, .. } = *latency;
     let [p50, p90, p99, p999, p9999, p99999, max] = [p50, p90, p99, p999, p9999, p99999, max].map(time);
@@ -272,7 +283,28 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_rare_kind_is_not_hidden_by_a_frequent_one() {
+        let failure = |kind| Failure {
+            at: Duration::ZERO,
+            begun: Duration::ZERO,
+            kind,
+            request: 0,
+            reused: 0,
+            errno: None,
+            status: None,
+            reason: None,
+        };
+        let mut all = vec![failure(FailureKind::Refused); FIRST_FAILURES + 1];
+        all.push(failure(FailureKind::Truncated));
+        let first = first_failures(&all);
+        assert_eq!(first.len(), FIRST_FAILURES + 1);
+        assert_eq!(first.last().map(|failure| failure.kind), Some(FailureKind::Truncated));
+    }
 
     #[test]
     fn percentiles_down_to_one_of_a_hundred_thousand() {

@@ -60,6 +60,8 @@ pub struct SessionOptions {
     pub server: Server,
     /// What the sessions speak.
     pub kind: SessionKind,
+    /// Headers of a WebSocket's handshake besides its own, as name and value; `Host` among them replaces the server's.
+    pub headers: Vec<(String, String)>,
     /// How many sessions.
     pub count: usize,
     /// The time from one message of a session to its next; `None` means that it speaks only at the end.
@@ -76,6 +78,7 @@ impl SessionOptions {
         SessionOptions {
             server: server.into(),
             kind,
+            headers: Vec::new(),
             count: 1,
             interval: Some(Duration::from_millis(100)),
             message_bytes: 64,
@@ -97,6 +100,10 @@ impl SessionOptions {
         }
         if path.is_empty() || dirty(path) || dirty(&self.server.host()) {
             return Err("the path is empty, or the path or the host has a space or a control character in it");
+        }
+        let broken = |text: &str| text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+        if self.headers.iter().any(|(name, value)| name.is_empty() || broken(name) || broken(value)) {
+            return Err("a header is empty, or has a line end or a zero byte in it");
         }
         Ok(())
     }
@@ -384,8 +391,14 @@ impl Peer {
         match &options.kind {
             SessionKind::Tunnel => Ok(Peer::Tunnel(Tunnel::new(stream, session, options.message_bytes))),
             SessionKind::WebSocket { path } => {
-                let host = options.server.host();
-                Ok(Peer::WebSocket(WebSocket::open(stream, path, &host, session, options.message_bytes).await?))
+                let mut fields = String::new();
+                if !options.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+                    fields = format!("Host: {}\r\n", options.server.host());
+                }
+                for (name, value) in &options.headers {
+                    fields.extend([name, ": ", value, "\r\n"]);
+                }
+                Ok(Peer::WebSocket(WebSocket::open(stream, path, &fields, session, options.message_bytes).await?))
             }
         }
     }

@@ -35,18 +35,18 @@ enum Event {
 }
 
 impl WebSocket {
-    /// Opens the WebSocket (RFC 6455 section 4.1).
+    /// Opens the WebSocket (RFC 6455 section 4.1); `fields` are the header lines that do not belong to it.
     pub(super) async fn open(
         stream: Stream,
         path: &str,
-        host: &str,
+        fields: &str,
         session: u64,
         message_bytes: usize,
     ) -> Result<WebSocket, LossKind> {
         let mut link = Link::new(stream);
         let key = websocket::new_key();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET {path} HTTP/1.1\r\n{fields}Upgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
         );
         link.out.extend_from_slice(request.as_bytes());

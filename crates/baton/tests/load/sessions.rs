@@ -97,11 +97,14 @@ fn websockets_through_tls() {
          proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection Upgrade; }}",
         origin.address()
     );
-    let nginx = Nginx::with("ssl", &proxied, super::tls::certificates);
+    let guard = "set $given $http_authorization$http_cookie; if ($given != \"Basic YTpiA=1\") { return 403; }";
+    let nginx = Nginx::with("ssl", &format!("{guard}\n{proxied}"), super::tls::certificates);
     let authority = nginx.folder.path().join("authority.pem").display().to_string();
     let url = format!("wss://{}/ws", nginx.address);
-    let said = load_json(&format!("-t 300ms --ca-file {authority} --sessions 2 --interval 10ms {url}"));
+    let said = load_json(&format!("-t 300ms --ca-file {authority} --sessions 2 --interval 10ms -A a:b -C A=1 {url}"));
     assert_eq!((said.code, groups(&said)), (Some(0), vec![(2, 2, true)]), "{said:?}");
-    let said = load_json(&format!("-t 300ms {url}"));
+    let said = load_json(&format!("-t 300ms --ca-file {authority} {url}"));
+    assert_eq!((said.code, groups(&said)), (Some(1), vec![(1, 0, false)]), "forbidden: {said:?}");
+    let said = load_json(&format!("-t 300ms -A a:b -C A=1 {url}"));
     assert_eq!((said.code, groups(&said)), (Some(1), vec![(1, 0, false)]), "not trusted: {said:?}");
 }

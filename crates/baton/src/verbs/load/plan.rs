@@ -13,7 +13,7 @@ use baton_prove::stream::{ClientCertificate, Verify};
 use baton_prove::{LoadOptions, Request, Server, SessionOptions, Tls, TlsOptions};
 use clap::Parser;
 
-use super::arguments::{Interval, LoadCommand};
+use super::arguments::{Asking, Interval, LoadCommand};
 use super::url::{Scheme, Url};
 
 /// How long it goes on when neither a number nor a time was asked for.
@@ -75,7 +75,9 @@ impl Plan {
     /// Connections that are open at the same time.
     pub fn connections(&self) -> usize {
         let sessions: usize = self.sessions.iter().map(|(_, options)| options.count).sum();
-        self.load.as_ref().map_or(0, |load| load.concurrency) + sessions
+        // Each place keeps a connection to every server.
+        let places = |load: &LoadOptions| load.concurrency * if load.keep_alive { load.servers.len() } else { 1 };
+        self.load.as_ref().map_or(0, places) + sessions
     }
 }
 
@@ -156,17 +158,11 @@ fn request(command: &LoadCommand) -> Result<Request, String> {
         (_, _, true) => ("HEAD", None),
         _ => ("GET", None),
     };
-    let mut headers = asking.headers.clone();
+    let mut headers = headers(asking);
     if file.is_some() {
         headers.push(("Content-Type".into(), asking.content_type.clone().unwrap_or_else(|| "text/plain".into())));
     } else if asking.content_type.is_some() {
         return Err("-T names the type of a body, and there is none; give a file by -p or -u".into());
-    }
-    if !asking.cookies.is_empty() {
-        headers.push(("Cookie".into(), asking.cookies.join("; ")));
-    }
-    if let Some(user) = &asking.user {
-        headers.push(("Authorization".into(), format!("Basic {}", STANDARD.encode(user))));
     }
     let right = &command.right;
     let expect = match &right.expect_body {
@@ -185,6 +181,18 @@ fn request(command: &LoadCommand) -> Result<Request, String> {
     })
 }
 
+/// The headers that requests and handshakes have.
+fn headers(asking: &Asking) -> Vec<(String, String)> {
+    let mut headers = asking.headers.clone();
+    if !asking.cookies.is_empty() {
+        headers.push(("Cookie".into(), asking.cookies.join("; ")));
+    }
+    if let Some(user) = &asking.user {
+        headers.push(("Authorization".into(), format!("Basic {}", STANDARD.encode(user))));
+    }
+    headers
+}
+
 fn session(command: &LoadCommand, url: &Url) -> Result<SessionOptions, String> {
     let open = &command.open;
     let kind = match url.scheme {
@@ -192,6 +200,7 @@ fn session(command: &LoadCommand, url: &Url) -> Result<SessionOptions, String> {
         _ => SessionKind::WebSocket { path: url.path.clone() },
     };
     let mut options = SessionOptions::new(server(command, url)?, kind);
+    options.headers = headers(&command.asking);
     options.count = bounded(open.sessions, SESSIONS_MAX, "--sessions: sessions")?;
     options.interval = match open.interval {
         Interval::Every(time) => Some(time),
