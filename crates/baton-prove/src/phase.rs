@@ -70,7 +70,11 @@ impl Phase {
     /// Whether something that lasted from `start` until this moment overlapped a change.
     pub fn overlapped(&self, start: Instant) -> bool {
         // `end` stores `last_end` before it lowers `active`, so that a change which ends between the two loads is seen.
-        self.active() || self.shared.last_end.load(Ordering::SeqCst) > self.nanos(start)
+        if self.active() {
+            return true;
+        }
+        let last_end = self.shared.last_end.load(Ordering::SeqCst);
+        last_end > 0 && last_end > self.nanos(start)
     }
 
     fn end(&self) {

@@ -3,7 +3,11 @@
 //! Strict on purpose. A proxy under test must not send what RFC 9112 forbids, so whatever is not clearly right is
 //! [`Malformed`]. No I/O and no clock.
 
+mod body;
+
 use memchr::memchr;
+
+pub(crate) use body::Body;
 
 /// The most bytes a head, a chunk's size line or a trailer section may have.
 pub(crate) const HEAD_MAX: usize = 32 * 1024;
@@ -74,6 +78,37 @@ pub(crate) fn response(bytes: &[u8], bodyless: bool) -> Result<Option<(ResponseH
     };
     let keep = facts.keep(*minor) && framing != Framing::UntilClose;
     Ok(Some((ResponseHead { status, framing, keep }, used)))
+}
+
+/// The head that was read last. Most answers of a server begin with the same bytes as the one before, at least within a second;
+/// the same bytes mean the same.
+#[derive(Debug, Default)]
+pub(crate) struct LastHead {
+    bytes: Vec<u8>,
+    known: Option<(ResponseHead, bool)>,
+}
+
+impl LastHead {
+    /// What [`response`] gives.
+    pub(crate) fn response(
+        &mut self,
+        bytes: &[u8],
+        bodyless: bool,
+    ) -> Result<Option<(ResponseHead, usize)>, Malformed> {
+        if let Some((head, was_bodyless)) = self.known
+            && was_bodyless == bodyless
+            && bytes.starts_with(&self.bytes)
+        {
+            return Ok(Some((head, self.bytes.len())));
+        }
+        let read = response(bytes, bodyless)?;
+        if let Some((head, used)) = read {
+            self.bytes.clear();
+            self.bytes.extend_from_slice(&bytes[..used]);
+            self.known = Some((head, bodyless));
+        }
+        Ok(read)
+    }
 }
 
 /// Reads the head of a request from the start of `bytes`. `None` says that more bytes are needed; otherwise the head and its length.
@@ -220,9 +255,20 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 
 /// RFC 9110 section 5.6.2.
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+    TOKEN[usize::from(byte)]
 }
+
+/// A look-up for each byte, because every byte of every header's name is asked about.
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
@@ -232,127 +278,6 @@ fn decimal(value: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
-}
-
-/// A body being read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Body {
-    /// So many bytes are missing.
-    Length(u64),
-    /// Somewhere in a chunked body.
-    Chunked(Chunked),
-    /// Ends when the connection does.
-    UntilClose,
-}
-
-/// The place in a chunked body (RFC 9112 section 7.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chunked {
-    /// In the digits of a size line; `digits` of them were read.
-    Size { size: u64, digits: u8 },
-    /// In the rest of a size line, after the digits (extensions are skipped).
-    Extension { size: u64, skipped: u32 },
-    /// After the CR of a size line.
-    SizeEnd { size: u64 },
-    /// In a chunk's data.
-    Data { left: u64 },
-    /// Before the CR after a chunk's data.
-    DataCr,
-    /// Before the LF after a chunk's data.
-    DataLf,
-    /// At the start of, or in, a line of the trailer section. `length` counts the line's bytes, `total` the section's.
-    Trailer { length: u32, total: u32 },
-    /// After the CR of a trailer line of that length.
-    TrailerLf { length: u32, total: u32 },
-    /// The last byte was read.
-    Done,
-}
-
-impl Body {
-    pub(crate) fn new(framing: Framing) -> Body {
-        match framing {
-            Framing::Length(length) => Body::Length(length),
-            Framing::Chunked => Body::Chunked(Chunked::Size { size: 0, digits: 0 }),
-            Framing::UntilClose => Body::UntilClose,
-        }
-    }
-
-    /// Whether the last byte was read. A body until close never says so.
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(self, Body::Length(0) | Body::Chunked(Chunked::Done))
-    }
-
-    /// Reads what belongs to the body from the start of `input`, hands its data to `data`, and gives the number of bytes used.
-    pub(crate) fn read(&mut self, input: &[u8], data: &mut impl FnMut(&[u8])) -> Result<usize, Malformed> {
-        match self {
-            Body::Length(left) => {
-                let now = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                *left -= now as u64;
-                if now > 0 {
-                    data(&input[..now]);
-                }
-                Ok(now)
-            }
-            Body::UntilClose => {
-                data(input);
-                Ok(input.len())
-            }
-            Body::Chunked(place) => place.read(input, data),
-        }
-    }
-}
-
-impl Chunked {
-    fn read(&mut self, input: &[u8], data: &mut impl FnMut(&[u8])) -> Result<usize, Malformed> {
-        let mut at = 0;
-        while at < input.len() {
-            if let Chunked::Data { left } = *self {
-                let now = usize::try_from(left).unwrap_or(usize::MAX).min(input.len() - at);
-                data(&input[at..at + now]);
-                at += now;
-                let left = left - now as u64;
-                *self = if left == 0 { Chunked::DataCr } else { Chunked::Data { left } };
-                continue;
-            }
-            if *self == Chunked::Done {
-                break;
-            }
-            *self = self.step(input[at])?;
-            at += 1;
-        }
-        Ok(at)
-    }
-
-    /// The place after `byte`, which is not chunk data.
-    fn step(self, byte: u8) -> Result<Chunked, Malformed> {
-        Ok(match (self, byte) {
-            (Chunked::Size { size, digits }, _) if byte.is_ascii_hexdigit() => {
-                // 15 digits are more than any body has, and cannot overflow.
-                if digits == 15 {
-                    return Err(Malformed);
-                }
-                let digit = (byte as char).to_digit(16).map_or(0, u64::from);
-                Chunked::Size { size: size * 16 + digit, digits: digits + 1 }
-            }
-            (Chunked::Size { digits: 0, .. }, _) => return Err(Malformed),
-            (Chunked::Size { size, .. } | Chunked::Extension { size, .. }, b'\r') => Chunked::SizeEnd { size },
-            (Chunked::Size { size, .. }, b';' | b' ' | b'\t') => Chunked::Extension { size, skipped: 1 },
-            (Chunked::Extension { size, skipped }, _) if byte != b'\n' && (skipped as usize) < HEAD_MAX => {
-                Chunked::Extension { size, skipped: skipped + 1 }
-            }
-            (Chunked::SizeEnd { size: 0 }, b'\n') => Chunked::Trailer { length: 0, total: 0 },
-            (Chunked::SizeEnd { size }, b'\n') => Chunked::Data { left: size },
-            (Chunked::DataCr, b'\r') => Chunked::DataLf,
-            (Chunked::DataLf, b'\n') => Chunked::Size { size: 0, digits: 0 },
-            (Chunked::Trailer { length, total }, b'\r') => Chunked::TrailerLf { length, total },
-            (Chunked::Trailer { length, total }, _) if byte != b'\n' && (total as usize) < HEAD_MAX => {
-                Chunked::Trailer { length: length + 1, total: total + 1 }
-            }
-            (Chunked::TrailerLf { length: 0, .. }, b'\n') => Chunked::Done,
-            (Chunked::TrailerLf { total, .. }, b'\n') => Chunked::Trailer { length: 0, total: total + 1 },
-            _ => return Err(Malformed),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -445,6 +370,24 @@ mod tests {
         assert_eq!(response(&endless[..HEAD_MAX - 1], false), Ok(None));
         assert_eq!(response(&endless[..HEAD_MAX], false), Err(Malformed));
         assert_eq!(response(&[b'H'; HEAD_MAX], false), Err(Malformed));
+    }
+
+    #[test]
+    fn the_same_bytes_are_read_the_same() {
+        let mut last = LastHead::default();
+        for text in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r",
+            "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 404 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 200 OK\nContent-Length: 2\r\n\r\nok",
+        ] {
+            for bodyless in [false, true, false] {
+                assert_eq!(last.response(text.as_bytes(), bodyless), response(text.as_bytes(), bodyless), "{text:?}");
+            }
+        }
     }
 
     #[test]
