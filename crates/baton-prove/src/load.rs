@@ -2,6 +2,10 @@
 //!
 //! Closed loop (each connection asks again as soon as it was answered) or open model (requests start at a fixed rate, whatever
 //! the server does, and latency counts from the intended start, so a stalled server cannot hide by delaying the client).
+//!
+//! With a connection for each request the server is let to close first, for a second: who closes first keeps the port in
+//! TIME_WAIT. In the open model that happens beside the requests, so that it makes none of them late.
+//!
 //! Runs on threads of its own; [`Load::start`] works in and outside of any runtime.
 
 mod connection;

@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::timeout_at,
+    time::{timeout, timeout_at},
 };
 
 use super::{
@@ -25,10 +25,10 @@ use super::{
 use crate::{
     failure::{Ended, FailureKind},
     stream::{NotConnected, Server, Stream},
-    wire::{self, Body, HEAD_MAX, Malformed, ResponseHead},
+    wire::{Body, HEAD_MAX, LastHead, Malformed, ResponseHead},
 };
 
-/// How long a connection that the server announced to close is waited for, before the client closes it.
+/// How long a server that said it would close has for it, before the client closes.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// A place for one request at a time, with the connections it may go over: one to each server.
@@ -38,7 +38,10 @@ pub(super) struct Connection {
     /// How many answers the last request's connection had carried before.
     answers: u64,
     source: Option<IpAddr>,
+    /// The last request's connection, when its answer was right and it carries no other one.
+    used_up: Option<Stream>,
     buffer: Box<[u8]>,
+    last_head: LastHead,
     deadline: Deadline,
     /// Connections established here.
     pub(super) established: u64,
@@ -63,7 +66,9 @@ impl Connection {
             kept: (0..servers).map(|_| None).collect(),
             answers: 0,
             source,
+            used_up: None,
             buffer: vec![0; HEAD_MAX].into(),
+            last_head: LastHead::default(),
             deadline: Deadline::new(now),
             established: 0,
             resumed: 0,
@@ -77,9 +82,9 @@ impl Connection {
         self.answers
     }
 
-    /// Whether a connection is kept for the next request to this server.
-    pub(super) fn is_kept(&self, server: usize) -> bool {
-        self.kept[server].is_some()
+    /// The connection of the last request, if it is to be closed; [`await_close`] does that.
+    pub(super) fn take_used_up(&mut self) -> Option<Stream> {
+        self.used_up.take()
     }
 
     /// Sends `request` to `server` at `now` and reads its answer, over the kept connection if there is one. Gives the instant
@@ -111,6 +116,7 @@ impl Connection {
             stream: &mut kept.stream,
             request,
             buffer: &mut self.buffer,
+            last_head: &mut self.last_head,
             deadline: &mut self.deadline,
             whole: now + timeouts.whole,
             first_byte_only: timeouts.first_byte < timeouts.whole,
@@ -132,7 +138,7 @@ impl Connection {
             kept.answers += 1;
             self.kept[place] = Some(kept);
         } else if verdict.is_ok() {
-            await_close(kept.stream, &mut self.buffer, ended).await;
+            self.used_up = Some(kept.stream);
         }
         verdict.map(|()| ended)
     }
@@ -165,13 +171,12 @@ fn is_closed(stream: &mut Stream, cx: &mut Context<'_>, buffer: &mut [u8]) -> bo
 
 /// Lets the server close first, so that it and not the client keeps the port in TIME_WAIT. The answer is complete: nothing
 /// that happens here is a failure.
-async fn await_close(mut stream: Stream, buffer: &mut [u8], now: Instant) {
+pub(super) async fn await_close(mut stream: Stream) {
     let closed = poll_fn(|cx| {
-        let mut into = ReadBuf::new(buffer);
-        let _ = ready!(Pin::new(&mut stream).poll_read(cx, &mut into));
+        let _ = ready!(Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut [0; 64])));
         Poll::Ready(())
     });
-    let _ = timeout_at((now + CLOSE_WAIT).into(), closed).await;
+    let _ = timeout(CLOSE_WAIT, closed).await;
 }
 
 /// A request and its answer on one stream.
@@ -179,6 +184,7 @@ struct Exchange<'a> {
     stream: &'a mut Stream,
     request: &'a Prepared,
     buffer: &'a mut [u8],
+    last_head: &'a mut LastHead,
     deadline: &'a mut Deadline,
     /// When the whole answer must be there.
     whole: Instant,
@@ -244,7 +250,7 @@ impl Exchange<'_> {
         let mut end = self.filled + length;
         let mut at = 0;
         while self.head.is_none() {
-            match wire::response(&self.buffer[at..end], self.request.bodyless) {
+            match self.last_head.response(&self.buffer[at..end], self.request.bodyless) {
                 Err(Malformed) => return Err(self.malformed()),
                 Ok(None) => {
                     self.buffer.copy_within(at..end, 0);

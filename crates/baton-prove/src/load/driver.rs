@@ -9,11 +9,11 @@ use std::{
 };
 
 use nix::sys::resource::{UsageWho, getrusage};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::{JoinSet, spawn_local, yield_now};
 
 use super::{
     LoadOptions,
-    connection::Connection,
+    connection::{Connection, await_close},
     pace::Pace,
     request::Prepared,
     stats::{Live, LoadResult},
@@ -21,7 +21,11 @@ use super::{
 use crate::{
     failure::{Ended, Failure},
     lane::Stop,
+    stream::Stream,
 };
+
+/// The most connections of one thread that wait for the server's close beside their places; more are closed at once.
+const LEAVING_MAX: usize = 1024;
 
 /// What one thread of a load works from.
 pub(super) struct Driver {
@@ -43,6 +47,8 @@ struct Shared {
     /// When no request may be begun any more.
     until: Option<Instant>,
     stopping: Cell<bool>,
+    /// Connections that wait for the server's close beside their places.
+    leaving: Cell<usize>,
     pace: Option<Pace>,
     result: RefCell<LoadResult>,
 }
@@ -67,6 +73,7 @@ impl Driver {
             left: Cell::new(left),
             until: self.options.duration.map(|duration| self.started + duration),
             stopping: Cell::new(false),
+            leaving: Cell::new(0),
             pace,
             result: RefCell::new(LoadResult::empty(self.started)),
             driver: self,
@@ -127,8 +134,12 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
         match answer {
             Ok(ended) => {
                 shared.complete(start, ended);
-                // Closing takes time that belongs to no request; a kept connection needs no second look at the clock.
-                now = if connection.is_kept(request.server) { ended } else { Instant::now() };
+                now = ended;
+                if let Some(stream) = connection.take_used_up() {
+                    shared.leave(stream).await;
+                    // Closing takes time that belongs to no request.
+                    now = Instant::now();
+                }
             }
             Err(ended) => {
                 shared.fail(start, entry, connection.answers(), ended);
@@ -176,6 +187,21 @@ impl Shared {
         }
         pace.wait(start).await;
         (!self.stopping.get()).then_some(start)
+    }
+
+    /// Waits until the server has closed. In the open model nobody waits for that: the next request may be due already, and a
+    /// place that waits would make it late for no fault of the server's.
+    async fn leave(self: &Rc<Shared>, stream: Stream) {
+        if self.pace.is_none() {
+            await_close(stream).await;
+        } else if self.leaving.get() < LEAVING_MAX {
+            self.leaving.set(self.leaving.get() + 1);
+            let shared = self.clone();
+            spawn_local(async move {
+                await_close(stream).await;
+                shared.leaving.set(shared.leaving.get() - 1);
+            });
+        }
     }
 
     fn complete(&self, start: Instant, ended: Instant) {
