@@ -6,269 +6,18 @@
 //! ```
 
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use baton_http::{ChunkDecoder, ChunkStep, Framing, Parsed, write_chunk_header, write_last_chunk};
+use baton_http::Parsed;
 
-use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
-use crate::pipes::Splicer;
+use crate::relay::flow::{Active, Flow, Stopped, Way};
 use crate::relay::tunnel::Patience;
 use crate::stream::Stream;
 use crate::work::Work;
-
-/// Reads and writes of one direction before other connections get their turn.
-const ROUNDS_PER_TURN: usize = 16;
-
-/// What is left of a body.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Body {
-    /// Nothing.
-    #[default]
-    Done,
-    /// That many bytes.
-    Length(u64),
-    /// Chunks, to be passed on as chunks.
-    Chunked,
-    /// All until the connection ends.
-    UntilClose,
-}
-
-impl Body {
-    /// The body a head announces.
-    pub fn of(framing: Framing) -> Body {
-        match framing {
-            Framing::None | Framing::Length(0) | Framing::Tunnel => Body::Done,
-            Framing::Length(length) => Body::Length(length),
-            Framing::Chunked => Body::Chunked,
-            Framing::UntilClose => Body::UntilClose,
-        }
-    }
-}
-
-/// Why a direction stopped early.
-#[derive(Debug)]
-pub enum Stopped {
-    /// The reading side ended or broke.
-    Source,
-    /// The writing side broke.
-    Sink,
-    /// The body's framing is wrong.
-    Malformed,
-}
-
-/// One direction of an exchange.
-#[derive(Debug)]
-pub struct Flow {
-    /// What is left.
-    pub body: Body,
-    /// How much of the composed bytes is written.
-    pub sent: usize,
-    /// Body bytes received, counted as HAProxy counts them: the framing left out, one for the end of a chunked body, names
-    /// and values of its trailers.
-    pub moved: u64,
-    /// The composed bytes still hold everything since the head: another attempt can begin again.
-    pub replayable: bool,
-    /// Everything was written.
-    pub finished: bool,
-    /// Leave to splice, for a long body.
-    pub splicer: Option<Box<Splicer>>,
-}
-
-impl Flow {
-    /// A direction whose composed bytes begin with a head, followed by what is there of the body.
-    pub fn start(
-        body: Body,
-        input: &mut Buffer,
-        decoder: &mut ChunkDecoder,
-        out: &mut Vec<u8>,
-    ) -> Result<Flow, Stopped> {
-        let mut flow = Flow { body, sent: 0, moved: 0, replayable: true, finished: false, splicer: None };
-        flow.compose(input, decoder, out)?;
-        Ok(flow)
-    }
-
-    /// Goes back to the first composed byte. Only for a flow that is replayable.
-    pub fn restart(&mut self) {
-        debug_assert!(self.replayable);
-        self.sent = 0;
-        self.finished = false;
-    }
-
-    /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
-    fn is_blocked(&self, input: &Buffer, out: &[u8]) -> bool {
-        let held = || self.splicer.as_ref().is_some_and(|splicer| splicer.held() > 0);
-        let waits = self.sent < out.len() || matches!(self.body, Body::Length(_)) && !input.is_empty() || held();
-        !self.finished && waits
-    }
-
-    /// Moves body bytes from the input to the composed ones, framed for the receiver.
-    fn compose(&mut self, input: &mut Buffer, decoder: &mut ChunkDecoder, out: &mut Vec<u8>) -> Result<(), Stopped> {
-        loop {
-            match self.body {
-                Body::Done => return Ok(()),
-                Body::Length(left) => {
-                    let count = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                    out.extend_from_slice(&input[..count]);
-                    input.consume(count);
-                    self.moved += count as u64;
-                    let left = left - count as u64;
-                    self.body = if left == 0 { Body::Done } else { Body::Length(left) };
-                    return Ok(());
-                }
-                Body::UntilClose => {
-                    out.extend_from_slice(input);
-                    self.moved += input.len() as u64;
-                    input.consume(input.len());
-                    return Ok(());
-                }
-                Body::Chunked => {
-                    if input.is_empty() {
-                        return Ok(());
-                    }
-                    match decoder.step(input).map_err(|_| Stopped::Malformed)? {
-                        ChunkStep::Data { skip, len } => {
-                            let data = &input[skip..skip + len];
-                            write_chunk_header(out, len);
-                            out.extend_from_slice(data);
-                            out.extend_from_slice(b"\r\n");
-                            self.moved += len as u64;
-                            input.consume(skip + len);
-                        }
-                        ChunkStep::NeedMore { consumed } => input.consume(consumed),
-                        ChunkStep::Done { consumed } => {
-                            input.consume(consumed);
-                            let (trailers, bytes) = decoder.trailers();
-                            write_last_chunk(out, bytes, trailers);
-                            let named: usize =
-                                trailers.iter(bytes).map(|field| field.name.len() + field.value.len()).sum();
-                            self.moved += 1 + named as u64;
-                            self.body = Body::Done;
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Writes what is composed and reads more until the message is passed on whole (`Ready(Ok)`).
-    #[allow(clippy::too_many_arguments, reason = "the two ends and the memory between them")]
-    pub fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &Stream,
-        to: &Stream,
-        input: &mut Buffer,
-        decoder: &mut ChunkDecoder,
-        out: &mut Vec<u8>,
-        active: &mut Active,
-        now: Instant,
-    ) -> Poll<Result<(), Stopped>> {
-        if self.finished {
-            return Poll::Ready(Ok(()));
-        }
-        for _ in 0..ROUNDS_PER_TURN {
-            if self.sent < out.len() {
-                let count = ready!(to.poll_write(cx, &out[self.sent..])).map_err(|_| Stopped::Sink)?;
-                self.sent += count;
-                active.to = now;
-                continue;
-            }
-            if let Some(splicer) = &mut self.splicer
-                && splicer.held() > 0
-            {
-                ready!(splicer.poll_drain(cx, to)).map_err(|_| Stopped::Sink)?;
-                active.to = now;
-                continue;
-            }
-            if self.body == Body::Done {
-                self.finished = true;
-                return Poll::Ready(Ok(()));
-            }
-            out.clear();
-            self.sent = 0;
-            self.replayable = false;
-            if let Body::Length(left) = self.body
-                && !input.is_empty()
-            {
-                // Plain bytes go out of the buffer they came in.
-                let most = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                let count = ready!(to.poll_write(cx, &input[..most])).map_err(|_| Stopped::Sink)?;
-                input.consume(count);
-                active.to = now;
-                let left = left - count as u64;
-                self.body = if left == 0 { Body::Done } else { Body::Length(left) };
-                continue;
-            }
-            if self.splicer.is_some()
-                && let Some(count) = ready!(self.splice(cx, from)?)
-            {
-                active.from = now;
-                self.moved += count as u64;
-                continue;
-            }
-            match ready!(from.poll_read(cx, input.room())) {
-                Ok(0) if self.body == Body::UntilClose => self.body = Body::Done,
-                Ok(0) => return Poll::Ready(Err(Stopped::Source)),
-                Ok(count) => {
-                    input.filled(count);
-                    active.from = now;
-                    match self.body {
-                        Body::Length(left) => self.moved += left.min(count as u64),
-                        _ => self.compose(input, decoder, out)?,
-                    }
-                }
-                Err(_) => return Poll::Ready(Err(Stopped::Source)),
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
-impl Flow {
-    /// Reads the rest of the message and drops it.
-    #[allow(clippy::too_many_arguments, reason = "the end and the memory behind it")]
-    fn discard(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &Stream,
-        input: &mut Buffer,
-        decoder: &mut ChunkDecoder,
-        out: &mut Vec<u8>,
-        active: &mut Active,
-        now: Instant,
-    ) -> Poll<Result<(), Stopped>> {
-        loop {
-            out.clear();
-            self.compose(input, decoder, out)?;
-            if self.body == Body::Done {
-                out.clear();
-                self.finished = true;
-                return Poll::Ready(Ok(()));
-            }
-            match ready!(from.poll_read(cx, input.room())) {
-                Ok(count) if count > 0 => {
-                    input.filled(count);
-                    active.from = now;
-                }
-                _ => return Poll::Ready(Err(Stopped::Source)),
-            }
-        }
-    }
-}
-
-/// When the two ends of a flow last did something.
-#[derive(Clone, Copy, Debug)]
-pub struct Active {
-    /// The reading end.
-    pub from: Instant,
-    /// The writing end.
-    pub to: Instant,
-}
 
 /// The two ends of an exchange and who waits at them.
 pub struct Ends<'a> {
@@ -330,7 +79,8 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.session, ends.deadline, |cx| {
             if !upload.finished && !broken {
-                match upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now()) {
+                let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+                match upload.poll(cx, way, &mut up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
                     Poll::Ready(Ok(())) => up.to = core.now(),
@@ -443,12 +193,14 @@ pub async fn response_body(
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.session, ends.deadline, |cx| {
             if !upload.finished && !given_up {
-                match upload.poll(cx, client, server, input, request_chunks, up_out, &mut up, core.now()) {
+                let way = Way { from: client, to: server, input, decoder: request_chunks, out: up_out };
+                match upload.poll(cx, way, &mut up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                     Poll::Ready(Err(_)) => given_up = true,
                 }
             }
-            download.poll(cx, server, client, received, response_chunks, down_out, &mut down, core.now())
+            let way = Way { from: server, to: client, input: received, decoder: response_chunks, out: down_out };
+            download.poll(cx, way, &mut down, core.now())
         })
         .await;
         match outcome {
@@ -489,12 +241,14 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut 
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.session, ends.deadline, |cx| {
             if !refused {
-                match ready!(upload.poll(cx, client, server, input, request_chunks, out, &mut up, core.now())) {
+                let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+                match ready!(upload.poll(cx, way, &mut up, core.now())) {
                     Err(Stopped::Sink) => refused = true,
                     other => return Poll::Ready(other),
                 }
             }
-            upload.discard(cx, client, input, request_chunks, out, &mut up, core.now())
+            let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+            upload.discard(cx, way, &mut up, core.now())
         })
         .await;
         match outcome {

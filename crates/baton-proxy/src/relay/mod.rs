@@ -2,6 +2,7 @@
 
 pub mod attempts;
 pub mod exchange;
+pub mod flow;
 mod response;
 mod splicing;
 pub mod tunnel;
@@ -22,7 +23,8 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::place::{self, Wish};
 use crate::record::Entry;
 use crate::relay::attempts::Attempts;
-use crate::relay::exchange::{Body, Flow, NoResponse};
+use crate::relay::exchange::NoResponse;
+use crate::relay::flow::{Body, Flow};
 use crate::relay::response::{Attempt, Failure};
 use crate::request::connection_mode;
 use crate::respond;

@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::pipes::SPLICED_MIN;
-use crate::relay::exchange::{Body, Flow, Stopped};
+use crate::relay::flow::{Body, Flow, Stopped};
 use crate::stream::Stream;
 
 impl Flow {
