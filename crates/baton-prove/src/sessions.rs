@@ -114,12 +114,16 @@ impl SessionOptions {
 pub enum LossKind {
     /// The connection was refused.
     Refused,
-    /// TLS did not come to be, or the server did not agree to the WebSocket, or wrongly.
+    /// TLS did not come to be.
+    TlsHandshake,
+    /// The server did not agree to the WebSocket, or wrongly.
     Handshake,
-    /// The server closed in order, a WebSocket also by its close frame.
+    /// The server closed between two messages, a WebSocket also by its close frame, TLS with or without saying so.
     Closed,
-    /// The connection was reset.
+    /// The connection was reset between two messages.
     Reset,
+    /// The connection was closed or reset in the middle of an echo that had begun.
+    Truncated,
     /// Opening or an echo took too long.
     Timeout,
     /// Other bytes came back than were sent, or bytes that nobody asked for.
@@ -135,9 +139,11 @@ impl LossKind {
     pub fn name(self) -> &'static str {
         match self {
             LossKind::Refused => "refused",
+            LossKind::TlsHandshake => "tls_handshake",
             LossKind::Handshake => "handshake",
             LossKind::Closed => "closed",
             LossKind::Reset => "reset",
+            LossKind::Truncated => "truncated",
             LossKind::Timeout => "timeout",
             LossKind::WrongEcho => "wrong_echo",
             LossKind::Malformed => "malformed",
@@ -152,7 +158,18 @@ impl LossKind {
                 LossKind::Reset
             }
             io::ErrorKind::TimedOut => LossKind::Timeout,
+            // TLS: the connection has ended without an alert that says so, and what came is not TLS.
+            io::ErrorKind::UnexpectedEof => LossKind::Closed,
+            io::ErrorKind::InvalidData => LossKind::Malformed,
             _ => LossKind::Other,
+        }
+    }
+
+    /// The same in the middle of an echo.
+    fn within_echo(self) -> LossKind {
+        match self {
+            LossKind::Closed | LossKind::Reset => LossKind::Truncated,
+            other => other,
         }
     }
 }
@@ -386,7 +403,7 @@ impl Peer {
     async fn open(options: &SessionOptions, session: u64) -> Result<Peer, LossKind> {
         let stream = options.server.connect(None).await.map_err(|error| match error {
             NotConnected::Socket(error) => LossKind::new(&error),
-            NotConnected::Tls(_) => LossKind::Handshake,
+            NotConnected::Tls(_) => LossKind::TlsHandshake,
         })?;
         match &options.kind {
             SessionKind::Tunnel => Ok(Peer::Tunnel(Tunnel::new(stream, session, options.message_bytes))),

@@ -7,7 +7,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Arc,
     time::Duration,
 };
 
@@ -16,71 +15,8 @@ use baton_prove::{
     load::BodyCheck,
     stream::{ClientCertificate, TlsVersion, Verify},
 };
-use rustls::{
-    ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
-use support::{hold, read_head, reset, run, say, server};
-
-/// A folder with an authority (`ca.pem`), a server's certificate for `localhost` and 127.0.0.1, a client's one, and each
-/// together with its key (`server.both`).
-struct Certificates {
-    folder: tempfile::TempDir,
-}
-
-impl Certificates {
-    fn new() -> Certificates {
-        let certificates = Certificates { folder: tempfile::tempdir().expect("a folder") };
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"];
-        let openssl = |words: &[&str]| {
-            let output = Command::new("openssl").args(words).current_dir(certificates.folder.path()).output();
-            let output = output.expect("openssl is installed by scripts/setup test");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        };
-        let request = |words: &[&str]| openssl(&[&["req", "-x509"], &key[..], words].concat());
-        request(&["-subj", "/CN=Test authority", "-keyout", "ca.key", "-out", "ca.pem"]);
-        for name in ["server", "client"] {
-            let (subject, key, pem) = (format!("/CN={name}"), format!("{name}.key"), format!("{name}.pem"));
-            request(&[
-                "-subj",
-                &subject,
-                "-keyout",
-                &key,
-                "-out",
-                &pem,
-                "-CA",
-                "ca.pem",
-                "-CAkey",
-                "ca.key",
-                "-addext",
-                "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                "-addext",
-                "basicConstraints=critical,CA:FALSE",
-            ]);
-            let read = |file: &str| std::fs::read_to_string(certificates.at(file)).expect("just written");
-            let both = read(&pem) + &read(&key);
-            std::fs::write(certificates.at(&format!("{name}.both")), both).expect("written");
-        }
-        certificates
-    }
-
-    fn at(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
-    }
-
-    /// Connects to a server with the name `localhost`, which must show a certificate of this authority.
-    fn options(&self) -> TlsOptions {
-        TlsOptions {
-            name: Some("localhost".to_owned()),
-            verify: Verify::File(self.at("ca.pem")),
-            ..TlsOptions::default()
-        }
-    }
-
-    fn own(&self) -> Option<ClientCertificate> {
-        Some(ClientCertificate { chain: self.at("client.pem"), key: self.at("client.key") })
-    }
-}
+use rustls::{ServerConnection, StreamOwned};
+use support::{certificates::Certificates, hold, read_head, reset, run, say, server};
 
 /// A process that ends with the test.
 struct Process(Child);
@@ -289,16 +225,7 @@ fn a_handshake_can_fail_in_every_way() {
 /// Three requests, a connection each, to a server that speaks TLS and then does what the script says.
 fn after_the_handshake(script: impl Fn(StreamOwned<ServerConnection, &mut TcpStream>) + Send + 'static) -> LoadResult {
     let certificates = Certificates::new();
-    let chain = vec![CertificateDer::from_pem_file(certificates.at("server.pem")).expect("a certificate")];
-    let key = PrivateKeyDer::from_pem_file(certificates.at("server.key")).expect("a key");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has what they need")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("they belong together");
-    let config = Arc::new(config);
+    let config = certificates.server();
     let address = server(move |_, stream| {
         let tls = ServerConnection::new(config.clone()).expect("a good configuration");
         let mut stream = StreamOwned::new(tls, stream);

@@ -31,6 +31,7 @@ impl Link {
             let mut broken = None;
             while !out.is_empty() && broken.is_none() {
                 match Pin::new(&mut *stream).poll_write(cx, out) {
+                    Poll::Ready(Ok(0)) => broken = Some(LossKind::Other),
                     Poll::Ready(Ok(length)) => drop(out.drain(..length)),
                     Poll::Ready(Err(error)) => broken = Some(LossKind::new(&error)),
                     Poll::Pending => break,

@@ -35,7 +35,7 @@ impl Tunnel {
         self.link.out.extend_from_slice(&self.message);
         let mut checked = 0;
         while checked < self.message.len() {
-            self.link.step().await?;
+            self.link.step().await.map_err(|kind| if checked > 0 { kind.within_echo() } else { kind })?;
             let came = &self.link.input;
             if !self.message[checked..].starts_with(came) {
                 return Err(LossKind::WrongEcho);

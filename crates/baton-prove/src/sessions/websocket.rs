@@ -108,7 +108,8 @@ impl WebSocket {
             let read = Frame::read(&self.link.input).map_err(|_| LossKind::Malformed)?;
             let whole = read.filter(|(frame, head)| self.link.input.len() >= head + frame.length);
             let Some((frame, head)) = whole else {
-                self.link.step().await?;
+                let is_within = self.begun || !self.link.input.is_empty();
+                self.link.step().await.map_err(|kind| if is_within { kind.within_echo() } else { kind })?;
                 continue;
             };
             // RFC 6455 section 5.1: what a server sends is not masked.
