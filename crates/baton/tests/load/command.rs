@@ -1,6 +1,6 @@
 //! The command line: what is wrong is named with its reason and a remedy, and nothing is sent; what the JSON promises.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::nginx::Nginx;
 use super::{file, load, load_json};
@@ -71,6 +71,7 @@ fn the_json_has_the_fields_it_promises() {
     assert!(kinds.len() == all.len() && all.iter().all(|kind| result["failures"][kind] == 0), "{result}");
     assert_eq!((&result["clean"], &result["interrupted"]), (&true.into(), &false.into()));
     assert_eq!(result["sessions"], Value::Array(Vec::new()));
+    assert_eq!(result["asking"], json!({ "concurrency": 2, "keep_alive": true, "threads": 1, "rate": null }));
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! `baton load` as a whole process, against real servers that count by themselves: nginx, haproxy, and what `ab` says of the same.
+//! `baton load` as a whole process, against real servers that count by themselves: nginx, haproxy, and what `ab` says of the same;
+//! and against `baton origin`, which fails on purpose and counts how often.
 
 mod command;
+mod failures;
 mod http;
 mod interrupt;
 mod nginx;

@@ -12,12 +12,12 @@ mod url;
 mod watch;
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use baton_kernel::process::limits::OpenFiles;
-use baton_prove::Progress;
+use baton_prove::{LoadResult, Progress};
 
 pub use arguments::LoadCommand;
 pub use plan::Plan;
@@ -36,7 +36,7 @@ const DESCRIPTORS_BESIDES: u64 = 64;
 
 /// Plays the load.
 pub fn run(command: &LoadCommand) -> ExitCode {
-    match prepare(command).and_then(|(plan, files)| play(command, plan, files)) {
+    match prepare(command).and_then(|(plan, files)| play(command, &plan, files)) {
         Ok(code) => code,
         Err(text) => {
             eprintln!("baton load: {text}");
@@ -47,8 +47,29 @@ pub fn run(command: &LoadCommand) -> ExitCode {
 
 /// Files that are written at the end, opened before anything is sent.
 struct Files {
-    json: Option<File>,
-    series: Option<File>,
+    json: Option<Written>,
+    series: Option<Written>,
+}
+
+/// A file to be written, and its name.
+struct Written {
+    path: PathBuf,
+    file: File,
+}
+
+impl Written {
+    fn open(path: Option<&PathBuf>) -> Result<Option<Written>, String> {
+        let open = |path: &PathBuf| match File::create(path) {
+            Ok(file) => Ok(Written { path: path.clone(), file }),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+        };
+        path.map(open).transpose()
+    }
+
+    fn write(mut self, text: &str) -> Result<(), String> {
+        let written = self.file.write_all(text.as_bytes());
+        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
 }
 
 fn prepare(command: &LoadCommand) -> Result<(Plan, Files), String> {
@@ -57,52 +78,46 @@ fn prepare(command: &LoadCommand) -> Result<(Plan, Files), String> {
         return Err("--series is about requests, and none of the URLs is asked any".into());
     }
     raise_descriptors(plan.connections() as u64 + DESCRIPTORS_BESIDES)?;
-    let json = command.output.json.as_ref().and_then(Option::as_deref);
-    Ok((plan, Files { json: create(json)?, series: create(command.output.series.as_deref())? }))
+    let json = Written::open(command.output.json.as_ref().and_then(Option::as_ref))?;
+    Ok((plan, Files { json, series: Written::open(command.output.series.as_ref())? }))
 }
 
-fn play(command: &LoadCommand, plan: Plan, files: Files) -> Result<ExitCode, String> {
+fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, String> {
     let output = &command.output;
-    let mut progress = if output.quiet {
-        Progress::new(Box::new(io::sink()) as Box<dyn Write>, false)
-    } else {
-        Progress::new(Box::new(io::stderr()) as Box<dyn Write>, io::IsTerminal::is_terminal(&io::stderr()))
+    let (err, terminal): (Box<dyn Write>, bool) = match output.quiet {
+        true => (Box::new(io::sink()), false),
+        false => (Box::new(io::stderr()), io::stderr().is_terminal()),
     };
+    let mut progress = Progress::new(err, terminal);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot make a runtime: {error}"))?;
-    let ended = runtime.block_on(watch::watch(&plan, &mut progress))?;
+    let ended = runtime.block_on(watch::watch(plan, &mut progress))?;
     progress.clear();
     let Ended::Measured(measured) = ended else { return Ok(ExitCode::from(INTERRUPTED)) };
 
-    let outcome = Outcome::new(&plan, &measured);
+    let outcome = Outcome::new(plan, &measured);
     let text = match output.json {
         Some(None) => outcome.to_json(),
         _ => outcome.to_string(),
     };
     // Who does not read the result still gets the exit code.
     let _ = writeln!(io::stdout(), "{}", text.trim_end());
+    let written = write(files, &outcome, measured.load.as_ref());
+    if let Err(text) = &written {
+        eprintln!("baton load: {text}");
+    }
+    Ok(if outcome.clean && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write(files: Files, outcome: &Outcome, load: Option<&LoadResult>) -> Result<(), String> {
     if let Some(file) = files.json {
-        put(output.json.as_ref().and_then(Option::as_deref), file, &(outcome.to_json() + "\n"))?;
+        file.write(&(outcome.to_json() + "\n"))?;
     }
-    if let (Some(file), Some(path), Some(load)) = (files.series, &output.series, &measured.load) {
-        let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        put(
-            Some(path),
-            file,
-            &if json { outcome::series_json(&load.series) } else { outcome::series_csv(&load.series) },
-        )?;
+    if let (Some(file), Some(load)) = (files.series, load) {
+        let is_json = file.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        file.write(&if is_json { outcome::series_json(&load.series) } else { outcome::series_csv(&load.series) })?;
     }
-    Ok(if outcome.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn create(path: Option<&Path>) -> Result<Option<File>, String> {
-    let told = |path: &Path, error| format!("cannot write {}: {error}", path.display());
-    path.map(|path| File::create(path).map_err(|error| told(path, error))).transpose()
-}
-
-fn put(path: Option<&Path>, mut file: File, text: &str) -> Result<(), String> {
-    let name = path.unwrap_or(Path::new("")).display();
-    file.write_all(text.as_bytes()).map_err(|error| format!("cannot write {name}: {error}"))
+    Ok(())
 }
 
 /// Makes room for so many descriptors; the limit of a shell is usually 1024.

@@ -7,7 +7,7 @@ use baton_prove::load::Series;
 use baton_prove::report::{meaning, time};
 use baton_prove::sessions::Loss;
 use baton_prove::table::Table;
-use baton_prove::{Failure, FailureKind, LoadOptions, LoadResult, Report, SessionsResult};
+use baton_prove::{Failure, FailureKind, LoadResult, Report, SessionsResult};
 use serde::Serialize;
 
 use super::plan::Plan;
@@ -28,6 +28,8 @@ pub struct Outcome {
     interrupted: bool,
     /// What was asked; a failure's `request` is a place in it.
     urls: Vec<String>,
+    /// How it was asked; `None` when no URL was asked requests.
+    asking: Option<Asking>,
     #[serde(flatten)]
     report: Report,
     /// What was held open.
@@ -35,7 +37,17 @@ pub struct Outcome {
     /// What makes the numbers doubtful.
     warnings: Vec<String>,
     #[serde(skip)]
-    asked: Option<(LoadOptions, LoadResult)>,
+    result: Option<LoadResult>,
+}
+
+/// How requests were made.
+#[derive(Serialize)]
+struct Asking {
+    concurrency: usize,
+    keep_alive: bool,
+    threads: usize,
+    /// Requests a second; `None` means that each connection asked again as soon as it was answered.
+    rate: Option<f64>,
 }
 
 /// The sessions of one URL.
@@ -53,15 +65,21 @@ impl Outcome {
         let urls = plan.sessions.iter().map(|(url, _)| url.clone());
         let sessions: Vec<Held> =
             urls.zip(measured.sessions.iter().cloned()).map(|(url, result)| Held { url, result }).collect();
-        let threads = plan.load.as_ref().map_or(1, |options| options.threads.min(options.concurrency));
+        let asking = plan.load.as_ref().map(|options| Asking {
+            concurrency: options.concurrency,
+            keep_alive: options.keep_alive,
+            threads: options.threads.min(options.concurrency),
+            rate: options.rate,
+        });
         Outcome {
             clean: report.is_clean() && sessions.iter().all(|held| held.result.is_clean()),
             interrupted: measured.interrupted,
             urls: plan.asked.clone(),
-            warnings: report.warnings(threads),
+            warnings: report.warnings(asking.as_ref().map_or(1, |asking| asking.threads)),
+            asking,
             report,
             sessions,
-            asked: plan.load.clone().zip(measured.load.clone()),
+            result: measured.load.clone(),
         }
     }
 
@@ -70,16 +88,16 @@ impl Outcome {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    fn requests(&self, options: &LoadOptions, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
+    fn requests(&self, asking: &Asking, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
         let report = &self.report;
-        let threads = options.threads.min(options.concurrency);
+        let threads = asking.threads;
         for url in self.urls.iter().take(URLS_SHOWN) {
             writeln!(out, "{url}")?;
         }
         if self.urls.len() > URLS_SHOWN {
             writeln!(out, "and {} more", self.urls.len() - URLS_SHOWN)?;
         }
-        writeln!(out, "{}", manner(options, threads))?;
+        writeln!(out, "{asking}")?;
         let per = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let busy = 100.0 * per(report.cpu_seconds, report.seconds * threads as f64);
         let each = 1e6 * per(report.cpu_seconds, report.requests as f64);
@@ -179,11 +197,11 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((options, result)) = &self.asked {
-            self.requests(options, result, out)?;
+        if let (Some(asking), Some(result)) = (&self.asking, &self.result) {
+            self.requests(asking, result, out)?;
         }
         if !self.sessions.is_empty() {
-            if self.asked.is_some() {
+            if self.result.is_some() {
                 writeln!(out)?;
             }
             self.held(out)?;
@@ -200,15 +218,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How the load was made, in a line.
-fn manner(options: &LoadOptions, threads: usize) -> String {
-    let connections = numbered(options.concurrency as u64, "connection");
-    let kept = if options.keep_alive { "kept open" } else { "a new one for each request" };
-    let pace = match options.rate {
-        Some(rate) => format!("{rate} requests a second, latency from when each was due"),
-        None => "each asks again as soon as it is answered".to_owned(),
-    };
-    format!("{connections} ({kept}), {}: {pace}", numbered(threads as u64, "thread"))
+impl fmt::Display for Asking {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = numbered(self.concurrency as u64, "connection");
+        let kept = if self.keep_alive { "kept open" } else { "a new one for each request" };
+        write!(out, "{connections} ({kept}), {}: ", numbered(self.threads as u64, "thread"))?;
+        match self.rate {
+            Some(rate) => write!(out, "{rate} requests a second, latency from when each was due"),
+            None => write!(out, "each asks again as soon as it is answered"),
+        }
+    }
 }
 
 /// What became of the connections besides carrying requests.

@@ -118,6 +118,10 @@ impl View<'_> {
             let part = done.unwrap_or(0.0).max(passed.unwrap_or(0.0)).min(1.0);
             // Writing into a string does not fail.
             let _ = write!(line, "  {:.0} requests/s, {:.0} %, {}", self.rate(), part * 100.0, failed(counts));
+            let waiting = counts.requests.saturating_sub(counts.completed + counts.failed());
+            if part >= 1.0 && waiting > 0 {
+                let _ = write!(line, ", waiting for {waiting} answers");
+            }
         }
         if !self.sessions.is_empty() {
             let sum = |of: fn(&SessionsHandle) -> u64| self.sessions.iter().map(of).sum::<u64>();
