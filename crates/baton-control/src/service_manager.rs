@@ -1,7 +1,8 @@
 //! Telling systemd how we are (`sd_notify(3)`), as HAProxy does under `-Ws`; and more than HAProxy: a status line, the start
 //! of a reload with its time (`Type=notify-reload`), a watchdog, and sockets left in systemd's keeping.
 //!
-//! Each call sends one datagram and never waits: a service manager that does not listen has nothing to act on.
+//! What is told is one datagram, and nothing waits for it: a service manager that does not listen has nothing to act on.
+//! Sockets that are put into its keeping, or taken out again, wait a little for a manager that is busy.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,6 +17,9 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Descriptors that one datagram hands to the descriptor store.
 const STORE_FDS_MAX: usize = 128;
+
+/// How long a manager may be too busy to take them. Its queue holds some hundred datagrams.
+const STORE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Bytes of a status line; `systemctl status` shows one line.
 const STATUS_BYTES_MAX: usize = 512;
@@ -82,15 +86,16 @@ impl ServiceManager {
     pub fn store(&self, name: &str, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
         let text = format!("FDSTORE=1\nFDNAME={name}");
-        for some in sockets.chunks(STORE_FDS_MAX) {
-            inherit::send(&socket.as_fd(), text.as_bytes(), some)?;
-        }
-        Ok(())
+        sockets.chunks(STORE_FDS_MAX).try_for_each(|some| send_when_it_listens(socket, &text, some))
     }
 
-    /// Takes what was stored under this name out of the store.
-    pub fn unstore(&self, name: &str) {
-        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    /// Takes what was stored under this name out of the store. A name that is not there is no error.
+    ///
+    /// # Errors
+    /// When systemd did not listen: the sockets stay open.
+    pub fn unstore(&self, name: &str) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        send_when_it_listens(socket, &format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[])
     }
 
     fn tell(&self, text: &str) {
@@ -99,6 +104,15 @@ impl ServiceManager {
             let _ = socket.send(text.as_bytes());
         }
     }
+}
+
+/// Sends as soon as there is room in the manager's queue.
+fn send_when_it_listens(socket: &UnixDatagram, text: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    socket.set_write_timeout(Some(STORE_WITHIN))?;
+    socket.set_nonblocking(false)?;
+    let sent = inherit::send(&socket.as_fd(), text.as_bytes(), fds);
+    socket.set_nonblocking(true)?;
+    sent.map(|_| ())
 }
 
 /// `\nSTATUS=…`, without what would begin another assignment; empty without a status.
@@ -148,7 +162,7 @@ mod tests {
         assert_eq!(next(), format!("STATUS={}", "é".repeat(STATUS_BYTES_MAX / 2)));
         ours.alive();
         assert_eq!(next(), "WATCHDOG=1");
-        ours.unstore("baton");
+        ours.unstore("baton").unwrap();
         assert_eq!(next(), "FDSTOREREMOVE=1\nFDNAME=baton");
         assert!(ServiceManager::connect(Some(OsStr::new("/no/such/socket"))).is_err());
         ServiceManager::connect(None).unwrap().stopping();
@@ -170,6 +184,30 @@ mod tests {
             counts.push(received.fds.len());
         }
         assert_eq!(counts, [STORE_FDS_MAX, 1]);
+    }
+
+    #[test]
+    fn a_busy_manager_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let ours = ServiceManager::connect(Some(path.as_os_str())).unwrap();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        // More than any queue holds.
+        const COUNT: usize = 2000;
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let count = |_| usize::from(inherit::receive(&manager, &mut [0; 100]).unwrap().fds.len() == 1);
+                (0..COUNT).map(count).sum::<usize>()
+            });
+            for number in 0..COUNT {
+                ours.store(&format!("baton-{number}"), &[socket.as_fd()]).unwrap();
+            }
+            assert_eq!(reader.join().unwrap(), COUNT);
+        });
+        // One that never listens is given up.
+        let error = (0..COUNT).find_map(|_| ours.unstore("baton-0").err()).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use baton_kernel::group::PreparedGroup;
 use baton_kernel::listen::ListenReason;
+use baton_kernel::retire::SynFilter;
 use baton_kernel::{ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind};
 use baton_proxy::ListenerId;
@@ -60,6 +61,10 @@ impl Listeners {
     fn adopt(&mut self, given: Vec<Given>, options: &ListenOptions) -> Result<(ListenerGroup, Vec<Known>), String> {
         let (listening, known) = given.into_iter().map(Given::into_parts).unzip();
         let mut group = ListenerGroup::adopt(listening, options).ok_or("no socket was given")?;
+        for shard in group.shards().iter().filter(|shard| shard.local().inet().is_some()) {
+            // Who had it before us may have died while it was taking it out of service.
+            let _ = SynFilter::detach(shard);
+        }
         match group.apply(options) {
             Ok(()) => Ok((group, known)),
             Err(error) => {

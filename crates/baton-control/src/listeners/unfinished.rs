@@ -1,7 +1,7 @@
 //! Addresses that a worker before us was emptying when it died: who waits in their queues is still to be served.
 //!
 //! They are put back into the configuration as the texts before had them, led to the same frontends, and taken out again at
-//! once as by a reload. Their filters stay where they are, so nobody new comes.
+//! once as by a reload.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ mod tests {
         let oldest = model(&[frontend("a", &at[..3]), frontend("d", &[at[3]])]);
         let before = model(&[frontend("a", &[at[0], at[1], closed]), frontend("c", &[at[2]]), backend]);
         assert!(with_unfinished(&now, &[], &held).is_none());
-        assert!(with_unfinished(&now, &[now.clone()], &held).is_none());
+        assert!(with_unfinished(&now, std::slice::from_ref(&now), &held).is_none());
         let whole = with_unfinished(&now, &[oldest, before], &held).unwrap();
         let binds = |name: &str| -> Vec<_> {
             let proxy = whole.frontend(name).unwrap();

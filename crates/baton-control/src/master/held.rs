@@ -28,21 +28,22 @@ struct One {
 }
 
 impl Held {
-    /// Holds a socket for a worker. Another descriptor of one that is held already is closed.
+    /// Holds a socket for a worker; gives the kernel's number of one that was not held yet. Another descriptor of one that was
+    /// is closed.
     ///
     /// # Errors
     /// When it is no socket, or there are [`INHERITED_MAX`] already.
-    pub fn hold(&mut self, fd: OwnedFd, holder: Option<WorkerId>) -> io::Result<()> {
+    pub fn hold(&mut self, fd: OwnedFd, holder: Option<WorkerId>) -> io::Result<Option<u64>> {
         let cookie = SockRef::from(&fd).cookie()?;
         if let Some(held) = self.sockets.iter_mut().find(|held| held.cookie == cookie) {
             held.holder = holder;
-            return Ok(());
+            return Ok(None);
         }
         if self.sockets.len() >= INHERITED_MAX {
             return Err(io::Error::other(format!("there are {INHERITED_MAX} already")));
         }
         self.sockets.push(One { cookie, fd, holder, number: None });
-        Ok(())
+        Ok(Some(cookie))
     }
 
     /// Remembers by which number a configuration names a socket that is held.
@@ -62,10 +63,11 @@ impl Held {
         self.sockets.iter().filter_map(|held| Some((held.number?, held.fd.as_fd())))
     }
 
-    /// Lets go of sockets, by the kernel's numbers, unless another worker that is alive has them too.
-    pub fn release(&mut self, cookies: &[u64], by: WorkerId, is_alive: impl Fn(WorkerId) -> bool) {
+    /// Lets go of sockets, by the kernel's numbers, unless another worker that is alive has them too; gives those of which
+    /// that is true.
+    pub fn release(&mut self, cookies: &[u64], by: WorkerId, is_alive: impl Fn(WorkerId) -> bool) -> Vec<u64> {
         let is_anothers = |held: &One| held.holder.is_some_and(|holder| holder != by && is_alive(holder));
-        self.sockets.retain(|held| !cookies.contains(&held.cookie) || is_anothers(held));
+        self.let_go(|held| cookies.contains(&held.cookie) && !is_anothers(held))
     }
 
     /// Keeps new connections from listening TCP sockets that this worker was the last to have held. What became of it the
@@ -85,14 +87,28 @@ impl Held {
         self.sockets.iter().filter_map(|held| Endpoint::local_of(&held.fd).ok()?).collect()
     }
 
-    /// Lets go of what a worker that is gone was the last to have held: nobody accepts from it.
-    pub fn forget(&mut self, worker: WorkerId) {
-        self.sockets.retain(|held| held.holder != Some(worker));
+    /// Lets go of what a worker that is gone was the last to have held, for nobody accepts from it; gives the kernel's numbers.
+    pub fn forget(&mut self, worker: WorkerId) -> Vec<u64> {
+        self.let_go(|held| held.holder == Some(worker))
     }
 
-    /// Lets go of all.
-    pub fn clear(&mut self) {
-        self.sockets.clear();
+    /// Lets go of all; gives the kernel's numbers.
+    pub fn clear(&mut self) -> Vec<u64> {
+        self.let_go(|_| true)
+    }
+
+    fn let_go(&mut self, is_meant: impl Fn(&One) -> bool) -> Vec<u64> {
+        self.sockets.extract_if(.., |held| is_meant(held)).map(|held| held.cookie).collect()
+    }
+
+    /// The kernel's numbers of all, in order.
+    pub fn cookies(&self) -> Vec<u64> {
+        self.sockets.iter().map(|held| held.cookie).collect()
+    }
+
+    /// A socket by the kernel's number.
+    pub fn get(&self, cookie: u64) -> Option<BorrowedFd<'_>> {
+        self.sockets.iter().find(|held| held.cookie == cookie).map(|held| held.fd.as_fd())
     }
 
     /// All, in order.
@@ -137,9 +153,9 @@ mod tests {
         held.retire(&[cookie], one);
         assert!(!SynFilter::is_attached(&held.fds()[0]).unwrap(), "it is the other's by now");
         assert_eq!(held.addresses(), [Endpoint::Inet(address)]);
-        held.release(&[cookie], one, |_| true);
-        assert!(!held.is_empty(), "the other has it too");
-        held.release(&[cookie], one, |_| false);
+        assert!(held.release(&[cookie], one, |_| true).is_empty());
+        assert!(!held.is_empty() && held.get(cookie).is_some(), "the other has it too");
+        assert_eq!(held.release(&[cookie], one, |_| false), [cookie]);
         assert!(held.is_empty() && TcpStream::connect(address).is_err());
         assert!(held.hold(std::fs::File::open("/dev/null").unwrap().into(), None).is_err());
     }

@@ -30,7 +30,7 @@ mod service;
 pub mod state;
 pub mod supervisor;
 
-pub use run::{Resumed, Setup, run};
+pub use run::{Resumed, STORED_AS, Setup, run};
 pub use servant::{Servant, Summoned, Summons};
 pub use service::Begun;
 pub(crate) use service::Found;

@@ -21,7 +21,7 @@ pub const WORKER_ARGUMENT: &str = "--worker";
 
 /// Variables that are about the master only.
 const MASTERS_OWN: &[&str] =
-    &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+    &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "FDSTORE"];
 
 /// The running program, even when its file has been replaced since.
 const SAME_PROGRAM: &str = "/proc/self/exe";

@@ -1,6 +1,7 @@
 //! The running master: signals, the end of children, what workers say and who asks come in; the supervisor's effects go out.
 
 mod reexec;
+mod store;
 mod tell;
 mod workers;
 
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use self::reexec::Resumed;
+pub use self::store::STORED_AS;
 use super::cli::{Cli, Question};
 use super::conversation;
 use super::held::Held;
@@ -415,6 +417,7 @@ impl Master {
         self.messages().is_serving();
         self.is_started = true;
         self.setup.manager.ready(&self.status());
+        self.store_all();
     }
 }
 

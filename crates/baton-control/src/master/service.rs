@@ -77,7 +77,10 @@ impl Control {
             Err(reasons) => Err(reasons),
         };
         match outcome {
-            Ok(()) => self.line.retire(now),
+            Ok(()) => {
+                self.line.retire(now);
+                self.retire_by_master().await;
+            }
             // It was in use a moment ago.
             Err(reasons) => reasons.iter().for_each(|reason| self.messages.alert(&reason.to_string())),
         }

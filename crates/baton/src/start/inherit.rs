@@ -9,6 +9,8 @@ use std::path::Path;
 
 use baton_control::Messages;
 use baton_control::listeners::{INHERITED_MAX, Inherited};
+use baton_control::master::STORED_AS;
+use baton_kernel::process::over_exec;
 use baton_kernel::transfer::{TakeError, Taken};
 use baton_kernel::{Endpoint, listen, transfer};
 
@@ -56,8 +58,13 @@ fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop
     let mut names = names.split(':');
     for number in FIRST..FIRST + count {
         let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");
-        let added = match listen::duplicate(number) {
-            Ok(fd) => inherited.add_known(fd, None, Some(number)).map_err(|error| error.to_string()),
+        // What we put into its keeping is ours alone; a descriptor that is left open here would keep a removed address open.
+        let found = match name.starts_with(STORED_AS) {
+            true => over_exec::take(number).map(|fd| (fd, None)),
+            false => listen::duplicate(number).map(|fd| (fd, Some(number))),
+        };
+        let added = match found {
+            Ok((fd, number)) => inherited.add_known(fd, None, number).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = added {

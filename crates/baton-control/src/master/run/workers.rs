@@ -83,17 +83,21 @@ impl Master {
     pub(super) fn heard(&mut self, id: WorkerId, message: ToMaster, fds: Vec<OwnedFd>) -> Vec<Effect> {
         match message {
             ToMaster::Hold => {
+                let mut new = Vec::new();
                 for fd in fds {
-                    if let Err(error) = self.held.hold(fd, Some(id)) {
-                        self.messages().warning(&format!("a listening socket is not held: {error}"));
+                    match self.held.hold(fd, Some(id)) {
+                        Ok(cookie) => new.extend(cookie),
+                        Err(error) => self.messages().warning(&format!("a listening socket is not held: {error}")),
                     }
                 }
+                self.store(&new);
             }
             // Of something else than a socket there is nothing to remember.
             ToMaster::Number { number } => fds.iter().for_each(|fd| drop(self.held.number(fd, number))),
             ToMaster::Release { sockets } => {
                 let workers = &self.workers;
-                self.held.release(&sockets, id, |other| workers.contains_key(&other));
+                let closed = self.held.release(&sockets, id, |other| workers.contains_key(&other));
+                self.unstore(&closed);
             }
             ToMaster::Open => self.open_for(id, fds),
             ToMaster::Retire { sockets } if self.setup.reading.is_some() => self.held.retire(&sockets, id),
@@ -124,7 +128,8 @@ impl Master {
                 if !is_ours {
                     self.messages()
                         .notice(&format!("Process {to} took over from the worker; the master ends with it."));
-                    self.held.clear();
+                    let theirs = self.held.clear();
+                    self.unstore(&theirs);
                     self.setup.manager.stopping();
                     return self.supervisor.stop(Stop::Soft, Instant::now());
                 }
@@ -170,7 +175,8 @@ impl Master {
             later.into_iter().for_each(|event| drop(self.events.send(event)));
             self.workers.remove(&id);
             if self.supervisor.leaving().iter().any(|worker| worker.id == id) {
-                self.held.forget(id);
+                let closed = self.held.forget(id);
+                self.unstore(&closed);
             }
             effects.extend(self.supervisor.exited(id, ended, Instant::now()));
             self.tell_status();
