@@ -1,6 +1,6 @@
 # Every target says what it needs and installs it, as root, on Debian (scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench audit fuzz deb clean
+.PHONY: help demo test build bench prove audit fuzz deb clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -23,6 +23,11 @@ bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, BATO
 	@scripts/setup bench
 	$(if $(BATON),,cargo build --release --locked --package baton)
 	@bench/run $(ARGS)
+
+prove: ## the experiments of public articles, a tenth of their size; ARGS='hard-restart reload' for others, ARGS=list names all
+	@scripts/setup prove
+	cargo build --release --locked --package baton
+	@cargo run --quiet --release --locked --package baton -- prove $(or $(ARGS),articles --scale 0.1)
 
 audit: ## check licences, duplicate crates, unsafe code and stray machine paths
 	@scripts/audit

@@ -9,6 +9,7 @@
 //! - [`load`]: requests as fast as asked for, each failure classified and kept with its instant
 //! - [`sessions`]: WebSockets and TCP tunnels held open, checked byte for byte
 //! - [`origin`]: demo origins that say what they saw
+//! - [`experiment`]: a server, a load, and something done to it again and again
 //! - [`phase`]: which requests overlapped a change
 //! - [`proof`]: the results of experiments, and how they are shown
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod experiment;
 pub mod failure;
 pub mod load;
 pub mod origin;

@@ -3,6 +3,7 @@
 mod load;
 mod origin;
 mod plan;
+mod prove;
 mod reload;
 mod status;
 mod upgrade;
@@ -28,6 +29,7 @@ struct Command {
 enum Verb {
     Demo(crate::demo::Demo),
     Load(Box<load::LoadCommand>),
+    Prove(prove::Prove),
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
@@ -59,6 +61,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
     let outcome = match command.verb {
         Verb::Demo(command) => crate::demo::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
+        Verb::Prove(command) => prove::run(&command),
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),

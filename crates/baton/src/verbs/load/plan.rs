@@ -43,7 +43,6 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence, when they cannot be followed.
-    #[allow(dead_code, reason = "for verbs that make a load of their own")]
     pub fn parse(words: &str) -> Result<Plan, String> {
         #[derive(Parser)]
         #[command(name = "load", no_binary_name = true, disable_help_flag = true)]

@@ -1,0 +1,158 @@
+//! Experiments: a server under test, a load, and something done to the server again and again.
+//!
+//! An [`Experiment`] is data, read from a small text ([`Experiment::parse`]); [`built_in`] has those that come with the program.
+//! [`run`] does one to one server and gives a row of a [`Proof`](crate::proof::Proof). Each run has a private directory, a
+//! network of its own where the rights suffice, and leaves nothing behind: no process, no rule, no file.
+//!
+//! It knows servers only by their commands; what a load is in words is up to the caller.
+
+pub mod articles;
+pub mod built_in;
+
+mod events;
+mod file;
+mod network;
+mod place;
+mod processes;
+mod run;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use file::{Fault, duration};
+pub use network::become_root_inside;
+pub use run::{Moment, Setting, own_networks, run};
+
+/// The shortest time from one event to the next.
+pub const EVERY_MIN: Duration = Duration::from_millis(1);
+
+/// The longest run.
+pub const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// What is done to servers, and what must come of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Experiment {
+    /// Its short name, such as `hard-restart`.
+    pub name: String,
+    /// Its name for a heading.
+    pub title: String,
+    /// What is done and why, in a sentence.
+    pub about: String,
+    /// The time from one event to the next; `None` when nothing is done.
+    pub every: Option<Duration>,
+    /// How long the load runs at least; `None` leaves it to the caller.
+    pub time: Option<Duration>,
+    /// How many requests are made at least; `None` means that time alone counts.
+    pub requests: Option<u64>,
+    /// The load, in the words of `baton load`, with variables.
+    pub load: String,
+    /// Which network it takes place in.
+    pub network: Network,
+    /// To whom it can be done, in the order in which it is.
+    pub servers: Vec<Server>,
+}
+
+/// Which network a run takes place in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// One of its own where the rights suffice, else the machine's.
+    #[default]
+    Either,
+    /// Only one of its own: the experiment changes rules or settings.
+    Own,
+    /// The machine's: the server needs it, or runs already.
+    Machine,
+}
+
+/// A server under test: all of it is text with variables (`{{web}}`, see docs/prove.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Its short name: `haproxy`, `baton`, `nginx`, or what the user calls it.
+    pub name: String,
+    /// Why the experiment cannot be done to it yet; everything else is then of no account.
+    pub absent: Option<String>,
+    /// Programs that must be installed.
+    pub needs: Vec<String>,
+    /// Files of its private directory, by name.
+    pub files: BTreeMap<String, String>,
+    /// The command that says the version.
+    pub version: Option<String>,
+    /// The command before the start, such as one that changes a setting of the network.
+    pub prepare: Option<String>,
+    /// The command that starts it; empty when it runs already, in the machine's network.
+    pub start: String,
+    /// The file with the number of its process, when it goes into the background; `None` when the command stays.
+    pub pid_file: Option<String>,
+    /// What an event is, in a word or two.
+    pub what: String,
+    /// The command that is done again and again.
+    pub event: Option<String>,
+    /// The command that ends it; `None` means SIGTERM.
+    pub stop: Option<String>,
+    /// What must come of it.
+    pub expect: Expect,
+}
+
+/// What must come of an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expect {
+    /// Whatever comes is right.
+    #[default]
+    Anything,
+    /// No request fails.
+    NoFailure,
+    /// Some requests fail: an experiment which shows that this load would see it.
+    Failures,
+    /// At each event those in flight may fail, and nobody is refused.
+    InFlight,
+}
+
+impl Expect {
+    /// All of them.
+    pub const ALL: [Expect; 4] = [Expect::Anything, Expect::NoFailure, Expect::Failures, Expect::InFlight];
+
+    /// The word in a file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Expect::Anything => "anything",
+            Expect::NoFailure => "no-failure",
+            Expect::Failures => "failures",
+            Expect::InFlight => "in-flight",
+        }
+    }
+
+    /// In words for people; empty when nothing is expected.
+    pub fn text(self) -> &'static str {
+        match self {
+            Expect::Anything => "",
+            Expect::NoFailure => "no failure",
+            Expect::Failures => "failures",
+            Expect::InFlight => "at most those in flight, nobody refused",
+        }
+    }
+
+    /// Whether what was measured is what must come; `None` when nothing is expected. `in_flight` is how many requests may
+    /// be under way at a moment.
+    pub fn judge(self, measured: &crate::proof::Measured, in_flight: usize) -> Option<bool> {
+        let report = &measured.report;
+        // A change that was refused is none, and whom it did not disturb is no evidence.
+        let is_sound = report.errors.is_empty() && report.completed > 0 && measured.events_failed() == 0;
+        let refused = report.failures.get("refused").copied().unwrap_or_default();
+        match self {
+            Expect::Anything => None,
+            Expect::NoFailure => Some(is_sound && report.failed == 0 && measured.left_over.is_empty()),
+            Expect::Failures => Some(is_sound && report.failed > 0),
+            Expect::InFlight => {
+                Some(is_sound && refused == 0 && report.failed <= (measured.events.len() * in_flight) as u64)
+            }
+        }
+    }
+}
+
+impl Experiment {
+    /// The server of this name.
+    pub fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+}

@@ -1,0 +1,165 @@
+//! The tables of public articles as experiments: their numbers of requests and users, their figures beside ours.
+//!
+//! What an article does not say (how often it restarted, on what machine) is ours: the experiments' own. So figures compare in
+//! kind, not one by one: who loses requests, how many times as many, and whose longest request is how long.
+
+use super::{Experiment, built_in};
+use crate::proof::Figures;
+
+/// One row of an article's table, to be run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The table's heading.
+    pub table: &'static str,
+    /// The experiment, with the article's load.
+    pub experiment: Experiment,
+    /// The server's name.
+    pub server: &'static str,
+    /// What the article reports; `None` for what it does not have, as Baton.
+    pub figures: Option<Figures>,
+}
+
+/// A table: its name on the command line, its heading, what must be known of it, users, and its rows.
+struct Table {
+    name: &'static str,
+    heading: &'static str,
+    source: &'static str,
+    note: &'static str,
+    users: u32,
+    rows: &'static [Line],
+}
+
+/// A row: experiment, server, requests, and the article's figures.
+struct Line(&'static str, &'static str, u64, Option<Reported>);
+
+/// Failed requests of the row's requests, and latencies in milliseconds.
+#[derive(Clone, Copy)]
+struct Reported {
+    failed: u64,
+    mean_ms: Option<u64>,
+    p99_ms: Option<u64>,
+    max_ms: Option<u64>,
+}
+
+const fn failed(failed: u64) -> Option<Reported> {
+    Some(Reported { failed, mean_ms: None, p99_ms: None, max_ms: None })
+}
+
+const TABLES: &[Table] = &[
+    Table {
+        name: "articles-200",
+        heading: "10,000 requests of 200 users",
+        source: "article: 10k requests, 200 users",
+        note: "the article's load goes over TLS, ours does not; how often it restarted is not told",
+        users: 200,
+        rows: &[
+            Line(
+                "baseline",
+                "haproxy",
+                10_000,
+                Some(Reported { failed: 0, mean_ms: Some(513), p99_ms: None, max_ms: None }),
+            ),
+            Line("hard-restart", "haproxy", 10_000, failed(4332)),
+            Line("legacy-reload", "haproxy", 10_000, failed(10)),
+            Line("transfer", "haproxy", 10_000, failed(0)),
+            Line("transfer", "baton", 10_000, None),
+            Line("reload", "baton", 10_000, None),
+        ],
+    },
+    Table {
+        name: "articles-100",
+        heading: "100,000 requests of 100 users",
+        source: "article: 100k requests, 100 users",
+        note: "how often the article restarted is not told",
+        users: 100,
+        rows: &[
+            Line(
+                "baseline",
+                "haproxy",
+                100_000,
+                Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(223) }),
+            ),
+            Line("hard-restart", "haproxy", 100_000, failed(104)),
+            Line("legacy-reload", "haproxy", 100_000, failed(3)),
+            Line(
+                "transfer",
+                "haproxy",
+                100_000,
+                Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(224) }),
+            ),
+            Line("transfer", "baton", 100_000, None),
+            Line("reload", "baton", 100_000, None),
+        ],
+    },
+    Table {
+        name: "articles-10",
+        heading: "200,000 and 1,000,000 requests of 10 users",
+        source: "article: 10 users",
+        note: "",
+        users: 10,
+        rows: &[
+            Line("legacy-reload", "haproxy", 200_000, failed(504)),
+            Line(
+                "syn-drop",
+                "haproxy",
+                10_000,
+                Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(1002) }),
+            ),
+            Line(
+                "syn-plug",
+                "haproxy",
+                1_000_000,
+                Some(Reported { failed: 0, mean_ms: None, p99_ms: Some(8), max_ms: Some(29) }),
+            ),
+            Line("legacy-reload", "baton", 200_000, None),
+            Line("reload", "baton", 1_000_000, None),
+        ],
+    },
+];
+
+/// The rows of the tables of this name: one table, or `articles`, which is all of them. `None` when there is no such name.
+pub fn find(name: &str) -> Option<Vec<Run>> {
+    let tables: Vec<&Table> = TABLES.iter().filter(|table| name == "articles" || table.name == name).collect();
+    (!tables.is_empty()).then(|| tables.into_iter().flat_map(rows).collect())
+}
+
+/// Names and headings of the tables.
+pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLES.iter().map(|table| (table.name, table.heading))
+}
+
+fn rows(table: &'static Table) -> impl Iterator<Item = Run> {
+    table.rows.iter().map(|Line(name, server, requests, reported)| {
+        // The test reads every row.
+        let mut experiment = built_in::find(name).expect("the tables name experiments that there are");
+        experiment.load = format!("-c {} http://{{{{web}}}}/bytes/1000", table.users);
+        experiment.requests = Some(*requests);
+        let us = |milliseconds: Option<u64>| milliseconds.map(|milliseconds| milliseconds * 1000);
+        let figures = reported.map(|reported| Figures {
+            source: table.source.into(),
+            requests: *requests,
+            failed: Some(reported.failed),
+            mean_us: us(reported.mean_ms),
+            p99_us: us(reported.p99_ms),
+            max_us: us(reported.max_ms),
+            note: table.note.into(),
+        });
+        Run { table: table.heading, experiment, server, figures }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_an_experiment_and_one_of_its_servers() {
+        let all = find("articles").expect("the name of all");
+        assert_eq!(all.len(), list().map(|(name, _)| find(name).expect("its own name").len()).sum::<usize>());
+        for run in all {
+            assert!(run.experiment.server(run.server).is_some(), "{} on {}", run.experiment.name, run.server);
+            assert!((run.server == "baton") == run.figures.is_none(), "{}", run.experiment.name);
+        }
+        assert!(find("article").is_none());
+    }
+}

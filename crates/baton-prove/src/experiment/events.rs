@@ -1,0 +1,70 @@
+//! What is done to the server while the load runs: an event at every beat, in stretches, with quiet between them.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+
+use super::processes::Processes;
+use crate::Phase;
+use crate::proof::Event;
+
+/// How long it is quiet before each stretch of events: what the load looks like when nothing is done is part of every run,
+/// and comes in turn with the events, so that a noisy machine disturbs both.
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
+/// How long a stretch of events is.
+pub(crate) const STRETCH: Duration = Duration::from_secs(4);
+/// How long one event may take.
+pub(crate) const EVENT_MAX: Duration = Duration::from_secs(60);
+/// The most events that are kept; later ones are done and not kept.
+const EVENTS_MAX: usize = 1_000_000;
+
+/// What is done, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// The command, but for its number.
+    pub(crate) command: String,
+    /// What it is, in a word or two.
+    pub(crate) what: String,
+    /// The time from one to the next.
+    pub(crate) every: Duration,
+    /// When the load began.
+    pub(crate) began: Instant,
+    /// The flag that latencies are sorted by: on during a stretch, from its first event on.
+    pub(crate) phase: Phase,
+    /// Those that were done.
+    pub(crate) done: Vec<Event>,
+}
+
+impl Events {
+    /// Does events until dropped; one that takes longer than `every` delays the next, and none is made up for.
+    pub(crate) async fn go_on(&mut self, processes: &mut Processes, count: &watch::Sender<usize>) {
+        let mut quiet_until = self.began + QUIET;
+        loop {
+            sleep_until(quiet_until.into()).await;
+            let change = self.phase.begin();
+            let end = Instant::now() + STRETCH.max(self.every);
+            let mut due = Instant::now();
+            while due < end {
+                sleep_until(due.into()).await;
+                self.one(processes).await;
+                count.send_modify(|count| *count += 1);
+                let late = due.elapsed().as_nanos() / self.every.as_nanos().max(1);
+                due += self.every.saturating_mul(u32::try_from(late).unwrap_or(u32::MAX).saturating_add(1));
+            }
+            drop(change);
+            quiet_until = Instant::now() + QUIET;
+        }
+    }
+
+    async fn one(&mut self, processes: &mut Processes) {
+        let number = (self.done.len() + 1).to_string();
+        let command = super::variables::fill(&self.command, &|name| (name == "n").then(|| number.clone()));
+        let at = self.began.elapsed();
+        let ran = processes.run(&command, EVENT_MAX).await;
+        if self.done.len() < EVENTS_MAX {
+            let what = self.what.clone();
+            self.done.push(Event { at, took: ran.took, ok: ran.fault.is_none(), what, said: ran.fault });
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Where a run takes place: a private directory, addresses, origins, and what the variables stand for.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::variables::fill;
+use super::{Experiment, Server};
+use crate::{Origin, OriginHandle, OriginOptions};
+
+/// Ports that are tried: below those that the system gives to clients, so that no client is in the way of a server that
+/// comes back.
+const PORTS: std::ops::Range<u16> = 8000..32_000;
+/// How many of them are tried.
+const TRIES_MAX: u16 = 2000;
+/// Clients come from here too; a server under test listens where its clients are.
+const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// Where a run takes place. Its directory vanishes with it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    directory: TempDir,
+    web: SocketAddr,
+    second: SocketAddr,
+    origins: [OriginHandle; 2],
+    baton: PathBuf,
+    start: String,
+}
+
+impl Place {
+    /// Makes it, writes the server's files and starts two origins.
+    ///
+    /// # Errors
+    /// A sentence: what could not be had.
+    pub(crate) fn new(server: &Server, baton: &Path) -> Result<Place, String> {
+        let directory = tempfile::Builder::new()
+            .prefix("baton-prove-")
+            .tempdir()
+            .map_err(|error| format!("no private directory: {error}"))?;
+        // A server that gives up its rights must still reach its files.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).map_err(|error| error.to_string())?;
+        let mut ports = free_ports();
+        let mut port = || ports.next().ok_or("no free port was found");
+        let origin = |name: &str| {
+            let grace = Duration::from_secs(1);
+            Origin::start(OriginOptions { grace, ..OriginOptions::new(name) }).map_err(|error| error.to_string())
+        };
+        let mut place = Place {
+            directory,
+            web: port()?,
+            second: port()?,
+            origins: [origin("one")?, origin("two")?],
+            baton: baton.to_owned(),
+            start: String::new(),
+        };
+        place.start = place.fill(&server.start);
+        for (name, text) in &server.files {
+            let text = place.fill(text);
+            place.write(name, &text).map_err(|error| format!("{name} cannot be written: {error}"))?;
+        }
+        Ok(place)
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        std::fs::write(self.directory.path().join(name), text)
+    }
+
+    /// The private directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A text with its variables filled in, but for the number of an event.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        let [one, two] = &self.origins;
+        fill(text, &|name| {
+            Some(match name {
+                "web" => self.web.to_string(),
+                "port" => self.web.port().to_string(),
+                "port2" => self.second.port().to_string(),
+                "origin" => one.address().to_string(),
+                "origin2" => two.address().to_string(),
+                "dir" => self.directory.path().display().to_string(),
+                "baton" => self.baton.display().to_string(),
+                "start" => self.start.clone(),
+                _ => return None,
+            })
+        })
+    }
+
+    /// The commands as they are run, in their order.
+    pub(crate) fn commands(&self, experiment: &Experiment, server: &Server, load: &str) -> Vec<String> {
+        let mut commands = vec![format!("cd {}", self.directory.path().display())];
+        let fixed = [server.prepare.as_deref().unwrap_or_default(), &server.start];
+        commands.extend(fixed.into_iter().filter(|command| !command.is_empty()).map(|command| self.fill(command)));
+        commands.push(format!("baton load {load}"));
+        if let (Some(event), Some(every)) = (&server.event, experiment.every) {
+            commands.push(format!("{}  # every {every:?}", self.fill(event)));
+        }
+        commands.extend(server.stop.as_deref().map(|command| self.fill(command)));
+        commands
+    }
+
+    /// Stops the origins.
+    pub(crate) async fn leave(self) {
+        let [one, two] = self.origins;
+        let _ = tokio::join!(one.stop(), two.stop());
+    }
+}
+
+/// Ports that could be listened on a moment ago, each once. They start somewhere else in each process, so that several
+/// that look at the same time do not find the same.
+fn free_ports() -> impl Iterator<Item = SocketAddr> {
+    let count = PORTS.end - PORTS.start;
+    let first = (std::process::id() % u32::from(count)) as u16;
+    (0..TRIES_MAX)
+        .map(move |step| SocketAddr::from((HOST, PORTS.start + (first + step * 7) % count)))
+        .filter(|address| TcpListener::bind(address).is_ok())
+}
+
+/// Which of these programs is not installed.
+pub(crate) fn missing(programs: &[String], search: &std::ffi::OsStr) -> Option<String> {
+    let is_there = |program: &String| {
+        let mut places = std::env::split_paths(search).map(|directory| directory.join(program));
+        places.any(|path| nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK).is_ok() && path.is_file())
+    };
+    programs.iter().find(|program| !is_there(program)).cloned()
+}

@@ -1,0 +1,349 @@
+//! One experiment, done to one server: from the empty place to what was measured, and back to nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::{interval, sleep, timeout};
+
+use super::events::Events;
+use super::place::{Place, missing};
+use super::processes::{Processes, search_path};
+use super::{Experiment, Network, Server, network};
+use crate::load::{LoadProgress, Timeouts};
+use crate::proof::{Measured, Outcome, Row};
+use crate::{Load, LoadHandle, LoadOptions, LoadResult, Phase};
+
+/// How long a load runs at least when nobody says a shorter time and something is done to the server.
+const TIME: Duration = Duration::from_secs(5);
+/// How long a server may take until it answers.
+const START_MAX: Duration = Duration::from_secs(30);
+/// How long requests under way may take at the end before the server is killed, so that they end.
+const END_MAX: Duration = Duration::from_secs(5);
+/// How long processes may take to end after they were told to, before they are told of as left over and killed.
+const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long the version may take to be said.
+const VERSION_MAX: Duration = Duration::from_secs(10);
+/// How often the load is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How experiments are run; the same for all of them.
+pub struct Setting<'a> {
+    /// The program of Baton, for experiments done to it.
+    pub baton: PathBuf,
+    /// The time from one event to the next, instead of the experiment's own.
+    pub every: Option<Duration>,
+    /// How long the load runs at least, instead of the experiment's own time.
+    pub time: Option<Duration>,
+    /// How many requests are made at least, instead of the experiment's own number.
+    pub requests: Option<u64>,
+    /// How many connections ask, instead of the load's own number.
+    pub concurrency: Option<usize>,
+    /// How many times as large the experiment's own time and number are made.
+    pub scale: f64,
+    /// Whether there are networks of one's own ([`own_networks`]).
+    pub own_network: bool,
+    /// Understands the words of a load.
+    pub load: &'a (dyn Fn(&str) -> Result<LoadOptions, String> + Sync),
+}
+
+/// How a run is going.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Since the load began; `None` before it.
+    pub at: Option<Duration>,
+    /// How long the load runs at least.
+    pub time: Duration,
+    /// How many requests it makes at least.
+    pub requests: u64,
+    /// What was counted.
+    pub load: LoadProgress,
+    /// Events done.
+    pub events: usize,
+}
+
+/// Whether this process may make networks of its own.
+pub fn own_networks() -> bool {
+    std::thread::spawn(network::enter).join().is_ok_and(|entered| entered.is_ok())
+}
+
+/// Runs an experiment on a server. Blocks until it is over; `stop` ends it earlier, with what was measured until then.
+/// `tell` hears of its progress, on another thread.
+pub fn run(
+    experiment: &Experiment,
+    server: &Server,
+    setting: &Setting<'_>,
+    stop: watch::Receiver<bool>,
+    tell: &(dyn Fn(Moment) + Sync),
+) -> (Row, Option<bool>) {
+    let mut row = Row {
+        experiment: experiment.name.clone(),
+        title: experiment.title.clone(),
+        about: experiment.about.clone(),
+        server: server.name.clone(),
+        version: String::new(),
+        commands: Vec::new(),
+        outcome: Outcome::Absent(String::new()),
+        articles: Vec::new(),
+    };
+    if let Some(reason) = absent(experiment, server, setting) {
+        row.outcome = Outcome::Absent(reason);
+        return (row, None);
+    }
+    let run = Run { experiment, server, setting, stop, tell };
+    // A thread of its own, for a network belongs to a thread.
+    let outcome = std::thread::scope(|scope| scope.spawn(|| run.play(&mut row)).join());
+    let panicked = Err("the run itself failed, which is a mistake in this program".to_owned());
+    match outcome.unwrap_or(panicked) {
+        Ok((measured, in_flight)) => {
+            let verdict = server.expect.judge(&measured, in_flight);
+            row.outcome = Outcome::Measured(Box::new(measured));
+            (row, verdict)
+        }
+        Err(reason) => {
+            row.outcome = Outcome::Broken(reason);
+            (row, None)
+        }
+    }
+}
+
+/// What this machine or this program lacks.
+fn absent(experiment: &Experiment, server: &Server, setting: &Setting<'_>) -> Option<String> {
+    if let Some(reason) = &server.absent {
+        return Some(reason.clone());
+    }
+    if let Some(program) = missing(&server.needs, &search_path()) {
+        return Some(format!("{program} is not installed"));
+    }
+    if experiment.network == Network::Own && !setting.own_network {
+        return Some("it changes the network, and there is no right to make a network of its own (try as root)".into());
+    }
+    None
+}
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    server: &'a Server,
+    setting: &'a Setting<'a>,
+    stop: watch::Receiver<bool>,
+    tell: &'a (dyn Fn(Moment) + Sync),
+}
+
+impl Run<'_> {
+    fn play(mut self, row: &mut Row) -> Result<(Measured, usize), String> {
+        if self.setting.own_network && self.experiment.network != Network::Machine {
+            network::enter().map_err(|error| format!("no network of its own: {error}"))?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("cannot start: {error}"))?;
+        runtime.block_on(self.whole(row))
+    }
+
+    async fn whole(&mut self, row: &mut Row) -> Result<(Measured, usize), String> {
+        (self.tell)(Moment::default());
+        let place = Place::new(self.server, &self.setting.baton)?;
+        // After the place, so that they end before its directory vanishes.
+        let mut processes = Processes::new(place.directory()).map_err(|error| error.to_string())?;
+        if let Some(version) = &self.server.version {
+            let ran = processes.run(&place.fill(version), VERSION_MAX).await;
+            row.version = number(&ran.said).to_owned();
+        }
+        let words = place.fill(&self.experiment.load);
+        let load = self.load(&words)?;
+        row.commands = place.commands(self.experiment, self.server, &words);
+        self.start(&place, &mut processes, &load).await?;
+        let in_flight = load.concurrency;
+        let measured = self.measure(&place, &mut processes, load).await;
+        processes.kill();
+        place.leave().await;
+        measured.map(|measured| (measured, in_flight))
+    }
+
+    fn load(&self, words: &str) -> Result<LoadOptions, String> {
+        let mut load = (self.setting.load)(words).map_err(|reason| format!("the load '{words}': {reason}"))?;
+        if let Some(concurrency) = self.setting.concurrency {
+            load.concurrency = concurrency;
+        }
+        Ok(load)
+    }
+
+    /// Starts the server and waits until it answers a request of the load.
+    async fn start(&mut self, place: &Place, processes: &mut Processes, load: &LoadOptions) -> Result<(), String> {
+        if let Some(prepare) = &self.server.prepare {
+            let ran = processes.run(&place.fill(prepare), START_MAX).await;
+            ran.fault.map_or(Ok(()), |fault| Err(format!("what comes before the start failed: {fault}")))?;
+        }
+        let start = place.fill(&self.server.start);
+        match self.server.pid_file {
+            _ if start.is_empty() => {}
+            Some(_) => {
+                let ran = processes.run(&start, START_MAX).await;
+                ran.fault.map_or(Ok(()), |fault| Err(format!("{} did not start: {fault}", self.server.name)))?;
+            }
+            None => processes.stay(&start).map_err(|error| format!("{} did not start: {error}", self.server.name))?,
+        }
+        let until = Instant::now() + START_MAX;
+        loop {
+            let answered = answers(load).await?;
+            if answered {
+                return Ok(());
+            }
+            if let Some(words) = processes.ended() {
+                return Err(format!("{} ended before it answered: {words}", self.server.name));
+            }
+            if Instant::now() > until {
+                return Err(format!("{} did not answer within {} s", self.server.name, START_MAX.as_secs()));
+            }
+            tokio::select! {
+                () = stopped(&mut self.stop) => return Err("interrupted before the load began".into()),
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    async fn measure(
+        &mut self,
+        place: &Place,
+        processes: &mut Processes,
+        load: LoadOptions,
+    ) -> Result<Measured, String> {
+        let scale = self.setting.scale;
+        let own_requests =
+            self.experiment.requests.or(load.count).map(|requests| (requests as f64 * scale).ceil() as u64);
+        let requests = self.setting.requests.or(own_requests).unwrap_or(0);
+        // The words of a load have a time of their own when they say none; a number of requests takes its place.
+        let time_of_load = load.duration.filter(|_| self.experiment.requests.is_none());
+        let own_time = self.experiment.time.or(time_of_load);
+        // However small the scale: without events nothing is proved.
+        let least = if self.has_events() || requests == 0 {
+            own_time.map_or(TIME, |time| time.min(TIME))
+        } else {
+            Duration::ZERO
+        };
+        let scaled = own_time.unwrap_or_default().mul_f64(scale).max(least);
+        let time = self.setting.time.unwrap_or(scaled);
+        let phase = Phase::new();
+        let options = LoadOptions { phase: phase.clone(), count: None, duration: None, ..load };
+        let handle = Load::start(options).map_err(|error| format!("the load: {error}"))?;
+        let mut events = Events {
+            command: place.fill(self.server.event.as_deref().unwrap_or_default()),
+            what: self.server.what.clone(),
+            every: self.setting.every.or(self.experiment.every).unwrap_or_default(),
+            began: handle.started(),
+            phase,
+            done: Vec::new(),
+        };
+        let done = watch::Sender::new(0);
+        let moment = || Moment {
+            at: Some(handle.started().elapsed()),
+            time,
+            requests,
+            load: handle.progress(),
+            events: *done.borrow(),
+        };
+        let is_over = |moment: &Moment| moment.at >= Some(time) && moment.load.requests >= requests;
+        let watched = async {
+            let mut looks = interval(LOOK_EVERY);
+            loop {
+                looks.tick().await;
+                let moment = moment();
+                (self.tell)(moment);
+                if is_over(&moment) {
+                    return;
+                }
+            }
+        };
+        let has_events = self.has_events();
+        tokio::select! {
+            () = watched => {}
+            () = stopped(&mut self.stop) => {}
+            () = events.go_on(processes, &done), if has_events => {}
+        }
+        let result = end(handle, processes).await;
+        let left_over = self.stop_server(place, processes).await;
+        Ok(Measured::new(result, events.done, left_over))
+    }
+
+    fn has_events(&self) -> bool {
+        self.server.event.is_some() && self.experiment.every.is_some()
+    }
+
+    /// Ends the server as it should be ended, and tells what stayed.
+    async fn stop_server(&self, place: &Place, processes: &mut Processes) -> Vec<String> {
+        match &self.server.stop {
+            Some(stop) => drop(processes.run(&place.fill(stop), STOP_MAX).await),
+            None => match self.server.pid_file.as_ref().and_then(|file| pid(&place.directory().join(place.fill(file))))
+            {
+                Some(pid) => processes.terminate_one(pid),
+                None => processes.terminate(),
+            },
+        }
+        let left = processes.wait(STOP_MAX).await;
+        let told =
+            |name: &str, pid| format!("{name} (process {pid}) had not ended {} s after the end", STOP_MAX.as_secs());
+        left.iter().map(|left| told(&left.name, left.pid)).collect()
+    }
+}
+
+/// Ends the load; requests under way get their time, then the server is killed, which ends them.
+async fn end(handle: LoadHandle, processes: &mut Processes) -> LoadResult {
+    let mut ending = std::pin::pin!(handle.stop());
+    match timeout(END_MAX, &mut ending).await {
+        Ok(result) => result,
+        Err(_) => {
+            processes.kill();
+            ending.await
+        }
+    }
+}
+
+/// Whether a request of the load is answered as it should be.
+async fn answers(load: &LoadOptions) -> Result<bool, String> {
+    let short = Timeouts { connect: TRY_MAX, first_byte: TRY_MAX, whole: TRY_MAX };
+    let once = LoadOptions {
+        concurrency: 1,
+        threads: 1,
+        rate: None,
+        count: Some(1),
+        duration: None,
+        timeouts: short,
+        ..load.clone()
+    };
+    let result = Load::start(once).map_err(|error| format!("the load: {error}"))?.wait().await;
+    Ok(result.counts.completed == 1)
+}
+
+/// The version in what a server says of itself: the first word, or part behind a slash, that begins with a digit.
+fn number(said: &str) -> &str {
+    let words = said.split(|letter: char| letter.is_whitespace() || letter == '/');
+    words.into_iter().find(|word| word.starts_with(|letter: char| letter.is_ascii_digit())).unwrap_or_default()
+}
+
+/// The number that a server has written of itself.
+fn pid(file: &Path) -> Option<i32> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// How long the first request may take.
+const TRY_MAX: Duration = Duration::from_secs(5);
+
+/// Returns when the end is asked for.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn a_version_is_found() {
+        assert_eq!(number("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/"), "2.6.12-1+deb12u4");
+        assert_eq!(number("nginx version: nginx/1.22.1\n"), "1.22.1");
+        assert_eq!(number("what?"), "");
+    }
+}

@@ -1,0 +1,121 @@
+//! Does experiments one after the other, shows how each goes, and ends on Ctrl-C.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use baton_prove::Progress;
+use baton_prove::experiment::{self, Moment, Setting};
+use baton_prove::proof::{Machine, Outcome, Proof};
+use tokio::sync::watch;
+
+use super::choose::Chosen;
+use crate::interrupt::Interrupt;
+
+/// What was measured, and whether it is what the experiments expect.
+#[derive(Debug)]
+pub struct Played {
+    /// Everything.
+    pub proof: Proof,
+    /// Whether every row that was measured is as expected, none is broken, and at least one was measured.
+    pub is_as_expected: bool,
+}
+
+/// Does all of them.
+///
+/// # Errors
+/// A sentence, when it cannot begin.
+pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<Played, String> {
+    let plain = |error: io::Error| format!("cannot start: {error}");
+    let mut proof = Proof {
+        title,
+        command: std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
+        started: now(),
+        machine: Machine::here(),
+        rows: Vec::new(),
+        interrupted: false,
+    };
+    let (ask, stop) = watch::channel(false);
+    listen(ask).map_err(plain)?;
+    let progress = Mutex::new(Progress::stderr());
+    let mut judged = Vec::new();
+    for (number, one) in chosen.iter().enumerate() {
+        let head = format!("[{}/{}] {} on {}", number + 1, chosen.len(), one.experiment.name, one.server().name);
+        let begun = AtomicBool::new(false);
+        let show = |moment: Moment| {
+            let Ok(mut progress) = progress.lock() else { return };
+            if moment.at.is_some() && !begun.swap(true, Ordering::Relaxed) {
+                progress.note(&head);
+            }
+            progress.show(Instant::now(), || line(&head, &moment));
+        };
+        let (mut row, verdict) = experiment::run(&one.experiment, one.server(), setting, stop.clone(), &show);
+        row.articles.clone_from(&one.articles);
+        if let Some(group) = &one.group {
+            row.title = format!("{group}: {}", row.title);
+        }
+        judged.push(match &row.outcome {
+            Outcome::Measured(_) => Some(verdict.unwrap_or(true)),
+            Outcome::Absent(_) => None,
+            Outcome::Broken(_) => Some(false),
+        });
+        proof.rows.push(row);
+        if *stop.borrow() {
+            proof.interrupted = true;
+            break;
+        }
+    }
+    if let Ok(mut progress) = progress.lock() {
+        progress.clear();
+    }
+    let measured: Vec<bool> = judged.into_iter().flatten().collect();
+    Ok(Played { proof, is_as_expected: !measured.is_empty() && measured.into_iter().all(|is_right| is_right) })
+}
+
+/// From now on Ctrl-C and SIGTERM ask for the end.
+fn listen(ask: watch::Sender<bool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut interrupt = runtime.block_on(async { Interrupt::listen() })?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(interrupt.next());
+        ask.send_replace(true);
+        // The end takes its time, and who asks for it again gets no other one: what was started must be ended.
+        runtime.block_on(std::future::pending::<()>());
+    })?;
+    Ok(())
+}
+
+fn line(head: &str, moment: &Moment) -> String {
+    let Some(at) = moment.at else { return format!("{head}: starting") };
+    let left = match moment.time.saturating_sub(at) {
+        Duration::ZERO => format!("{} requests to go", moment.requests.saturating_sub(moment.load.requests)),
+        left => format!("{:.0} s to go", left.as_secs_f64().ceil()),
+    };
+    let load = &moment.load;
+    format!("{head}: {left}, {} requests, {} failed, {} events", load.requests, load.failed(), moment.events)
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+fn now() -> String {
+    let now = jiff::Zoned::now();
+    now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        assert_eq!(["a-b", "it's", "", "x y"].map(quoted).join(" "), r"a-b 'it'\''s' '' 'x y'");
+    }
+}

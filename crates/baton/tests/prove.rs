@@ -1,0 +1,199 @@
+//! `baton prove` as a whole: real servers, real restarts, and nothing left behind.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory that is all a proof may write to, and that must be empty afterwards but for what was asked for.
+struct Proof {
+    directory: TempDir,
+}
+
+/// What a proof said.
+struct Said {
+    code: Option<i32>,
+    text: String,
+    json: Value,
+}
+
+impl Proof {
+    fn new() -> Proof {
+        Proof { directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).expect("it can be written");
+        path.display().to_string()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let private = self.directory.path().join("tmp");
+        std::fs::create_dir(&private).expect("it is not there yet");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
+        command.arg("prove").args(arguments).arg("--json").arg(self.directory.path().join("json"));
+        command.env("TMPDIR", private);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        self.judge(&self.command(arguments).output().expect("the program was built"))
+    }
+
+    fn judge(&self, output: &Output) -> Said {
+        let text = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+        let private = self.directory.path().join("tmp");
+        let left: Vec<_> = std::fs::read_dir(&private).expect("it is there").collect();
+        assert!(left.is_empty(), "files are left: {left:?}\n{text}");
+        // Every process of a run works in its private directory.
+        let processes: Vec<_> = working_in(&private);
+        assert!(processes.is_empty(), "processes are left: {processes:?}\n{text}");
+        let json = std::fs::read(self.directory.path().join("json")).unwrap_or_default();
+        Said { code: output.status.code(), text, json: serde_json::from_slice(&json).unwrap_or_default() }
+    }
+}
+
+impl Said {
+    fn number(&self, row: usize, name: &str) -> u64 {
+        let number = self.json.pointer(&format!("/rows/{row}/outcome/measured/{name}")).and_then(Value::as_u64);
+        number.unwrap_or_else(|| panic!("no {name} in row {row}: {}", self.text))
+    }
+
+    fn events(&self, row: usize) -> usize {
+        let events = self.json.pointer(&format!("/rows/{row}/outcome/measured/events")).and_then(Value::as_array);
+        events.map_or(0, Vec::len)
+    }
+}
+
+fn working_in(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let works = entries.filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok());
+    works.filter(|work| work.starts_with(directory)).collect()
+}
+
+#[test]
+fn nothing_fails_when_nothing_is_done() {
+    let proof = Proof::new();
+    let said = proof.run(&["baseline", "--for", "1s"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    for row in 0..3 {
+        assert_eq!((said.number(row, "failed"), said.events(row)), (0, 0), "{}", said.text);
+        assert!(said.number(row, "completed") > 0, "{}", said.text);
+    }
+}
+
+#[test]
+fn a_hard_restart_of_haproxy_loses_requests() {
+    let proof = Proof::new();
+    let said = proof.run(&["hard-restart", "--server", "haproxy", "--for", "3s"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert!(said.number(0, "failed") > 0 && said.number(0, "failures/refused") > 0, "{}", said.text);
+    assert!(said.events(0) > 0, "{}", said.text);
+    assert_eq!(said.number(0, "events_failed"), 0, "{}", said.text);
+}
+
+#[test]
+fn a_reload_of_baton_loses_none() {
+    let proof = Proof::new();
+    let said = proof.run(&["reload", "--server", "baton", "--for", "3s"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert_eq!((said.number(0, "failed"), said.number(0, "events_failed")), (0, 0), "{}", said.text);
+    assert!(said.events(0) > 0, "{}", said.text);
+}
+
+#[test]
+fn the_example_of_the_documentation_works() {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/prove.md")).expect("it is there");
+    let (_, example) = text.split_once("```toml\n").expect("it has an example");
+    let (example, _) = example.split_once("```").expect("it ends");
+    let proof = Proof::new();
+    let file = proof.write("my-nginx.toml", example);
+    let said = proof.run(&[&file, "--for", "3s"]);
+    assert_eq!(said.json["rows"][0]["experiment"], "my-nginx", "{}", said.text);
+    assert!(said.number(0, "completed") > 0 && said.events(0) > 0, "{}", said.text);
+    assert_eq!(said.number(0, "events_failed"), 0, "{}", said.text);
+}
+
+#[test]
+fn a_server_of_options_is_reloaded() {
+    let proof = Proof::new();
+    let config = proof.write(
+        "own.cfg",
+        "defaults\n mode http\n timeout client 5s\nfrontend own\n bind 127.0.0.1:18017\n \
+         http-request return status 200 content-type text/plain string hello\n",
+    );
+    let start = format!("{} -D -f {config} -p own.pid", env!("CARGO_BIN_EXE_baton"));
+    let own = ["--server", &start, "--pid-file", "own.pid", "--reload", "kill -USR2 $(cat own.pid)"];
+    let load = ["--load", "-c 4 http://127.0.0.1:18017/", "--for", "2s"];
+    let said = proof.run(&[&own[..], &load].concat());
+    assert_eq!((said.code, said.number(0, "failed")), (Some(0), 0), "{}", said.text);
+    assert_eq!(said.json["rows"][0]["server"], "baton", "{}", said.text);
+    assert!(said.number(0, "completed") > 0 && said.events(0) > 0, "{}", said.text);
+}
+
+#[test]
+fn ctrl_c_ends_it_with_what_was_measured() {
+    let proof = Proof::new();
+    let mut command = proof.command(&["legacy-reload", "syn-drop", "--server", "haproxy", "--for", "1000s"]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program was built");
+    // The first line says that the load has begun.
+    let mut said = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    while said.next().expect("it goes on").expect("it is text").contains("starting") {}
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it lives");
+    let said = proof.judge(&child.wait_with_output().expect("it ends"));
+    assert_eq!(said.json["interrupted"], true, "{}", said.text);
+    assert_eq!(said.json["rows"].as_array().map(Vec::len), Some(1), "{}", said.text);
+    assert!(said.number(0, "completed") > 0, "{}", said.text);
+}
+
+#[test]
+fn a_broken_file_is_judged_before_anything_is_started() {
+    let proof = Proof::new();
+    let file = proof
+        .write("broken.toml", "title = 'T'\nevery = '1s'\n\n[server.own]\nstart = 'serve {{prot}}'\nevent = 'x'\n");
+    let said = proof.run(&[&file]);
+    assert_eq!(said.code, Some(1));
+    let expect = "broken.toml, line 5: '{{prot}}' is no variable; the variables are {{web}}";
+    assert!(said.text.contains(expect), "{}", said.text);
+}
+
+#[test]
+fn what_is_missing_says_so_in_the_table() {
+    let proof = Proof::new();
+    let file =
+        proof.write("own.toml", "title = 'T'\n[server.own]\nneeds = ['no-such-server']\nstart = 'no-such-server'\n");
+    let said = proof.run(&[&file, "syn-plug"]);
+    assert_eq!(said.code, Some(1), "nothing was measured: {}", said.text);
+    assert!(said.text.contains("no-such-server is not installed"), "{}", said.text);
+    assert!(said.text.contains("not there yet"), "{}", said.text);
+}
+
+#[test]
+fn a_server_that_does_not_start_is_broken_with_its_words() {
+    let proof = Proof::new();
+    let file = proof.write(
+        "own.toml",
+        "title = 'T'\n[server.haproxy]\nfiles.'haproxy.cfg' = \"frontend f\\n bind {{web}}\\n no-such-word\\n\"\n",
+    );
+    let said = proof.run(&[&file]);
+    assert_eq!(said.code, Some(1), "{}", said.text);
+    assert!(said.text.contains("haproxy did not start") && said.text.contains("no-such-word"), "{}", said.text);
+}
+
+#[test]
+fn an_event_that_fails_proves_nothing() {
+    let proof = Proof::new();
+    let file = proof.write(
+        "own.toml",
+        "title = 'T'\nevery = '200ms'\n[server.haproxy]\nevent = 'echo refused; false'\nexpect = 'no-failure'\n",
+    );
+    let said = proof.run(&[&file, "--for", "2s"]);
+    assert_eq!((said.code, said.number(0, "failed")), (Some(1), 0), "{}", said.text);
+    assert!(said.text.contains("refused"), "{}", said.text);
+}
