@@ -78,6 +78,7 @@ fn what_is_sent_arrives() {
 
     let body = file(folder, "body", vec![b'x'; 10_000]);
     check(&["-p", &body, "--expect-status", "201"], "/typed", "POST text/plain 10000".into());
+    check(&["-p", &body, "-H", "content-type: c/d"], "/typed", "POST c/d 10000".into());
     check(&["-u", &body, "-T", "a/b"], "/typed", "PUT a/b 10000".into());
     let said = load(&["-q", "-n", "3", "-i", &nginx.url("/saw")]);
     assert!(said.code == Some(0) && said.out.contains("0.0 MiB"), "{said:?}");

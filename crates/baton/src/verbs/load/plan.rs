@@ -158,10 +158,13 @@ fn request(command: &LoadCommand) -> Result<Request, String> {
         _ => ("GET", None),
     };
     let mut headers = headers(asking);
-    if file.is_some() {
-        headers.push(("Content-Type".into(), asking.content_type.clone().unwrap_or_else(|| "text/plain".into())));
-    } else if asking.content_type.is_some() {
-        return Err("-T names the type of a body, and there is none; give a file by -p or -u".into());
+    match (file, &asking.content_type) {
+        (Some(_), Some(kind)) => headers.push(("Content-Type".into(), kind.clone())),
+        (Some(_), None) if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) => {
+            headers.push(("Content-Type".into(), "text/plain".into()));
+        }
+        (None, Some(_)) => return Err("-T names the type of a body, and there is none; give a file by -p or -u".into()),
+        _ => {}
     }
     let right = &command.right;
     let expect = match &right.expect_body {
