@@ -13,7 +13,7 @@
 //! - [`phase`]: which requests overlapped a change
 //! - [`proof`]: the results of experiments, and how they are shown
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
-
+//! - [`units`]: times and counts as people write them
 //!
 //! ```
 //! use baton_prove::{Load, LoadOptions, Origin, OriginOptions, Report, Request};
@@ -45,6 +45,7 @@ pub mod report;
 pub mod sessions;
 pub mod stream;
 pub mod table;
+pub mod units;
 pub mod websocket;
 
 mod lane;

@@ -1,9 +1,9 @@
-//! Times and whole numbers as they are written on a command line.
+//! Times and whole numbers as people write them, on a command line or in a file.
 
 use std::time::Duration;
 
-/// The longest time that can be asked for.
-const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The longest time that can be written.
+pub const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A time: `20`, `1.5s`, `200ms`, `50us`, `2m`, `1h`. A number alone is seconds.
 ///

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use baton_prove::load::StatusCheck;
 use baton_prove::stream::TlsVersion;
+use baton_prove::units;
 use clap::Args;
 
-use super::units;
 use super::url::Url;
 
 const EXAMPLES: &str = "\

@@ -7,7 +7,6 @@ mod arguments;
 mod foreign;
 mod outcome;
 mod plan;
-mod units;
 mod url;
 mod watch;
 

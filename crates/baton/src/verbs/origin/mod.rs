@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use baton_kernel::process::limits::OpenFiles;
 use baton_prove::origin::{Counts, FREEZE_MAX, Fault, FaultRate, Faults, OriginKind};
-use baton_prove::{Origin, OriginHandle, OriginOptions, Target};
+use baton_prove::{Origin, OriginHandle, OriginOptions, Target, units};
 use clap::Args;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
+use crate::interrupt::Interrupt;
 use place::Place;
 
 /// Run demo origins: servers that say what they saw, give any shape of answer and fail on purpose.
@@ -55,10 +56,10 @@ pub struct OriginCommand {
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = freeze_time)]
     freeze: Duration,
     /// Freeze all origins every so often (5s), not only on SIGUSR1
-    #[arg(long, value_name = "TIME", value_parser = place::time)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     freeze_every: Option<Duration>,
     /// End after this time: seconds, or with a unit (90s, 2m, 1h)
-    #[arg(long = "for", value_name = "TIME", value_parser = place::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
     time: Option<Duration>,
     /// Say where they listen and what they counted as JSON, one line each
     #[arg(long)]
@@ -83,7 +84,7 @@ pub fn run(command: &OriginCommand) -> Result<ExitCode, String> {
 
 async fn serve(command: &OriginCommand) -> Result<(), String> {
     let plain = |error: io::Error| error.to_string();
-    let mut end = End::listen().map_err(plain)?;
+    let mut end = Interrupt::listen().map_err(plain)?;
     let mut freeze = signal(SignalKind::user_defined1()).map_err(plain)?;
     let origins = start(command)?;
     let kind = if command.tcp { OriginKind::TcpEcho } else { OriginKind::Http };
@@ -105,7 +106,7 @@ async fn serve(command: &OriginCommand) -> Result<(), String> {
             }
         };
         tokio::select! {
-            () = end.asked() => break,
+            () = end.next() => break,
             () = &mut time => break,
             _ = freeze.recv() => {}
             () = turn => {}
@@ -129,7 +130,7 @@ async fn serve(command: &OriginCommand) -> Result<(), String> {
             results.iter().for_each(|(name, counts)| say(&counted(name, counts, command.json)));
             outcome
         }
-        () = end.asked() => Err("interrupted".into()),
+        () = end.next() => Err("interrupted".into()),
     }
 }
 
@@ -200,28 +201,8 @@ fn counted(name: &str, counts: &Counts, json: bool) -> String {
     line
 }
 
-/// Ctrl-C and SIGTERM.
-struct End {
-    int: Signal,
-    term: Signal,
-}
-
-impl End {
-    fn listen() -> io::Result<End> {
-        Ok(End { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
-    }
-
-    /// Returns at the next one. May be dropped while it waits.
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.int.recv() => {}
-            _ = self.term.recv() => {}
-        }
-    }
-}
-
 fn freeze_time(text: &str) -> Result<Duration, String> {
-    place::time(text).and_then(|time| match time <= FREEZE_MAX {
+    units::time(text).and_then(|time| match time <= FREEZE_MAX {
         true => Ok(time),
         false => Err(format!("at most {} s", FREEZE_MAX.as_secs())),
     })

@@ -4,12 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use baton_prove::OriginOptions;
-
-/// The longest time that can be asked for.
-const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `[NAME=]PLACE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,25 +79,6 @@ pub fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time above zero: `200ms`, `1.5s`, `2m`, `1h`, or seconds without a unit.
-pub fn time(text: &str) -> Result<Duration, String> {
-    let split = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let seconds = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("the unit is ms, s, m or h".into()),
-    };
-    let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * seconds).map_err(|_| "not a time".to_owned())?;
-    match !time.is_zero() && time <= TIME_MAX {
-        true => Ok(time),
-        false => Err("above 0 and at most 24h".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,21 +98,6 @@ mod tests {
         check("unix:/s", None, At::Unix("/s".into()));
         for wrong in ["", "x", "=1", "a b=1", "65536", ":80", "h:", "h:x", "-1"] {
             assert!(wrong.parse::<Place>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn times_have_units() {
-        let check = |text: &str, expect: Option<u64>| {
-            assert_eq!(time(text).ok(), expect.map(Duration::from_millis), "{text}");
-        };
-        check("200ms", Some(200));
-        check("1.5s", Some(1500));
-        check("20", Some(20_000));
-        check("2m", Some(120_000));
-        check("24h", Some(86_400_000));
-        for wrong in ["", "0", "-1s", "25h", "1d", "ms", "NaN"] {
-            check(wrong, None);
         }
     }
 }
