@@ -3,7 +3,7 @@
 //! `listener` accepts, `session` speaks with one peer, [`mod@line`] takes its bytes apart, [`table`] knows the commands,
 //! [`answer`] is what goes back. Everything happens on the thread of the change line: a command that looks at live state is
 //! passed to [`Control`] as a `Question`, answered between two events, and written by its session's task, so
-//! that a peer that does not read holds up nobody. A command is a row of [`table::ROWS`]; the files beside it hold what the
+//! that a peer that does not read holds up nobody. A command is a row of `table`; the files beside it hold what the
 //! rows do, one for each group.
 
 pub mod answer;
@@ -18,10 +18,11 @@ mod listener;
 mod own;
 mod process;
 pub mod rates;
+pub(crate) mod row;
 mod servers;
 mod session;
 mod stat;
-pub mod table;
+mod table;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -42,7 +43,6 @@ use listener::Listening;
 use rates::Rates;
 pub(crate) use session::Question;
 use table::Act;
-pub(crate) use table::names_alike;
 
 /// Questions that wait for the change line; further ones wait in their sessions, of which there are `stats maxconn`.
 const QUESTIONS_MAX: usize = 16;

@@ -5,11 +5,11 @@ use baton_model::{AccessLevel, SeverityOutput};
 
 use super::answer::Answer;
 use super::session::{Call, Session};
-use super::table;
+use super::{row, table};
 
 /// `help [<command>]`.
-pub(super) fn help(session: &mut Session, call: &Call) -> Answer {
-    Answer::info(table::help(call.args(), session))
+pub(super) fn help(_: &mut Session, call: &Call) -> Answer {
+    Answer::info(row::help(table::ROWS, call.args()))
 }
 
 /// `prompt`: a switch.

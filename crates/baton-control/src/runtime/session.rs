@@ -12,7 +12,8 @@ use super::answer::Answer;
 use super::connection::Connection;
 use super::line::{self, Input, Line, Step};
 use super::listener::Place;
-use super::table::{self, Act, Row};
+use super::row::{self, Row};
+use super::table::{Act, ROWS};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 4096;
@@ -25,7 +26,7 @@ const LINGER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Question {
     /// The command.
-    pub row: &'static Row,
+    pub(super) row: &'static Row<Act>,
     /// Its words.
     pub call: Call,
     /// Takes the answer; who left does not want it any more.
@@ -188,12 +189,12 @@ async fn obey(connection: &Connection, session: &mut Session, place: &Place, lin
 /// What becomes of a command.
 enum Doing {
     Answered(Answer),
-    Asks(&'static Row, Call),
+    Asks(&'static Row<Act>, Call),
 }
 
 fn command(session: &mut Session, words: Vec<String>, payload: Option<Vec<u8>>) -> Doing {
-    let Some(row) = table::find(&words, session) else {
-        return Doing::Answered(Answer::info(table::unknown(&words, session)));
+    let Some(row) = row::find(ROWS, &words) else {
+        return Doing::Answered(Answer::info(row::unknown(ROWS, &words)));
     };
     if session.level < row.level {
         return Doing::Answered(Answer::error("Permission denied"));

@@ -10,8 +10,9 @@ use tokio::time::timeout;
 use super::prefix::{Target, join};
 use super::{Event, Question};
 use crate::protocol::Reply;
+use crate::runtime::Connection;
 use crate::runtime::line::{self, Input, Line, Step};
-use crate::runtime::{Connection, names_alike};
+use crate::runtime::row::{self, Row, hidden, row};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 4096;
@@ -21,16 +22,6 @@ const LINE_BYTES_MAX: usize = 16384;
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a session with a prompt may be silent.
 const SILENCE_AT_PROMPT: Duration = Duration::from_secs(3600);
-
-/// A command of the master.
-struct Row {
-    words: &'static [&'static str],
-    args: &'static str,
-    help: &'static str,
-    level: AccessLevel,
-    is_hidden: bool,
-    act: Act,
-}
 
 #[derive(Clone, Copy)]
 enum Act {
@@ -56,24 +47,10 @@ enum Flag {
     Debug,
 }
 
-const fn row(
-    words: &'static [&'static str],
-    args: &'static str,
-    help: &'static str,
-    level: AccessLevel,
-    act: Act,
-) -> Row {
-    Row { words, args, help, level, is_hidden: false, act }
-}
-
-const fn hidden(words: &'static [&'static str], flag: Flag) -> Row {
-    Row { words, args: "", help: "", level: AccessLevel::Admin, is_hidden: true, act: Act::Switch(flag) }
-}
-
-use AccessLevel::{Operator, User};
+use AccessLevel::{Admin, Operator, User};
 
 /// All commands, in the order of the help.
-static ROWS: &[Row] = &[
+static ROWS: &[Row<Act>] = &[
     row(&["@!<pid>"], "", "send a command to the <pid> process", User, Act::Prefix),
     row(&["@<relative pid>"], "", "send a command to the <relative pid> process", User, Act::Prefix),
     row(&["@master"], "", "send a command to the master process", User, Act::Prefix),
@@ -88,9 +65,9 @@ static ROWS: &[Row] = &[
     row(&["help"], "[<command>]", "the commands, or those that look like it", User, Act::Help),
     row(&["prompt"], "", "go on after each line, with a prompt; or stop that", User, Act::Prompt),
     row(&["quit"], "", "end this session", User, Act::Quit),
-    hidden(&["expert-mode"], Flag::Expert),
-    hidden(&["experimental-mode"], Flag::Experimental),
-    hidden(&["mcli-debug-mode"], Flag::Debug),
+    hidden(&["expert-mode"], Admin, Act::Switch(Flag::Expert)),
+    hidden(&["experimental-mode"], Admin, Act::Switch(Flag::Experimental)),
+    hidden(&["mcli-debug-mode"], Admin, Act::Switch(Flag::Debug)),
 ];
 
 /// What a session remembers.
@@ -204,10 +181,8 @@ impl Session<'_> {
     }
 
     async fn command(&mut self, words: &[String]) -> Result<(), Gone> {
-        let is_named =
-            |row: &&Row| row.words.len() <= words.len() && row.words.iter().zip(words).all(|(own, word)| own == word);
-        let Some(row) = ROWS.iter().filter(is_named).max_by_key(|row| row.words.len()) else {
-            return self.write(&unknown(words)).await;
+        let Some(row) = row::find(ROWS, words) else {
+            return self.write(&row::unknown(ROWS, words)).await;
         };
         if self.level < row.level {
             return self.write("Permission denied\n\n").await;
@@ -240,7 +215,7 @@ impl Session<'_> {
                 self.is_over = true;
                 self.reload().await?
             }
-            Act::Prefix | Act::Help => help(arguments),
+            Act::Prefix | Act::Help => row::help(ROWS, arguments),
             Act::Level => format!("{}\n", self.level.word()),
             Act::Sockets => String::new(),
             Act::Version => format!("{}\n", self.version),
@@ -343,35 +318,4 @@ impl Session<'_> {
         }
         Ok(())
     }
-}
-
-fn unknown(words: &[String]) -> String {
-    match rows_like(words) {
-        rows if rows.is_empty() => list("Unknown command. Please enter one of the following commands only:", &shown()),
-        rows => list("Unknown command, but maybe one of the following ones is a better match:", &rows),
-    }
-}
-
-fn help(words: &[String]) -> String {
-    let rows = rows_like(words);
-    list("The following commands are valid at this level:", if rows.is_empty() { shown() } else { rows }.as_slice())
-}
-
-fn shown() -> Vec<&'static Row> {
-    ROWS.iter().filter(|row| !row.is_hidden).collect()
-}
-
-fn rows_like(words: &[String]) -> Vec<&'static Row> {
-    let rows = shown();
-    let names: Vec<_> = rows.iter().map(|row| row.words).collect();
-    names_alike(words, &names).into_iter().map(|at| rows[at]).collect()
-}
-
-fn list(title: &str, rows: &[&Row]) -> String {
-    let mut out = format!("{title}\n");
-    for row in rows {
-        let usage = format!("{} {}", row.words.join(" "), row.args);
-        out.push_str(&format!("  {:<40}: {}\n", usage.trim_end(), row.help));
-    }
-    out
 }
