@@ -20,41 +20,10 @@ use baton_kernel::netns;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::haproxy::Haproxy;
 use support::{Proxy, program, until};
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n";
-
-/// Debian's haproxy; killed when dropped.
-struct HaProxy {
-    child: Child,
-}
-
-impl HaProxy {
-    /// Starts it and waits until the stats socket answers.
-    #[track_caller]
-    fn start(config: &Path, stats: &Path) -> HaProxy {
-        let mut command = Command::new("haproxy");
-        command.arg("-db").arg("-f").arg(config);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let haproxy = HaProxy { child: command.spawn().expect("haproxy is installed") };
-        until("haproxy serves", || UnixStream::connect(stats).is_ok());
-        haproxy
-    }
-
-    /// Tells it to finish, and waits for its end.
-    #[track_caller]
-    fn stop(mut self) {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGUSR1).expect("it lives");
-        until("haproxy has ended", || self.child.try_wait().expect("it is our child").is_some());
-    }
-}
-
-impl Drop for HaProxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Who answers, by the body of its responses.
 fn ask(mut stream: impl Read + Write) -> String {
@@ -83,7 +52,7 @@ fn every_kind_of_socket_is_taken_from_haproxy() {
     apart(|| {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let at = |name: &str| folder.path().join(name);
-        let (stats, web, config) = (at("stats.sock"), at("web.sock"), at("haproxy.cfg"));
+        let (stats, web) = (at("stats.sock"), at("web.sock"));
         let binds = format!(
             " bind 127.0.0.1:80\n bind :::80 v6only\n bind 127.0.0.2:80 interface lo\n bind {}\n bind abns@web\n",
             web.display()
@@ -94,8 +63,7 @@ fn every_kind_of_socket_is_taken_from_haproxy() {
             )
         };
         let global = format!("global\n stats socket {} expose-fd listeners level admin\n", stats.display());
-        fs::write(&config, global + &frontend("haproxy")).expect("the folder is ours");
-        let haproxy = HaProxy::start(&config, &stats);
+        let haproxy = Haproxy::start(&(global + &frontend("haproxy")), &stats);
         let inode = |path: &Path| fs::metadata(path).expect("it is there").ino();
         let before = inode(&web);
 
@@ -117,7 +85,7 @@ fn every_kind_of_socket_is_taken_from_haproxy() {
 fn hundreds_of_sockets_are_taken_whatever_the_number_of_threads() {
     apart(|| {
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let (stats, config) = (folder.path().join("stats.sock"), folder.path().join("haproxy.cfg"));
+        let stats = folder.path().join("stats.sock");
         // Two sockets for each of 200 ports.
         let frontend = |who: &str, shards: &str| {
             format!(
@@ -126,8 +94,7 @@ fn hundreds_of_sockets_are_taken_whatever_the_number_of_threads() {
             )
         };
         let global = format!("global\n nbthread 2\n stats socket {} expose-fd listeners\n", stats.display());
-        fs::write(&config, global + &frontend("haproxy", "shards 2")).expect("the folder is ours");
-        let haproxy = HaProxy::start(&config, &stats);
+        let haproxy = Haproxy::start(&(global + &frontend("haproxy", "shards 2")), &stats);
         let text = format!("global\n nbthread 1\n{}", frontend("baton", ""));
         let _baton = Proxy::start_with(&text, &["-x", &stats.display().to_string()]);
         haproxy.stop();
@@ -145,7 +112,7 @@ fn who_gives_no_sockets_ends_the_start_and_is_not_disturbed() {
     apart(|| {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let at = |name: &str| folder.path().join(name);
-        let (stats, config, ours) = (at("stats.sock"), at("haproxy.cfg"), at("baton.cfg"));
+        let (stats, ours) = (at("stats.sock"), at("baton.cfg"));
         let frontend = |who: &str| {
             format!(
                 "{DEFAULTS}frontend f\n bind 127.0.0.1:80\n http-request return status 200 content-type text/plain \
@@ -153,9 +120,8 @@ fn who_gives_no_sockets_ends_the_start_and_is_not_disturbed() {
             )
         };
         let global = format!("global\n stats socket {}\n", stats.display());
-        fs::write(&config, global + &frontend("haproxy")).expect("the folder is ours");
         fs::write(&ours, frontend("baton")).expect("the folder is ours");
-        let haproxy = HaProxy::start(&config, &stats);
+        let haproxy = Haproxy::start(&(global + &frontend("haproxy")), &stats);
         let check = |socket: &str, expect: &str| {
             let mut command = Command::new(program());
             let output = command.arg("-db").arg("-f").arg(&ours).args(["-x", socket]).output().expect("it was built");

@@ -3,14 +3,16 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::haproxy::Haproxy;
 use support::{PATIENCE, Proxy, free_address, until};
 use tempfile::TempDir;
 
@@ -51,40 +53,14 @@ fn normal(answer: &str) -> String {
     answer.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Debian's haproxy as a master; ended with its worker when dropped.
-struct Haproxy {
-    child: Child,
-    socket: PathBuf,
-    _folder: TempDir,
-}
-
-impl Haproxy {
-    fn start() -> Haproxy {
-        let folder = tempfile::tempdir().expect("a folder for the test");
-        let (config_path, socket) = (folder.path().join("test.cfg"), folder.path().join("master.sock"));
-        std::fs::write(&config_path, config(free_address())).expect("the folder is ours");
-        let child = Command::new("haproxy")
-            .args(["-W", "-db", "-f"])
-            .arg(&config_path)
-            .arg("-S")
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("haproxy is installed by scripts/setup test");
-        until("haproxy's master listens", || {
-            UnixStream::connect(&socket).is_ok() && say(&socket, "@1 show version\n").contains("2.6")
-        });
-        Haproxy { child, socket, _folder: folder }
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-        let _ = self.child.wait();
-    }
+/// Debian's haproxy as a master, with a socket in its folder.
+fn haproxy() -> (Haproxy, PathBuf, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let socket = folder.path().join("master.sock");
+    let arguments: [&OsStr; 3] = ["-W".as_ref(), "-S".as_ref(), socket.as_ref()];
+    let haproxy = Haproxy::start_with(&config(free_address()), &socket, &arguments);
+    until("haproxy's worker answers", || say(&socket, "@1 show version\n").contains("2.6"));
+    (haproxy, socket, folder)
 }
 
 /// Baton as a master with a socket in its folder.
@@ -98,7 +74,7 @@ fn start(options: &str) -> (Proxy, PathBuf, TempDir) {
 
 #[test]
 fn answers_are_haproxys() {
-    let haproxy = Haproxy::start();
+    let (_haproxy, theirs, _their_folder) = haproxy();
     let (_proxy, socket, _folder) = start("");
     for lines in [
         "show proc\n",
@@ -116,7 +92,7 @@ fn answers_are_haproxys() {
         "prompt\nshow cli level\nuser\nshow cli level\n@master\nquit\n",
         "prompt\nexpert-mode on\nexperimental-mode on\nmcli-debug-mode on\n@1\n@\nexpert-mode off\nquit\n",
     ] {
-        assert_eq!(normal(&say(&socket, lines)), normal(&say(&haproxy.socket, lines)), "{lines:?}");
+        assert_eq!(normal(&say(&socket, lines)), normal(&say(&theirs, lines)), "{lines:?}");
     }
 }
 

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::peers::{Both, Haproxy, socat, socat_at};
+use crate::peers::{Both, socat, socat_at};
+use crate::support::haproxy::Haproxy;
 use crate::support::{Proxy, free_address, until};
 
 /// A process with a socket of each level and nothing to do.

@@ -1,56 +1,13 @@
 //! Both programs with the same file, and `socat` to talk to them.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Proxy, until};
-
-/// Debian's haproxy in the foreground; killed when dropped.
-pub struct Haproxy {
-    child: Child,
-    _folder: TempDir,
-}
-
-impl Haproxy {
-    /// Starts it with this text and waits until the socket is there.
-    #[track_caller]
-    pub fn start(text: &str, socket: &Path) -> Haproxy {
-        Haproxy::start_with(text, socket, &[])
-    }
-
-    /// The same with more arguments.
-    #[track_caller]
-    pub fn start_with(text: &str, socket: &Path, arguments: &[&OsStr]) -> Haproxy {
-        let folder = tempfile::tempdir().expect("a folder for the test");
-        let config = folder.path().join("test.cfg");
-        fs::write(&config, text).expect("the folder is ours");
-        let child = Command::new("haproxy")
-            .arg("-db")
-            .arg("-f")
-            .arg(&config)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("haproxy is installed by scripts/setup test");
-        let haproxy = Haproxy { child, _folder: folder };
-        until("haproxy listens", || std::os::unix::net::UnixStream::connect(socket).is_ok());
-        haproxy
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::support::Proxy;
+use crate::support::haproxy::Haproxy;
 
 /// The two programs with one configuration, in which `SOCKETS` stands for a folder of their own each.
 pub struct Both {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod haproxy;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
