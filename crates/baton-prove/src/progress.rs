@@ -12,8 +12,17 @@ const REWRITE_EVERY: Duration = Duration::from_millis(100);
 /// How often a line is printed elsewhere.
 const PRINT_EVERY: Duration = Duration::from_secs(5);
 
-/// The longest line on a terminal, in characters; a longer one would wrap and could not be rewritten.
-const WIDTH_MAX: usize = 100;
+/// The longest line on a terminal, in characters.
+const WIDTH_MAX: usize = 250;
+
+/// A terminal cuts what follows at its margin (DECAWM off): a line that wraps could not be rewritten.
+const CUT: &str = "\x1b[?7l";
+
+/// It wraps again.
+const WRAP: &str = "\x1b[?7h";
+
+/// Clears what a longer line left behind.
+const CLEAR: &str = "\x1b[K";
 
 /// Shows how something is going.
 ///
@@ -54,8 +63,7 @@ impl<W: Write> Progress<W> {
         let _ = if self.terminal {
             let cut: String = line.chars().filter(|letter| !letter.is_control()).take(WIDTH_MAX).collect();
             self.open = true;
-            // To the first column, and clear what a longer line left behind.
-            write!(self.out, "\r{cut}\x1b[K").and_then(|()| self.out.flush())
+            write!(self.out, "\r{CUT}{cut}{CLEAR}{WRAP}").and_then(|()| self.out.flush())
         } else {
             writeln!(self.out, "{line}")
         };
@@ -75,7 +83,7 @@ impl<W: Write> Progress<W> {
     pub fn clear(&mut self) {
         if self.open {
             self.open = false;
-            let _ = write!(self.out, "\r\x1b[K").and_then(|()| self.out.flush());
+            let _ = write!(self.out, "\r{CLEAR}").and_then(|()| self.out.flush());
         }
     }
 }
@@ -104,7 +112,9 @@ mod tests {
 
     #[test]
     fn a_terminal_has_one_line_rewritten_at_most_ten_times_a_second() {
-        check(true, &[(0, "a"), (50, "b"), (99, "c"), (100, "d")], "\ra\x1b[K\rd\x1b[K\r\x1b[K");
+        let shown = |line: &str| format!("\r{CUT}{line}{CLEAR}{WRAP}");
+        let expect = format!("{}{}\r{CLEAR}", shown("a"), shown("d"));
+        check(true, &[(0, "a"), (50, "b"), (99, "c"), (100, "d")], &expect);
         check(true, &[], "");
     }
 
@@ -121,6 +131,7 @@ mod tests {
         progress.note("kept");
         progress.show(now, || "live");
         drop(progress);
-        assert_eq!(String::from_utf8(out).expect("text"), "\rlive\x1b[K\r\x1b[Kkept\n\rlive\x1b[K\r\x1b[K");
+        let live = format!("\r{CUT}live{CLEAR}{WRAP}\r{CLEAR}");
+        assert_eq!(String::from_utf8(out).expect("text"), format!("{live}kept\n{live}"));
     }
 }
