@@ -45,6 +45,21 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// So many a second, also as `0.5` or `10k`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1e3),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number * factor),
+        _ => Err("a number above 0 is wanted, such as 0.5, 1000 or 10k".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +97,13 @@ mod tests {
         check("1.5", Err("a whole number is wanted, such as 500, 10k or 1M"));
         check("-1", Err("a whole number is wanted, such as 500, 10k or 1M"));
         check("é", Err("a whole number is wanted, such as 500, 10k or 1M"));
+    }
+
+    #[test]
+    fn rates_may_be_short_and_broken() {
+        assert_eq!([rate("0.5"), rate("1000"), rate("1.5k"), rate("2M")], [0.5, 1e3, 1.5e3, 2e6].map(Ok));
+        for wrong in ["0", "-1", "NaN", "inf", "k", "", "1/s"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
     }
 }

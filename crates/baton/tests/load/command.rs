@@ -24,7 +24,8 @@ fn what_cannot_be_meant_is_refused_before_anything_is_sent() {
     check("-n x URL", "a whole number is wanted, such as 500, 10k or 1M");
     check("-t 5d URL", "the unit is us, ms, s, m or h");
     check("-c 100k URL", "-c: connections are at most 65536");
-    check("--rate 0 URL", "the rate must be between");
+    check("--rate 0 URL", "a number above 0 is wanted, such as 0.5, 1000 or 10k");
+    check("--rate 1000M URL", "the rate must be between");
     check("--threads 0 URL", "the number of threads must be between 1 and 256");
     check("-H broken URL", "a header is written as 'Name: value'");
     check("-i -m GET URL", "cannot be used with");

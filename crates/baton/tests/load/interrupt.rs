@@ -57,7 +57,11 @@ impl Drop for Running {
 #[test]
 fn once_ends_it_with_what_was_measured() {
     let nginx = Nginx::start(r#"location /a { return 200 "a"; }"#);
+    let before = nginx.seen().1;
     let mut running = Running::start(&["-t", "1h", "--rate", "500", "-k", "--json", &nginx.url("/a")]);
+    // Each question is a request, too.
+    let asked = (1..).find(|questions| nginx.seen().1 > before + questions);
+    assert!(asked.is_some());
     running.interrupt();
     let (code, out) = running.end();
     let result: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));

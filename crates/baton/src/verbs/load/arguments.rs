@@ -66,7 +66,7 @@ pub struct Amount {
     #[arg(short = 'k', long)]
     pub keep_alive: bool,
     /// Requests a second, each begun on time whatever the server does; latency counts from when it was due
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::rate)]
     pub rate: Option<f64>,
     /// Threads of the client
     #[arg(long, value_name = "N", default_value_t = 1)]
