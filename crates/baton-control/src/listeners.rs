@@ -36,7 +36,7 @@ use self::opening::New;
 use self::place::{Owner, Place, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
-pub use self::granted::{Denied, Granted, Wanted, bind_named};
+pub use self::granted::{Denied, Granted, SOCKETS_MAX, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 pub use self::unfinished::with_unfinished;

@@ -1,9 +1,9 @@
 //! The runtime API: questions and commands of operators over `stats socket` (management guide, 9.3).
 //!
-//! `listener` accepts, `session` speaks with one peer, [`mod@line`] takes its bytes apart, [`table`] knows the commands,
+//! `listener` accepts, `session` speaks with one peer, [`mod@line`] takes its bytes apart, `table` knows the commands,
 //! [`answer`] is what goes back. Everything happens on the thread of the change line: a command that looks at live state is
 //! passed to [`Control`] as a `Question`, answered between two events, and written by its session's task, so
-//! that a peer that does not read holds up nobody. A command is a row of `table`; the files beside it hold what the
+//! that a peer that does not read holds up nobody. A command is a `row` of `table`; the files beside it hold what the
 //! rows do, one for each group.
 
 pub mod answer;
