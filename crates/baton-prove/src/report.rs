@@ -307,6 +307,15 @@ mod tests {
     }
 
     #[test]
+    fn what_makes_the_numbers_doubtful_is_said() {
+        let report = |cpu_seconds, unsent| Report { seconds: 2.0, cpu_seconds, unsent, ..Report::default() };
+        assert_eq!(report(1.7, 0).warnings(1), Vec::<String>::new());
+        assert!(matches!(&report(1.9, 0).warnings(1)[..], [one] if one.contains("busy 95 % of the time")));
+        assert_eq!(report(1.9, 0).warnings(2), Vec::<String>::new());
+        assert!(matches!(&report(0.1, 7).warnings(1)[..], [one] if one.starts_with("7 more requests were due")));
+    }
+
+    #[test]
     fn percentiles_down_to_one_of_a_hundred_thousand() {
         let mut histogram = Histogram::<u64>::new(3).expect("three digits");
         histogram.record_n(100, 99_990).expect("it grows");

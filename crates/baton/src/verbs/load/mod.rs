@@ -92,7 +92,13 @@ fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, St
     let runtime = runtime.map_err(|error| format!("cannot make a runtime: {error}"))?;
     let ended = runtime.block_on(watch::watch(plan, &mut progress))?;
     progress.clear();
-    let Ended::Measured(measured) = ended else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let measured = match ended {
+        Ended::Measured(measured) => measured,
+        Ended::AtOnce(counts) => {
+            eprintln!("baton load: ended at once; until the first Ctrl-C: {counts}, {} completed", counts.completed);
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+    };
 
     let outcome = Outcome::new(plan, &measured);
     let text = match output.json {

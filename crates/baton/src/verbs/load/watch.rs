@@ -22,8 +22,8 @@ const RATE_LOOKS: usize = 50;
 pub enum Ended {
     /// With results, also after a first Ctrl-C.
     Measured(Box<Measured>),
-    /// At once, because of a second one.
-    AtOnce,
+    /// At once, because of a second one; what was counted until the first.
+    AtOnce(LoadProgress),
 }
 
 /// Everything that was measured.
@@ -72,9 +72,10 @@ pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<
     if interrupted {
         progress.note("Ending; what is under way may still be answered. Ctrl-C again ends it at once.");
     }
+    let counts = view.counts();
     tokio::select! {
         (load, sessions) = view.end() => Ok(Ended::Measured(Box::new(Measured { load, sessions, interrupted }))),
-        () = interrupt.next() => Ok(Ended::AtOnce),
+        () = interrupt.next() => Ok(Ended::AtOnce(counts)),
     }
 }
 
@@ -97,9 +98,13 @@ impl View<'_> {
         }
     }
 
+    fn counts(&self) -> LoadProgress {
+        self.load.as_ref().map(LoadHandle::progress).unwrap_or_default()
+    }
+
     fn look<W: Write>(&mut self, progress: &mut Progress<W>) {
         let now = Instant::now();
-        let counts = self.load.as_ref().map(LoadHandle::progress).unwrap_or_default();
+        let counts = self.counts();
         self.looks.push_back((now, counts.completed));
         if self.looks.len() > RATE_LOOKS {
             self.looks.pop_front();
