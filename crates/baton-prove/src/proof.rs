@@ -1,11 +1,19 @@
 //! A finished proof: everything that experiments measured, and how it is shown.
 //!
-//! A [`Proof`] is plain data. Who ran the experiments fills it; here it becomes a table for a terminal ([`Proof::table`]) and JSON
-//! for programs ([`Proof::to_json`]). Nothing here measures, waits or writes a file.
+//! A [`Proof`] is plain data. Who ran the experiments fills it; here it becomes a table for a terminal ([`Proof::table`]), JSON
+//! for programs ([`Proof::to_json`]), a report to read ([`Proof::to_html`]), tables for a document ([`Proof::to_markdown`]) and a
+//! picture ([`Proof::picture`]). Nothing here measures, waits or writes a file.
 
+mod chart;
+mod columns;
+mod draw;
 mod json;
 mod machine;
+pub mod markdown;
+mod page;
+mod picture;
 mod table;
+mod words;
 
 use std::time::Duration;
 
@@ -42,6 +50,8 @@ pub struct Proof {
 pub struct Row {
     /// The experiment's short name, such as `hard-restart`.
     pub experiment: String,
+    /// The heading under which it stands together with its neighbours of the same group, such as the size of the load.
+    pub group: Option<String>,
     /// Its name for a heading.
     pub title: String,
     /// What is done and why, in a sentence.
@@ -54,6 +64,10 @@ pub struct Row {
     pub commands: Vec<String>,
     /// What came of it.
     pub outcome: Outcome,
+    /// What is expected, in a few words such as `no failure`; empty when nothing is.
+    pub expected: String,
+    /// Whether it came out as expected; `None` when nothing is expected or nothing was measured.
+    pub as_expected: Option<bool>,
     /// What articles report of the same experiment.
     pub articles: Vec<Figures>,
 }

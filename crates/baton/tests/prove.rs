@@ -88,6 +88,39 @@ fn nothing_fails_when_nothing_is_done() {
 }
 
 #[test]
+fn a_result_is_written_in_every_form() {
+    let proof = Proof::new();
+    let document = "# Title\n<!-- measured: begin -->\nstale\n<!-- measured: end -->\nThe end.\n";
+    let names = ["report.html", "document.md", "picture.svg"];
+    let [report, markdown, picture] = names.map(|name| proof.directory.path().join(name).display().to_string());
+    proof.write("document.md", document);
+    let files = ["--report", &report, "--markdown", &markdown, "--picture", &picture];
+    let said = proof.run(&[&["reload", "--server", "baton", "--for", "2s"][..], &files].concat());
+    assert_eq!(said.code, Some(0), "{}", said.text);
+
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let (report, text, picture) = (read(&report), read(&markdown), read(&picture));
+    let requests = said.number(0, "requests");
+    assert!(report.ends_with("</html>\n") && report.contains("Exact commands"), "{report}");
+    assert!(text.starts_with("# Title\n") && text.ends_with("\nThe end.\n") && !text.contains("stale"), "{text}");
+    assert!(text.contains("| reload | baton") && text.contains("✓ as expected: no failure"), "{text}");
+    assert!(picture.ends_with("</svg>\n"), "{picture}");
+    assert_eq!(said.json["rows"][0]["as_expected"], true);
+    let grouped = picture.replace(',', "");
+    assert!(grouped.contains(&format!("0 of {requests}")), "{picture}");
+}
+
+#[test]
+fn a_document_without_a_place_for_figures_is_refused_before_anything_is_measured() {
+    let proof = Proof::new();
+    let document = proof.write("document.md", "prose only");
+    let said = proof.run(&["baseline", "--markdown", &document]);
+    assert_eq!(said.code, Some(1), "{}", said.text);
+    assert!(said.text.contains("measured: begin") && said.json.is_null(), "{}", said.text);
+    assert_eq!(std::fs::read_to_string(&document).ok().as_deref(), Some("prose only"));
+}
+
+#[test]
 fn a_hard_restart_of_haproxy_loses_requests() {
     let proof = Proof::new();
     let said = proof.run(&["hard-restart", "--server", "haproxy", "--for", "3s"]);

@@ -78,11 +78,14 @@ pub fn run(
 ) -> (Row, Option<bool>) {
     let mut row = Row {
         experiment: experiment.name.clone(),
+        group: None,
         title: experiment.title.clone(),
         about: experiment.about.clone(),
         server: server.name.clone(),
         version: String::new(),
         commands: Vec::new(),
+        expected: server.expect.text().into(),
+        as_expected: None,
         outcome: Outcome::Absent(String::new()),
         articles: Vec::new(),
     };
@@ -98,6 +101,7 @@ pub fn run(
         Ok((measured, in_flight)) => {
             let verdict = server.expect.judge(&measured, in_flight);
             row.outcome = Outcome::Measured(Box::new(measured));
+            row.as_expected = verdict;
             (row, verdict)
         }
         Err(reason) => {

@@ -66,11 +66,17 @@ pub(super) fn proof() -> Proof {
 pub(super) fn row(experiment: &str, server: &str, version: &str, outcome: Outcome) -> Row {
     Row {
         experiment: experiment.into(),
+        group: Some("10,000 requests, 200 users".into()),
         title: format!("The experiment {experiment}"),
         about: "Something is done to the server while it is under load.".into(),
         server: server.into(),
         version: version.into(),
         commands: vec![format!("{server} -f config"), "kill -9 1234 && echo '<script>alert(1)</script>'".into()],
+        expected: "no failure".into(),
+        as_expected: match &outcome {
+            Outcome::Measured(measured) => Some(measured.report.failed == 0),
+            Outcome::Absent(_) | Outcome::Broken(_) => None,
+        },
         outcome,
         articles: Vec::new(),
     }

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use crate::{
-    proof::{Figures, Measured, Outcome, Proof, Row},
+    proof::{
+        Figures, Outcome, Proof, Row,
+        words::{articles_notes, count, rate, remarks, verdict},
+    },
     report::{Latency, time},
     table::Table,
 };
@@ -12,19 +15,28 @@ use crate::{
 const HEADS: [&str; 8] = ["requests", "failed", "events", "per event", "p50", "p99", "p99.9", "max"];
 
 impl Proof {
-    /// The proof as text: a table with a line for each row, and under it its latency during events and outside of them and the
+    /// The proof as text: a table with a line for each row (under the name of its group), and under it its latency during events and outside of them and the
     /// articles' figures; below, a note for each row on what failed and why, or why it is absent.
     pub fn table(&self) -> String {
         let heads = ["experiment and server"].into_iter().chain(HEADS);
         let mut table = Table::new(heads);
         let width = self.rows.iter().map(|row| row.experiment.chars().count()).max().unwrap_or(0);
+        let mut group = None;
         for row in &self.rows {
+            if row.group.as_ref() != group {
+                group = row.group.as_ref();
+                table.row([group.map(|group| format!("{group}:")).unwrap_or_default()]);
+            }
             add(&mut table, row, width);
         }
         let notes: Vec<String> = self.rows.iter().filter_map(note).collect();
+        let articles = articles_notes(&self.rows);
         let mut text = format!("{}\n{}\n\n{table}", self.title, self.machine.line());
         if !notes.is_empty() {
             let _ = write!(text, "\n{}", notes.join(""));
+        }
+        if !articles.is_empty() {
+            let _ = writeln!(text, "\n{}", articles.join("\n"));
         }
         if self.interrupted {
             text.push_str("\nInterrupted: the figures are of what was measured until then.\n");
@@ -96,68 +108,14 @@ fn note(row: &Row) -> Option<String> {
         Outcome::Absent(why) => vec![format!("absent: {why}")],
         Outcome::Broken(why) => vec![format!("broken: {why}")],
     };
-    let notes = row.articles.iter().filter(|figures| !figures.note.is_empty());
-    said.extend(notes.map(|figures| format!("{}: {}", figures.source, figures.note)));
+    said.extend(verdict(row));
     let name = format!("{} {}", row.experiment, row.server);
     (!said.is_empty()).then(|| said.iter().map(|said| format!("{name}: {said}\n")).collect())
 }
 
-/// What a reader of a measured row's figures must know besides: what failed, events that did not work, what was left over, and
-/// whether the load client itself ended early.
-pub(super) fn remarks(measured: &Measured) -> Vec<String> {
-    let report = &measured.report;
-    let mut said = Vec::new();
-    if report.failed > 0 {
-        said.push(format!("failed: {}", report.kinds()));
-    }
-    let failed = measured.events_failed();
-    if failed > 0 {
-        let first = measured.events.iter().find(|event| !event.ok && event.said.is_some());
-        let words = first.and_then(|event| event.said.as_deref()).map(|said| format!(", the first said: {said}"));
-        said.push(format!("{failed} of {} events failed{}", measured.events.len(), words.unwrap_or_default()));
-    }
-    if report.unsent > 0 {
-        said.push(format!("{} requests were due and not begun, because all connections were busy", report.unsent));
-    }
-    said.extend(measured.left_over.iter().map(|left| format!("left over: {left}")));
-    said.extend(report.errors.iter().map(|error| format!("the load client ended early: {error}")));
-    said
-}
-
-/// A number with a comma before each three digits.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Failed requests for each event, with as many digits as mean something.
-pub(super) fn rate(rate: f64) -> String {
-    match rate {
-        0.0 => "0".into(),
-        ..0.01 => "< 0.01".into(),
-        ..10.0 => format!("{rate:.2}"),
-        ..100.0 => format!("{rate:.1}"),
-        _ => count(rate.round() as u64),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::proof::samples;
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0.0, 0.001, 0.5, 12.34, 1234.5].map(rate), ["0", "< 0.01", "0.50", "12.3", "1,235"]);
-    }
 
     #[test]
     fn the_table_holds_every_row_and_says_why_one_is_absent() {

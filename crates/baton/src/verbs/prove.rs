@@ -6,11 +6,13 @@ mod choose;
 mod watch;
 mod words;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_prove::experiment::{self, Setting, articles, built_in};
+use baton_prove::proof::markdown;
 use clap::Args;
 
 use choose::Chosen;
@@ -64,9 +66,18 @@ pub struct Prove {
     /// Stay in the machine's network
     #[arg(long)]
     machine_network: bool,
+    /// Write a report to read: one HTML file that needs nothing else (docs/proof.md)
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Write the proof as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the tables in Markdown; a file that is there gets them between its lines `<!-- measured: begin -->` and `… end -->`
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write one picture of all experiments, an SVG file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
 /// Plays the experiments.
@@ -80,6 +91,8 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
         _ => {}
     }
     let chosen = choose::choose(command)?;
+    // Before measuring for minutes: whether the document takes the figures.
+    let document = command.markdown.as_deref().map(marked).transpose()?.flatten();
     let own_network = !command.machine_network && are_networks_there();
     let setting = Setting {
         baton: std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?,
@@ -93,8 +106,19 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
     };
     let played = watch::play(title(&chosen), &chosen, &setting)?;
     print!("{}", played.proof.table());
+    let proof = &played.proof;
+    if let Some(file) = &command.report {
+        write(file, &proof.to_html())?;
+    }
     if let Some(file) = &command.json {
-        write(file, &(played.proof.to_json() + "\n"))?;
+        write(file, &(proof.to_json() + "\n"))?;
+    }
+    if let Some(file) = &command.markdown {
+        let text = document.and_then(|document| proof.in_document(&document));
+        write(file, &text.unwrap_or_else(|| proof.to_markdown()))?;
+    }
+    if let Some(file) = &command.picture {
+        write(file, &proof.picture())?;
     }
     Ok(if played.is_as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -109,6 +133,21 @@ fn title(chosen: &[Chosen]) -> String {
     match chosen {
         [one] => format!("{}: {}", one.experiment.title, one.server().name),
         all => format!("{} experiments", all.len()),
+    }
+}
+
+/// The document that is to get the figures; `None` when there is none yet.
+fn marked(file: &Path) -> Result<Option<String>, String> {
+    match std::fs::read_to_string(file) {
+        Ok(document) if markdown::is_marked(&document) => Ok(Some(document)),
+        Ok(_) => Err(format!(
+            "{} is there and has no place for the figures: one line '{}' and after it one '{}'",
+            file.display(),
+            markdown::BEGIN,
+            markdown::END
+        )),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
     }
 }
 

@@ -52,9 +52,7 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
         };
         let (mut row, verdict) = experiment::run(&one.experiment, one.server(), setting, stop.clone(), &show);
         row.articles.clone_from(&one.articles);
-        if let Some(group) = &one.group {
-            row.title = format!("{group}: {}", row.title);
-        }
+        row.group.clone_from(&one.group);
         judged.push(match &row.outcome {
             Outcome::Measured(_) => Some(verdict.unwrap_or(true)),
             Outcome::Absent(_) => None,
