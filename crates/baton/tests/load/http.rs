@@ -5,7 +5,8 @@ use std::process::Command;
 use baton_prove::{Origin, OriginHandle, OriginOptions};
 use serde_json::Value;
 
-use super::nginx::{Nginx, free_address};
+use super::nginx::Nginx;
+use super::support::free_address;
 use super::{file, load, load_json};
 
 /// An answer of 1 byte to the first nine requests of a connection, then of 2.

@@ -7,6 +7,8 @@ mod http;
 mod interrupt;
 mod nginx;
 mod sessions;
+#[path = "../support/mod.rs"]
+mod support;
 mod tls;
 
 use std::path::Path;

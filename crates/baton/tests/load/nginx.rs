@@ -2,52 +2,24 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives it up. Far more than it ever takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A port that was free a moment ago. The kernel hands out others before it comes back to this one.
-pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address")
-}
-
-/// A server process; killed when dropped.
-pub struct Process(pub Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// Starts it and waits until it accepts connections at `address`.
-    #[track_caller]
-    pub fn start(command: &mut Command, address: SocketAddr) -> Process {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn();
-        let mut process = Process(child.unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/setup")));
-        let end = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
-            let ended = process.0.try_wait().expect("it is our child");
-            assert!(ended.is_none() && Instant::now() < end, "{command:?} does not serve: {ended:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        process
-    }
-}
+use super::support::{free_address, until};
 
 pub struct Nginx {
     pub folder: TempDir,
     pub address: SocketAddr,
-    /// Held until the end; dropped before the folder goes would be too early for what nginx still writes.
-    _process: Process,
+    child: Child,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Nginx {
@@ -76,8 +48,16 @@ impl Nginx {
         let file = folder.path().join("nginx.conf");
         fs::write(&file, config).expect("the folder is ours");
         let log = folder.path().join("error.log");
-        let process = Process::start(Command::new("nginx").arg("-c").arg(file).arg("-e").arg(log), address);
-        Nginx { folder, address, _process: process }
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(file).arg("-e").arg(log).stdin(Stdio::null());
+        let child = command.spawn().expect("nginx is installed by scripts/setup test");
+        let mut nginx = Nginx { folder, address, child };
+        until("nginx serves", || {
+            let ended = nginx.child.try_wait().expect("it is our child");
+            assert!(ended.is_none(), "{ended:?}: see what it said");
+            TcpStream::connect(address).is_ok()
+        });
+        nginx
     }
 
     pub fn url(&self, path: &str) -> String {

@@ -1,40 +1,41 @@
 //! Sessions held open, alone and beside requests: through haproxy and nginx, and lost when the server goes.
 
-use std::process::Command;
+use std::net::SocketAddr;
 
 use baton_prove::origin::OriginKind;
 use baton_prove::{Origin, OriginHandle, OriginOptions};
-use tempfile::TempDir;
 
 use super::interrupt::Running;
-use super::nginx::{Nginx, Process, free_address};
-use super::{Said, file, load, load_json};
+use super::nginx::Nginx;
+use super::support::free_address;
+use super::support::haproxy::Haproxy;
+use super::{Said, load, load_json};
 
 /// A real haproxy before an HTTP origin (also for WebSockets) and a TCP echo.
-struct Haproxy {
-    _process: Process,
-    http: std::net::SocketAddr,
-    tcp: std::net::SocketAddr,
+struct Proxied {
+    http: SocketAddr,
+    tcp: SocketAddr,
+    _haproxy: Haproxy,
     _origins: [OriginHandle; 2],
-    _folder: TempDir,
 }
 
-impl Haproxy {
-    fn start() -> Haproxy {
+impl Proxied {
+    fn start() -> Proxied {
         let origin = |kind| Origin::start(OriginOptions { kind, ..OriginOptions::new("o") }).expect("a free port");
         let origins = [origin(OriginKind::Http), origin(OriginKind::TcpEcho)];
         let folder = tempfile::tempdir().expect("a folder for the test");
+        let socket = folder.path().join("stats");
         let (http, tcp) = (free_address(), free_address());
         let config = format!(
-            "defaults\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n timeout tunnel 1h\n\
+            "global\n stats socket {}\n\
+             defaults\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n timeout tunnel 1h\n\
              listen web\n mode http\n bind {http}\n server o {}\n\
              listen raw\n mode tcp\n bind {tcp}\n server o {}\n",
+            socket.display(),
             origins[0].address(),
             origins[1].address()
         );
-        let config = file(folder.path(), "haproxy.cfg", config);
-        let process = Process::start(Command::new("haproxy").args(["-db", "-f", &config]), http);
-        Haproxy { _process: process, http, tcp, _origins: origins, _folder: folder }
+        Proxied { http, tcp, _haproxy: Haproxy::start(&config, &socket), _origins: origins }
     }
 
     fn urls(&self) -> String {
@@ -53,19 +54,19 @@ fn groups(said: &Said) -> Vec<(u64, u64, bool)> {
 
 #[test]
 fn sessions_live_beside_requests() {
-    let haproxy = Haproxy::start();
-    let urls = haproxy.urls();
+    let proxied = Proxied::start();
+    let urls = proxied.urls();
     let said =
         load_json(&format!("-n 300 --rate 1000 -c 4 -k --sessions 3 --interval 5ms --message-bytes 5000 {urls}"));
     assert_eq!(said.counts(), (Some(0), 300, 300, 0), "{said:?}");
     assert_eq!(groups(&said), [(3, 3, true); 2], "{said:?}");
-    assert_eq!(said.json()["sessions"][1]["url"], format!("tcp://{}", haproxy.tcp));
+    assert_eq!(said.json()["sessions"][1]["url"], format!("tcp://{}", proxied.tcp));
 }
 
 #[test]
 fn sessions_alone_end_with_the_time() {
-    let haproxy = Haproxy::start();
-    let url = format!("tcp://{}", haproxy.tcp);
+    let proxied = Proxied::start();
+    let url = format!("tcp://{}", proxied.tcp);
     let said = load_json(&format!("-t 300ms --sessions 2 --interval never {url}"));
     assert_eq!((said.counts(), groups(&said)), ((Some(0), 0, 0, 0), vec![(2, 2, true)]), "{said:?}");
     let said = load(&["-q", "-t", "200ms", &url]);
@@ -74,16 +75,16 @@ fn sessions_alone_end_with_the_time() {
 
 #[test]
 fn a_lost_session_is_a_failure() {
-    let haproxy = Haproxy::start();
+    let proxied = Proxied::start();
     // The path is no WebSocket's.
-    let said = load_json(&format!("-n 10 ws://{0}/bytes/1 http://{0}/bytes/1", haproxy.http));
+    let said = load_json(&format!("-n 10 ws://{0}/bytes/1 http://{0}/bytes/1", proxied.http));
     assert_eq!((said.counts(), groups(&said)), ((Some(1), 10, 10, 0), vec![(1, 0, false)]), "{said:?}");
     assert_eq!(said.json()["sessions"][0]["losses"][0]["kind"], "handshake");
 
-    let url = format!("tcp://{}", haproxy.tcp);
+    let url = format!("tcp://{}", proxied.tcp);
     let mut running = Running::start(&["-t", "1h", "--interval", "10ms", &url]);
     // It has shown its first line: the session is open.
-    drop(haproxy);
+    drop(proxied);
     let (code, out) = running.end();
     assert!(code == Some(1) && out.contains("SOMETHING FAILED") && out.contains("session 0: "), "{out}");
 }
