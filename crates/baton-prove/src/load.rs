@@ -180,7 +180,8 @@ impl Load {
         let prepared: Result<Vec<Prepared>, &'static str> = options
             .requests
             .iter()
-            .map(|request| request.prepare(&hosts[request.server], options.keep_alive))
+            .enumerate()
+            .map(|(place, request)| request.prepare(place, &hosts[request.server], options.keep_alive))
             .collect();
         let prepared: Arc<[Prepared]> = prepared.map_err(invalid)?.into();
 

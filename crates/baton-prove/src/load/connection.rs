@@ -4,10 +4,12 @@
 //! usual case.
 
 use std::{
+    cell::RefCell,
     future::poll_fn,
     io,
     net::IpAddr,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -40,8 +42,9 @@ pub(super) struct Connection {
     source: Option<IpAddr>,
     /// The last request's connection, when its answer was right and it carries no other one.
     used_up: Option<Stream>,
-    buffer: Box<[u8]>,
-    last_head: LastHead,
+    /// The beginning of an answer whose head has not come whole; empty nearly always.
+    partial: Vec<u8>,
+    scratch: Rc<RefCell<Scratch>>,
     deadline: Deadline,
     /// Connections established here.
     pub(super) established: u64,
@@ -53,6 +56,19 @@ pub(super) struct Connection {
     pub(super) body_bytes: u64,
 }
 
+/// What all connections of a thread read with; nothing stays in it from one poll to the next.
+pub(super) struct Scratch {
+    buffer: Box<[u8]>,
+    /// For each entry of the request list.
+    heads: Box<[LastHead]>,
+}
+
+impl Scratch {
+    pub(super) fn new(requests: usize) -> Scratch {
+        Scratch { buffer: vec![0; HEAD_MAX].into(), heads: (0..requests).map(|_| LastHead::default()).collect() }
+    }
+}
+
 /// A connection that may carry another request.
 struct Kept {
     stream: Stream,
@@ -61,14 +77,19 @@ struct Kept {
 }
 
 impl Connection {
-    pub(super) fn new(now: Instant, servers: usize, source: Option<IpAddr>) -> Connection {
+    pub(super) fn new(
+        now: Instant,
+        servers: usize,
+        source: Option<IpAddr>,
+        scratch: Rc<RefCell<Scratch>>,
+    ) -> Connection {
         Connection {
             kept: (0..servers).map(|_| None).collect(),
             answers: 0,
             source,
             used_up: None,
-            buffer: vec![0; HEAD_MAX].into(),
-            last_head: LastHead::default(),
+            partial: Vec::new(),
+            scratch,
             deadline: Deadline::new(now),
             established: 0,
             resumed: 0,
@@ -115,20 +136,20 @@ impl Connection {
         let mut exchange = Exchange {
             stream: &mut kept.stream,
             request,
-            buffer: &mut self.buffer,
-            last_head: &mut self.last_head,
+            partial: &mut self.partial,
             deadline: &mut self.deadline,
             whole: now + timeouts.whole,
             first_byte_only: timeouts.first_byte < timeouts.whole,
             reused: kept.answers > 0,
             sent: 0,
-            filled: 0,
             started: false,
             head: None,
             checked: 0,
             differs: false,
         };
-        let head = poll_fn(|cx| exchange.poll(cx)).await;
+        let scratch = &self.scratch;
+        let head = poll_fn(|cx| exchange.poll(cx, &mut scratch.borrow_mut())).await;
+        exchange.partial.clear();
         self.body_bytes += exchange.checked;
         let ended = Instant::now();
         // An answer that came before the request was sent whole leaves the rest of it on the wire.
@@ -146,7 +167,7 @@ impl Connection {
     /// Takes the connection kept for a server out of its place, if it can carry another request.
     async fn usable(&mut self, place: usize) -> Option<Kept> {
         let mut kept = self.kept[place].take()?;
-        if poll_fn(|cx| Poll::Ready(is_closed(&mut kept.stream, cx, &mut self.buffer))).await {
+        if poll_fn(|cx| Poll::Ready(is_closed(&mut kept.stream, cx))).await {
             self.closed_idle += 1;
             return None;
         }
@@ -165,8 +186,8 @@ async fn connect(server: &Server, source: Option<IpAddr>, until: Instant) -> Res
 
 /// Whether a kept connection can carry no further request, as far as the client knows by now. Costs no system call when
 /// nothing has happened on it. Bytes that nobody asked for (such as a 408 before a close) make it as unusable as a close.
-fn is_closed(stream: &mut Stream, cx: &mut Context<'_>, buffer: &mut [u8]) -> bool {
-    Pin::new(stream).poll_read(cx, &mut ReadBuf::new(buffer)).is_ready()
+fn is_closed(stream: &mut Stream, cx: &mut Context<'_>) -> bool {
+    Pin::new(stream).poll_read(cx, &mut ReadBuf::new(&mut [0; 64])).is_ready()
 }
 
 /// Lets the server close first, so that it and not the client keeps the port in TIME_WAIT. The answer is complete: nothing
@@ -183,8 +204,8 @@ pub(super) async fn await_close(mut stream: Stream) {
 struct Exchange<'a> {
     stream: &'a mut Stream,
     request: &'a Prepared,
-    buffer: &'a mut [u8],
-    last_head: &'a mut LastHead,
+    /// The beginning of a head that has not come whole.
+    partial: &'a mut Vec<u8>,
     deadline: &'a mut Deadline,
     /// When the whole answer must be there.
     whole: Instant,
@@ -194,8 +215,6 @@ struct Exchange<'a> {
     reused: bool,
     /// Bytes of the request that were written; all of them after a failed write, because then only reading can tell more.
     sent: usize,
-    /// Bytes of the answer's head in `buffer`.
-    filled: usize,
     /// Whether a byte of the answer was seen.
     started: bool,
     /// The head and the place in the body, once the head was read.
@@ -208,7 +227,7 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Ready with the head of an answer that was read whole.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Ended>> {
+    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<ResponseHead, Ended>> {
         while self.sent < self.request.bytes.len() {
             match Pin::new(&mut *self.stream).poll_write(cx, &self.request.bytes[self.sent..]) {
                 Poll::Ready(Ok(written)) if written > 0 => self.sent += written,
@@ -218,7 +237,9 @@ impl Exchange<'_> {
             }
         }
         loop {
-            let mut into = ReadBuf::new(&mut self.buffer[self.filled..]);
+            let filled = self.partial.len();
+            scratch.buffer[..filled].copy_from_slice(self.partial);
+            let mut into = ReadBuf::new(&mut scratch.buffer[filled..]);
             let read = match Pin::new(&mut *self.stream).poll_read(cx, &mut into) {
                 Poll::Ready(read) => read,
                 Poll::Pending => return self.poll_deadline(cx).map(Err),
@@ -227,7 +248,8 @@ impl Exchange<'_> {
                 Ok(0) => return Poll::Ready(self.closed(None)),
                 Err(error) => return Poll::Ready(self.closed(Some(&error))),
                 Ok(length) => {
-                    if let Some(done) = self.read(length).transpose() {
+                    let last_head = &mut scratch.heads[self.request.place];
+                    if let Some(done) = self.read(&scratch.buffer[..filled + length], last_head).transpose() {
                         return Poll::Ready(done);
                     }
                 }
@@ -245,22 +267,20 @@ impl Exchange<'_> {
         }))
     }
 
-    /// Takes in `length` more bytes; gives the head when the answer is whole.
-    fn read(&mut self, length: usize) -> Result<Option<ResponseHead>, Ended> {
-        let mut end = self.filled + length;
-        let mut at = 0;
+    /// Takes in what was read, with the beginning of the head before it if there was one; gives the head when the answer is
+    /// whole.
+    fn read(&mut self, mut bytes: &[u8], last_head: &mut LastHead) -> Result<Option<ResponseHead>, Ended> {
         while self.head.is_none() {
-            match self.last_head.response(&self.buffer[at..end], self.request.bodyless) {
+            match last_head.response(bytes, self.request.bodyless) {
                 Err(Malformed) => return Err(self.malformed()),
                 Ok(None) => {
-                    self.buffer.copy_within(at..end, 0);
-                    end -= at;
-                    self.filled = end;
+                    self.partial.clear();
+                    self.partial.extend_from_slice(bytes);
                     self.start();
                     return Ok(None);
                 }
                 Ok(Some((head, used))) => {
-                    at += used;
+                    bytes = &bytes[used..];
                     // Interim answers (RFC 9110 section 15.2) precede the final one; 101 is final.
                     if head.status >= 200 || head.status == 101 {
                         self.head = Some((head, Body::new(head.framing)));
@@ -268,14 +288,14 @@ impl Exchange<'_> {
                 }
             }
         }
-        self.filled = 0;
-        self.read_body(at, end)
+        self.partial.clear();
+        self.read_body(bytes)
     }
 
-    fn read_body(&mut self, at: usize, end: usize) -> Result<Option<ResponseHead>, Ended> {
+    fn read_body(&mut self, bytes: &[u8]) -> Result<Option<ResponseHead>, Ended> {
         let (head, body) = self.head.as_mut().expect("set before the body is read");
         let (checked, differs, expect) = (&mut self.checked, &mut self.differs, &self.request.expect);
-        let used = body.read(&self.buffer[at..end], &mut |data| {
+        let used = body.read(bytes, &mut |data| {
             if let BodyCheck::Exactly(right) = expect {
                 *differs |= !matches(right, *checked, data);
             }
@@ -285,7 +305,7 @@ impl Exchange<'_> {
         match used {
             Err(Malformed) => Err(self.malformed()),
             // Bytes after the end were not asked for.
-            Ok(used) if done && at + used < end => Err(self.malformed()),
+            Ok(used) if done && used < bytes.len() => Err(self.malformed()),
             Ok(_) if done => Ok(Some(head)),
             Ok(_) => {
                 self.start();

@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, spawn_local, yield_now};
 
 use super::{
     LoadOptions,
-    connection::{Connection, await_close},
+    connection::{Connection, Scratch, await_close},
     pace::Pace,
     request::Prepared,
     stats::{Live, LoadResult},
@@ -50,6 +50,7 @@ struct Shared {
     /// Connections that wait for the server's close beside their places.
     leaving: Cell<usize>,
     pace: Option<Pace>,
+    scratch: Rc<RefCell<Scratch>>,
     result: RefCell<LoadResult>,
 }
 
@@ -75,6 +76,7 @@ impl Driver {
             stopping: Cell::new(false),
             leaving: Cell::new(0),
             pace,
+            scratch: Rc::new(RefCell::new(Scratch::new(self.prepared.len()))),
             result: RefCell::new(LoadResult::empty(self.started)),
             driver: self,
         });
@@ -121,7 +123,7 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
     let mut now = Instant::now();
     let place = index * driver.threads + driver.index;
     let source = options.sources.get(place % options.sources.len().max(1)).copied();
-    let mut connection = Connection::new(now, options.servers.len(), source);
+    let mut connection = Connection::new(now, options.servers.len(), source, shared.scratch.clone());
     // Connections begin at different places of the list.
     let mut entry = place;
     while let Some(start) = shared.next_start(now).await {

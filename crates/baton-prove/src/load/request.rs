@@ -86,7 +86,7 @@ impl Request {
     }
 
     /// The bytes to send. An error says what cannot be sent.
-    pub(super) fn prepare(&self, host: &str, keep_alive: bool) -> Result<Prepared, &'static str> {
+    pub(super) fn prepare(&self, place: usize, host: &str, keep_alive: bool) -> Result<Prepared, &'static str> {
         let clean = |text: &str| !text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
         if self.method.is_empty() || !clean(&self.method) || self.method.contains(' ') {
             return Err("the method is empty, or has a space, a line end or a zero byte in it");
@@ -116,6 +116,7 @@ impl Request {
         bytes.extend_from_slice(&self.body);
         Ok(Prepared {
             length: AtomicU64::new(0),
+            place,
             server: self.server,
             bytes,
             bodyless: self.method == "HEAD",
@@ -128,6 +129,8 @@ impl Request {
 /// A request as bytes, and its checks.
 #[derive(Debug)]
 pub(super) struct Prepared {
+    /// Its own place in the list.
+    pub(super) place: usize,
     /// The server's place.
     pub(super) server: usize,
     pub(super) bytes: Vec<u8>,
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     fn check(request: Request, keep_alive: bool, expect: &str) {
-        let text = match request.prepare("h:1", keep_alive) {
+        let text = match request.prepare(0, "h:1", keep_alive) {
             Ok(prepared) => String::from_utf8(prepared.bytes).expect("made of strings"),
             Err(text) => text.to_owned(),
         };
