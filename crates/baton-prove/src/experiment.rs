@@ -20,15 +20,12 @@ mod variables;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use file::{Fault, duration};
+pub use file::Fault;
 pub use network::become_root_inside;
 pub use run::{Moment, Setting, own_networks, run};
 
 /// The shortest time from one event to the next.
 pub const EVERY_MIN: Duration = Duration::from_millis(1);
-
-/// The longest run.
-pub const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What is done to servers, and what must come of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,11 +130,12 @@ impl Expect {
     }
 
     /// Whether what was measured is what must come; `None` when nothing is expected. `in_flight` is how many requests may
-    /// be under way at a moment.
-    pub fn judge(self, measured: &crate::proof::Measured, in_flight: usize) -> Option<bool> {
+    /// be under way at a moment, `has_events` whether something was to be done.
+    pub fn judge(self, measured: &crate::proof::Measured, in_flight: usize, has_events: bool) -> Option<bool> {
         let report = &measured.report;
         // A change that was refused is none, and whom it did not disturb is no evidence.
-        let is_sound = report.errors.is_empty() && report.completed > 0 && measured.events_failed() == 0;
+        let is_done = measured.events_failed() == 0 && (!has_events || !measured.events.is_empty());
+        let is_sound = report.errors.is_empty() && report.completed > 0 && is_done;
         let refused = report.failures.get("refused").copied().unwrap_or_default();
         match self {
             Expect::Anything => None,

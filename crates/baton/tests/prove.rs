@@ -87,6 +87,31 @@ fn nothing_fails_when_nothing_is_done() {
     }
 }
 
+/// Without root a user namespace gives the same network of its own, where the kernel allows it; and the machine's does.
+#[test]
+fn somebody_who_is_not_root_can_prove() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: becoming somebody else needs root");
+        return;
+    }
+    for place in [&[][..], &["--machine-network"]] {
+        let proof = Proof::new();
+        let program = proof.directory.path().join("baton");
+        std::fs::copy(env!("CARGO_BIN_EXE_baton"), &program).expect("it can be copied");
+        let as_root = proof.command(&[&["reload", "--server", "baton", "--for", "2s"], place].concat());
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(as_root.get_args());
+        command.env("TMPDIR", proof.directory.path().join("tmp")).current_dir(proof.directory.path());
+        for path in ["", "tmp"] {
+            let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(proof.directory.path().join(path), all).expect("it is ours");
+        }
+        let said = proof.judge(&command.output().expect("setpriv is installed"));
+        assert_eq!((said.code, said.number(0, "failed")), (Some(0), 0), "{}", said.text);
+        assert!(said.events(0) > 0, "{}", said.text);
+    }
+}
+
 #[test]
 fn a_result_is_written_in_every_form() {
     let proof = Proof::new();
@@ -123,11 +148,15 @@ fn a_document_without_a_place_for_figures_is_refused_before_anything_is_measured
 #[test]
 fn a_hard_restart_of_haproxy_loses_requests() {
     let proof = Proof::new();
-    let said = proof.run(&["hard-restart", "--server", "haproxy", "--for", "3s"]);
+    let page = proof.directory.path().join("page.html");
+    let report = page.to_str().expect("it is text");
+    let said = proof.run(&["hard-restart", "--server", "haproxy", "--for", "3s", "--report", report]);
     assert_eq!(said.code, Some(0), "{}", said.text);
     assert!(said.number(0, "failed") > 0 && said.number(0, "failures/refused") > 0, "{}", said.text);
     assert!(said.events(0) > 0, "{}", said.text);
     assert_eq!(said.number(0, "events_failed"), 0, "{}", said.text);
+    let page = std::fs::read_to_string(page).expect("it was written");
+    assert!(page.contains("<svg") && page.contains("haproxy -D -f haproxy.cfg -p pid"), "{page}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::processes::Processes;
 use crate::Phase;
 use crate::proof::Event;
 
-/// How long it is quiet before each stretch of events: what the load looks like when nothing is done is part of every run,
+/// How long it is quiet before each stretch of events, less in a short run: what the load looks like when nothing is done is part of every run,
 /// and comes in turn with the events, so that a noisy machine disturbs both.
 pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// How long a stretch of events is.
@@ -28,6 +28,8 @@ pub(crate) struct Events {
     pub(crate) what: String,
     /// The time from one to the next.
     pub(crate) every: Duration,
+    /// How long it is quiet before each stretch.
+    pub(crate) quiet: Duration,
     /// When the load began.
     pub(crate) began: Instant,
     /// The flag that latencies are sorted by: on during a stretch, from its first event on.
@@ -39,7 +41,7 @@ pub(crate) struct Events {
 impl Events {
     /// Does events until dropped; one that takes longer than `every` delays the next, and none is made up for.
     pub(crate) async fn go_on(&mut self, processes: &mut Processes, count: &watch::Sender<usize>) {
-        let mut quiet_until = self.began + QUIET;
+        let mut quiet_until = self.began + self.quiet;
         loop {
             sleep_until(quiet_until.into()).await;
             let change = self.phase.begin();
@@ -53,7 +55,7 @@ impl Events {
                 due += self.every.saturating_mul(u32::try_from(late).unwrap_or(u32::MAX).saturating_add(1));
             }
             drop(change);
-            quiet_until = Instant::now() + QUIET;
+            quiet_until = Instant::now() + self.quiet;
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::Server;
 use super::variables::fill;
-use super::{Experiment, Server};
 use crate::{Origin, OriginHandle, OriginOptions};
 
 /// Ports that are tried: below those that the system gives to clients, so that no client is in the way of a server that
@@ -92,14 +92,22 @@ impl Place {
         })
     }
 
-    /// The commands as they are run, in their order.
-    pub(crate) fn commands(&self, experiment: &Experiment, server: &Server, load: &str) -> Vec<String> {
-        let mut commands = vec![format!("cd {}", self.directory.path().display())];
+    /// Everything that is run, as commands that somebody can type, in their order.
+    pub(crate) fn commands(&self, every: Option<Duration>, server: &Server, load: &str) -> Vec<String> {
+        let directory = self.directory.path().display();
+        let mut commands = vec![format!("mkdir -p {directory} && cd {directory}")];
+        for (name, text) in &server.files {
+            let text = self.fill(text);
+            let end = if text.ends_with('\n') { "" } else { "\n" };
+            commands.push(format!("cat >'{name}' <<'END'\n{text}{end}END"));
+        }
+        let [one, two] = &self.origins;
+        commands.push(format!("baton origin one={} two={} &", one.address(), two.address()));
         let fixed = [server.prepare.as_deref().unwrap_or_default(), &server.start];
         commands.extend(fixed.into_iter().filter(|command| !command.is_empty()).map(|command| self.fill(command)));
-        commands.push(format!("baton load {load}"));
-        if let (Some(event), Some(every)) = (&server.event, experiment.every) {
-            commands.push(format!("{}  # every {every:?}", self.fill(event)));
+        commands.push(format!("baton load {load} &"));
+        if let (Some(event), Some(every)) = (&server.event, every) {
+            commands.push(format!("# every {every:?}:\n{}", self.fill(event)));
         }
         commands.extend(server.stop.as_deref().map(|command| self.fill(command)));
         commands

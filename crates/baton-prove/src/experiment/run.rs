@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 
-use super::events::Events;
+use super::events::{Events, QUIET};
 use super::place::{Place, missing};
 use super::processes::{Processes, search_path};
-use super::{Experiment, Network, Server, network};
+use super::{Expect, Experiment, Network, Server, network};
 use crate::load::{LoadProgress, Timeouts};
 use crate::proof::{Measured, Outcome, Row};
 use crate::{Load, LoadHandle, LoadOptions, LoadResult, Phase};
 
 /// How long a load runs at least when nobody says a shorter time and something is done to the server.
 const TIME: Duration = Duration::from_secs(5);
+/// How many times as long a run may take that expects failures and has seen none.
+const PATIENCE: u32 = 4;
 /// How long a server may take until it answers.
 const START_MAX: Duration = Duration::from_secs(30);
 /// How long requests under way may take at the end before the server is killed, so that they end.
@@ -75,23 +77,23 @@ pub fn run(
     setting: &Setting<'_>,
     stop: watch::Receiver<bool>,
     tell: &(dyn Fn(Moment) + Sync),
-) -> (Row, Option<bool>) {
+) -> Row {
     let mut row = Row {
         experiment: experiment.name.clone(),
-        group: None,
         title: experiment.title.clone(),
         about: experiment.about.clone(),
         server: server.name.clone(),
         version: String::new(),
         commands: Vec::new(),
-        expected: server.expect.text().into(),
-        as_expected: None,
         outcome: Outcome::Absent(String::new()),
         articles: Vec::new(),
+        group: None,
+        expected: server.expect.text().to_owned(),
+        as_expected: None,
     };
     if let Some(reason) = absent(experiment, server, setting) {
         row.outcome = Outcome::Absent(reason);
-        return (row, None);
+        return row;
     }
     let run = Run { experiment, server, setting, stop, tell };
     // A thread of its own, for a network belongs to a thread.
@@ -99,16 +101,12 @@ pub fn run(
     let panicked = Err("the run itself failed, which is a mistake in this program".to_owned());
     match outcome.unwrap_or(panicked) {
         Ok((measured, in_flight)) => {
-            let verdict = server.expect.judge(&measured, in_flight);
+            row.as_expected = server.expect.judge(&measured, in_flight, has_events(experiment, server));
             row.outcome = Outcome::Measured(Box::new(measured));
-            row.as_expected = verdict;
-            (row, verdict)
         }
-        Err(reason) => {
-            row.outcome = Outcome::Broken(reason);
-            (row, None)
-        }
+        Err(reason) => row.outcome = Outcome::Broken(reason),
     }
+    row
 }
 
 /// What this machine or this program lacks.
@@ -156,7 +154,8 @@ impl Run<'_> {
         }
         let words = place.fill(&self.experiment.load);
         let load = self.load(&words)?;
-        row.commands = place.commands(self.experiment, self.server, &words);
+        let every = self.setting.every.or(self.experiment.every);
+        row.commands = place.commands(every, self.server, &words);
         self.start(&place, &mut processes, &load).await?;
         let in_flight = load.concurrency;
         let measured = self.measure(&place, &mut processes, load).await;
@@ -221,7 +220,7 @@ impl Run<'_> {
         let time_of_load = load.duration.filter(|_| self.experiment.requests.is_none());
         let own_time = self.experiment.time.or(time_of_load);
         // However small the scale: without events nothing is proved.
-        let least = if self.has_events() || requests == 0 {
+        let least = if has_events(self.experiment, self.server) || requests == 0 {
             own_time.map_or(TIME, |time| time.min(TIME))
         } else {
             Duration::ZERO
@@ -235,6 +234,7 @@ impl Run<'_> {
             command: place.fill(self.server.event.as_deref().unwrap_or_default()),
             what: self.server.what.clone(),
             every: self.setting.every.or(self.experiment.every).unwrap_or_default(),
+            quiet: QUIET.min(time / 5),
             began: handle.started(),
             phase,
             done: Vec::new(),
@@ -247,7 +247,12 @@ impl Run<'_> {
             load: handle.progress(),
             events: *done.borrow(),
         };
-        let is_over = |moment: &Moment| moment.at >= Some(time) && moment.load.requests >= requests;
+        // Who expects failures and has seen none has shown nothing yet.
+        let patience = if self.server.expect == Expect::Failures { time * PATIENCE } else { time };
+        let is_over = |moment: &Moment| {
+            let is_shown = moment.load.failed() > 0 || moment.at >= Some(patience);
+            moment.at >= Some(time) && moment.load.requests >= requests && is_shown
+        };
         let watched = async {
             let mut looks = interval(LOOK_EVERY);
             loop {
@@ -259,7 +264,7 @@ impl Run<'_> {
                 }
             }
         };
-        let has_events = self.has_events();
+        let has_events = has_events(self.experiment, self.server);
         tokio::select! {
             () = watched => {}
             () = stopped(&mut self.stop) => {}
@@ -268,10 +273,6 @@ impl Run<'_> {
         let result = end(handle, processes).await;
         let left_over = self.stop_server(place, processes).await;
         Ok(Measured::new(result, events.done, left_over))
-    }
-
-    fn has_events(&self) -> bool {
-        self.server.event.is_some() && self.experiment.every.is_some()
     }
 
     /// Ends the server as it should be ended, and tells what stayed.
@@ -289,6 +290,11 @@ impl Run<'_> {
             |name: &str, pid| format!("{name} (process {pid}) had not ended {} s after the end", STOP_MAX.as_secs());
         left.iter().map(|left| told(&left.name, left.pid)).collect()
     }
+}
+
+/// Whether something is done to the server.
+fn has_events(experiment: &Experiment, server: &Server) -> bool {
+    experiment.every.is_some() && server.event.is_some()
 }
 
 /// Ends the load; requests under way get their time, then the server is killed, which ends them.

@@ -6,14 +6,16 @@ mod choose;
 mod watch;
 mod words;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_prove::experiment::{self, Setting, articles, built_in};
-use baton_prove::proof::markdown;
+use baton_prove::proof::{Outcome, Proof, Row, markdown};
+use baton_prove::units;
 use clap::Args;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use choose::Chosen;
 
@@ -49,13 +51,13 @@ pub struct Prove {
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     load: Option<String>,
     /// Time from one event to the next, such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = experiment::duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     every: Option<Duration>,
     /// Run for at least so long, such as 10s
-    #[arg(long = "for", value_name = "TIME", value_parser = experiment::duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
     time: Option<Duration>,
     /// Make at least so many requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::count)]
     requests: Option<u64>,
     /// How many connections ask at the same time
     #[arg(short = 'c', long, value_name = "N")]
@@ -91,6 +93,7 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
         _ => {}
     }
     let chosen = choose::choose(command)?;
+    raise_descriptors();
     // Before measuring for minutes: whether the document takes the figures.
     let document = command.markdown.as_deref().map(marked).transpose()?.flatten();
     let own_network = !command.machine_network && are_networks_there();
@@ -104,23 +107,40 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
         own_network,
         load: &words::options,
     };
-    let played = watch::play(title(&chosen), &chosen, &setting)?;
-    print!("{}", played.proof.table());
-    let proof = &played.proof;
+    let proof = watch::play(title(&chosen), &chosen, &setting)?;
+    // Who does not read the table still gets the files and the exit code.
+    let _ = write!(io::stdout(), "{}", proof.table());
     if let Some(file) = &command.report {
-        write(file, &proof.to_html())?;
+        put(file, &proof.to_html())?;
     }
     if let Some(file) = &command.json {
-        write(file, &(proof.to_json() + "\n"))?;
+        put(file, &(proof.to_json() + "\n"))?;
     }
     if let Some(file) = &command.markdown {
         let text = document.and_then(|document| proof.in_document(&document));
-        write(file, &text.unwrap_or_else(|| proof.to_markdown()))?;
+        put(file, &text.unwrap_or_else(|| proof.to_markdown()))?;
     }
     if let Some(file) = &command.picture {
-        write(file, &proof.picture())?;
+        put(file, &proof.picture())?;
     }
-    Ok(if played.is_as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_as_expected(&proof) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether something was measured, nothing is broken, and all of it came out as expected.
+fn is_as_expected(proof: &Proof) -> bool {
+    let is_wrong = |row: &Row| matches!(row.outcome, Outcome::Broken(_)) || row.as_expected == Some(false);
+    proof.rows.iter().any(|row| row.measured().is_some()) && !proof.rows.iter().any(is_wrong)
+}
+
+/// The most open files that are asked for: clients, origins and what they lead to are one process here.
+const DESCRIPTORS_MAX: u64 = 65_536;
+
+/// Makes room for many connections, as far as this user may: the limit of a shell is usually 1024. Too little shows in the
+/// failures, by its error number.
+fn raise_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(DESCRIPTORS_MAX)), hard);
+    }
 }
 
 /// Somebody who is not root becomes it inside, where the kernel allows it. Nothing has been started yet: one thread.
@@ -151,7 +171,7 @@ fn marked(file: &Path) -> Result<Option<String>, String> {
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
+fn put(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|error| format!("{} cannot be written: {error}", file.display()))
 }
 

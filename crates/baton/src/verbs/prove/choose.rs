@@ -10,6 +10,8 @@ use super::Prove;
 
 /// How often an event is done when nobody says it.
 const EVERY: Duration = Duration::from_millis(200);
+/// How much smaller and larger experiments can be made.
+const SCALES: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 /// The longest file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
@@ -38,8 +40,8 @@ impl Chosen {
 /// # Errors
 /// A sentence: which name, file or server is wrong, and what could be meant.
 pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
-    if !(command.scale.is_finite() && command.scale > 0.0) {
-        return Err("--scale must be more than 0".into());
+    if !SCALES.contains(&command.scale) {
+        return Err(format!("--scale must be between {} and {}", SCALES.start(), SCALES.end()));
     }
     let mut all = match &command.reload {
         Some(reload) => each_server(own(command, reload)?),

@@ -7,26 +7,17 @@ use std::time::{Duration, Instant};
 
 use baton_prove::Progress;
 use baton_prove::experiment::{self, Moment, Setting};
-use baton_prove::proof::{Machine, Outcome, Proof};
+use baton_prove::proof::{Machine, Proof};
 use tokio::sync::watch;
 
 use super::choose::Chosen;
 use crate::interrupt::Interrupt;
 
-/// What was measured, and whether it is what the experiments expect.
-#[derive(Debug)]
-pub struct Played {
-    /// Everything.
-    pub proof: Proof,
-    /// Whether every row that was measured is as expected, none is broken, and at least one was measured.
-    pub is_as_expected: bool,
-}
-
 /// Does all of them.
 ///
 /// # Errors
 /// A sentence, when it cannot begin.
-pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<Played, String> {
+pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<Proof, String> {
     let plain = |error: io::Error| format!("cannot start: {error}");
     let mut proof = Proof {
         title,
@@ -39,7 +30,6 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
     let (ask, stop) = watch::channel(false);
     listen(ask).map_err(plain)?;
     let progress = Mutex::new(Progress::stderr());
-    let mut judged = Vec::new();
     for (number, one) in chosen.iter().enumerate() {
         let head = format!("[{}/{}] {} on {}", number + 1, chosen.len(), one.experiment.name, one.server().name);
         let begun = AtomicBool::new(false);
@@ -50,14 +40,9 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
             }
             progress.show(Instant::now(), || line(&head, &moment));
         };
-        let (mut row, verdict) = experiment::run(&one.experiment, one.server(), setting, stop.clone(), &show);
+        let mut row = experiment::run(&one.experiment, one.server(), setting, stop.clone(), &show);
         row.articles.clone_from(&one.articles);
         row.group.clone_from(&one.group);
-        judged.push(match &row.outcome {
-            Outcome::Measured(_) => Some(verdict.unwrap_or(true)),
-            Outcome::Absent(_) => None,
-            Outcome::Broken(_) => Some(false),
-        });
         proof.rows.push(row);
         if *stop.borrow() {
             proof.interrupted = true;
@@ -67,8 +52,7 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
     if let Ok(mut progress) = progress.lock() {
         progress.clear();
     }
-    let measured: Vec<bool> = judged.into_iter().flatten().collect();
-    Ok(Played { proof, is_as_expected: !measured.is_empty() && measured.into_iter().all(|is_right| is_right) })
+    Ok(proof)
 }
 
 /// From now on Ctrl-C and SIGTERM ask for the end.
