@@ -201,6 +201,8 @@ impl ChangeLine {
     pub async fn close_empty(&mut self, now: Instant, workers: &Workers) -> usize {
         for (id, place) in self.listeners.left_to_others() {
             workers.command(Command::Leave(id, place)).await;
+            // A socket of the runtime API is the only one of its address.
+            self.runtime.close(id);
         }
         let empty = self.listeners.look(now);
         let count = empty.len();

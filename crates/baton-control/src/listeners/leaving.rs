@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_kernel::retire::{Retiring, accept_queue};
 use baton_kernel::{ListenOptions, ListenerGroup, Listening};
@@ -14,6 +14,11 @@ use socket2::SockRef;
 use super::lent::{Elsewhere, Lent};
 use super::{Known, Listener, Place};
 use crate::retirement::{RetireStep, Retirement, Seen};
+
+/// How long the sockets that another program serves by now are held, to be given to one that was started right after it
+/// and still asks us: the signal that tells us to leave and the question may come in any order. Not longer: what nobody
+/// accepts from must not look open when the other program closes it.
+const GIVES_ON_FOR: Duration = Duration::from_millis(500);
 
 /// An address that takes no new connections.
 #[derive(Debug)]
@@ -33,6 +38,7 @@ pub(super) struct Leaving {
     lent: Option<Lent>,
     is_told: bool,
     is_stats: bool,
+    since: Instant,
     retirement: Retirement,
 }
 
@@ -79,6 +85,7 @@ impl Leaving {
             is_stats,
             lent,
             is_told: false,
+            since: now,
             retirement,
         }
     }
@@ -139,6 +146,9 @@ impl Leaving {
     pub(super) fn step(&mut self, now: Instant) -> RetireStep {
         self.look_for_filter(now);
         let is_nothing_ours = match &self.lent {
+            Some(lent) if lent.is_alone() && now < self.since + GIVES_ON_FOR => {
+                return RetireStep::Look(self.since + GIVES_ON_FOR);
+            }
             Some(lent) => lent.is_alone(),
             None => self.elsewhere == Elsewhere::All,
         };
@@ -149,6 +159,13 @@ impl Leaving {
                 self.retirement.step(now, seen)
             }
         }
+    }
+
+    /// The first socket, where another program serves it.
+    pub(super) fn first_of_others(&self) -> Option<super::Offer<'_>> {
+        let interface = self.options.interface.as_deref();
+        let address = &self.place.address;
+        self.lent.as_ref().map(|lent| super::Offer { address, interface, sockets: lent.first(), shards: &self.shards })
     }
 
     /// Whether it is to be said, once, that nobody here accepts from the first socket any more.

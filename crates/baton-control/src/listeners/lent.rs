@@ -13,6 +13,7 @@ use baton_kernel::surplus::Surplus;
 use baton_kernel::{ListenerGroup, Listening, transfer};
 use baton_model::Address;
 
+use super::leaving::Leaving;
 use super::{Known, Listener, Listeners};
 use crate::retirement::Seen;
 
@@ -57,7 +58,8 @@ impl Gift {
 }
 
 impl Listeners {
-    /// The first socket of every address in service, in order: for HAProxy, which takes one for each address.
+    /// The first socket of every address in service, in order: for HAProxy, which takes one for each address. Those that
+    /// another program has begun to serve a moment ago are among them: who takes over from it may ask us still.
     ///
     /// # Errors
     /// At the limit of open files.
@@ -66,7 +68,7 @@ impl Listeners {
             let fd = offer.sockets[0].try_clone()?.into_fd();
             Ok(Gift { address: offer.address.clone(), fd, interface: offer.interface.map(str::to_owned) })
         };
-        self.offers().into_iter().map(gift).collect()
+        self.offers().into_iter().chain(self.retiring.iter().filter_map(Leaving::first_of_others)).map(gift).collect()
     }
 
     /// Says that another program was given the first sockets of these addresses at `now`. When they are retired, those that
@@ -122,6 +124,11 @@ impl Lent {
             Some(Ok(surplus)) => Ok(Lent { group, surplus: Surplus::new(surplus) }),
             Some(Err(_)) | None => Err(group.into_shards().split_off(1)),
         }
+    }
+
+    /// The socket that the other program serves.
+    pub(super) fn first(&self) -> &[Listening] {
+        self.group.shards()
     }
 
     /// Whether there is nothing to wait for.

@@ -6,6 +6,8 @@ use std::ffi::OsStr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use baton_control::Messages;
 use baton_control::listeners::{INHERITED_MAX, Inherited};
@@ -24,6 +26,8 @@ const NOBODY: &str = "/dev/null";
 
 /// How often the old process is asked: on a busy machine it may be late, and asking costs nothing.
 const TRIES_MAX: usize = 3;
+/// How long to wait before it is asked again when it had nothing to give.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that is passed to us. The configuration takes what it names.
 pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
@@ -90,11 +94,14 @@ fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> 
     Ok(())
 }
 
-/// Asks for the sockets, again if the old process does not answer in time.
+/// Asks for the sockets, again if the old process does not answer in time. One that was replaced itself a moment ago
+/// may have heard us instead of its successor, with nothing to give any more.
 fn ask(endpoint: &Endpoint) -> Result<Vec<Taken>, TakeError> {
     for _ in 1..TRIES_MAX {
         match transfer::take(endpoint, INHERITED_MAX) {
             Err(TakeError::Talk(_)) => {}
+            Err(TakeError::NotExposed) => thread::sleep(PAUSE),
+            Ok(none) if none.is_empty() => thread::sleep(PAUSE),
             other => return other,
         }
     }
