@@ -1,5 +1,6 @@
 //! The running process: signals, questions and time come in, the change line answers.
 
+mod pausing;
 mod reloading;
 mod signals;
 
@@ -14,6 +15,7 @@ use baton_model::Level;
 use baton_proxy::{Command, Workers};
 use tokio::sync::mpsc;
 
+use self::pausing::Resuming;
 use self::reloading::{Reading, Waiting, foresee};
 use self::signals::{Signals, end_as_first_process};
 use crate::drain::{Drain, DrainStep, Left};
@@ -57,6 +59,7 @@ pub struct Control {
     pub(crate) messages: Rc<Messages>,
     pub(crate) succession: Succession,
     pub(crate) drain: Option<(Drain, Instant)>,
+    resuming: Resuming,
     reading: Option<Reading>,
     /// A reload was asked for after the files of the current one had begun to be read, or while somebody takes over.
     again: Vec<Waiting>,
@@ -73,7 +76,8 @@ enum Event {
     Reload,
     SoftStop,
     Dump,
-    PauseOrResume(&'static str),
+    Pause,
+    Resume,
     Asked(Asked),
     Command(Question),
     Conversation(giver::Event),
@@ -106,6 +110,7 @@ impl Control {
             messages,
             succession: Succession::default(),
             drain: None,
+            resuming: Resuming::default(),
             reading: None,
             again: Vec::new(),
             taking_over: None,
@@ -173,12 +178,12 @@ impl Control {
                 Event::Conversation(event) => self.converse(event).await,
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
-                Event::PauseOrResume(name) => {
-                    self.messages.warning(&format!("{name} received: listeners are not paused or resumed, ignored."));
-                }
+                Event::Pause => self.pause(),
+                Event::Resume => self.resume().await,
                 Event::Master(heard) => self.obey(heard, &asked, &events).await,
                 Event::Time => {}
             }
+            self.step_pause().await;
             runtime::figures::tick(&mut self, Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
@@ -256,8 +261,8 @@ impl Control {
             _ = signals.usr2.recv() => Event::Reload,
             _ = signals.usr1.recv() => Event::SoftStop,
             _ = signals.hup.recv() => Event::Dump,
-            _ = signals.ttou.recv() => Event::PauseOrResume("SIGTTOU"),
-            _ = signals.ttin.recv() => Event::PauseOrResume("SIGTTIN"),
+            _ = signals.ttou.recv() => Event::Pause,
+            _ = signals.ttin.recv() => Event::Resume,
             Some(asked) = questions.recv() => Event::Asked(asked),
             Some(question) = runtime.next() => Event::Command(question),
             Some(event) = conversations.recv() => Event::Conversation(event),
@@ -269,7 +274,7 @@ impl Control {
     fn look_again(&self) -> Option<Instant> {
         let leaving = (self.line.listeners.leaving_count() > 0).then(|| Instant::now() + retirement::LOOK_EVERY);
         let draining = self.drain.as_ref().map(|(_, at)| *at);
-        leaving.into_iter().chain(draining).chain(self.line.runtime.due()).min()
+        leaving.into_iter().chain(self.look_at_pause()).chain(draining).chain(self.line.runtime.due()).min()
     }
 
     fn answer(&mut self, asked: Asked) {
@@ -297,6 +302,7 @@ impl Control {
 
     pub(crate) fn soft_stop(&mut self) {
         if self.drain.is_none() && !self.succession.defer_stop() {
+            self.resuming = Resuming::No;
             self.settings.manager.stopping();
             let now = Instant::now();
             self.drain = Some((Drain::start(&self.line.model.global, now), now));

@@ -14,6 +14,7 @@ mod leaving;
 mod lent;
 mod opening;
 mod options;
+mod paused;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -33,12 +34,14 @@ use self::granted::Grants;
 use self::leaving::Leaving;
 use self::lent::Elsewhere;
 use self::opening::New;
+use self::paused::Pause;
 use self::place::{Owner, Place, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
 pub use self::granted::{Denied, Granted, SOCKETS_MAX, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
+pub use self::paused::LOOK_EVERY as PAUSE_LOOK_EVERY;
 pub use self::unfinished::with_unfinished;
 
 /// All listening addresses of the process.
@@ -71,6 +74,8 @@ struct Listener {
     given: Vec<Known>,
     /// Who has the sockets too by now.
     elsewhere: Elsewhere,
+    /// Whether and how far it is paused.
+    pause: Option<Pause>,
     /// It is the runtime API's.
     is_stats: bool,
 }

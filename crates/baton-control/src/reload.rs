@@ -214,6 +214,11 @@ impl ChangeLine {
         count
     }
 
+    /// The configuration in use, for the cores; `None` before the first.
+    pub fn generation(&self) -> Option<Arc<Generation>> {
+        self.generation.clone()
+    }
+
     /// The number of the configuration in use; 0 before the first.
     pub fn number(&self) -> u64 {
         self.generation.as_ref().map_or(0, |generation| generation.number)

@@ -281,3 +281,31 @@ fn an_old_process_that_gives_no_sockets_is_followed_by_signals() {
         }
     });
 }
+
+#[test]
+fn a_haproxy_that_cannot_share_addresses_has_them_paused_and_given_back() {
+    apart(async || {
+        let file = |global: &str, who: &str, more: &str| {
+            format!(
+                "global\n{global}defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
+                 frontend f\n bind 127.0.0.1:80\n{more} http-request return status 200 content-type text/plain string {who}\n"
+            )
+        };
+        let machine = Machine::new(&file(" nbthread 2\n", "old", ""));
+        let config = machine.at("etc/haproxy/haproxy.cfg");
+        machine.run("baton -D -f /etc/haproxy/haproxy.cfg -p /run/haproxy.pid");
+        let start = "haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/haproxy.pid -sf $(cat /run/haproxy.pid)";
+
+        // It has our address and cannot have the other one: it gives up after two seconds.
+        let taken = std::net::TcpListener::bind("127.0.0.1:81").expect("nobody else is here");
+        fs::write(&config, file(" noreuseport\n", "new", " bind 127.0.0.1:81\n")).expect("the folder is ours");
+        machine.run(&format!("! {start}"));
+        until("the old one serves on", || answers().as_deref() == Some("old"));
+        assert_eq!(answers().as_deref(), Some("old"), "at all of its sockets");
+        drop(taken);
+
+        fs::write(&config, file(" noreuseport\n", "new", "")).expect("the folder is ours");
+        turn(&machine, start);
+        assert_eq!(answers().as_deref(), Some("new"));
+    });
+}

@@ -45,6 +45,10 @@ impl Control {
             self.refuse_reload(waiting, &reason);
             return;
         }
+        if self.line.listeners.is_paused() {
+            self.refuse_reload(waiting, "SIGTTOU has paused the listeners, SIGTTIN resumes them");
+            return;
+        }
         if self.reading.is_some() || self.succession.is_giving() {
             if self.again.len() < WAITING_MAX {
                 self.again.push(waiting);
@@ -67,6 +71,7 @@ impl Control {
         let Some(reading) = self.reading.take() else { return };
         let outcome = match found {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
+            Ok(_) if self.line.listeners.is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),
             Ok(found) => match self.ask_master(found).await {
                 Ok(loaded) => return self.reading = Some(Reading { loaded, ..reading }),
                 Err(found) => Ok(self.line.change(*found.loaded, &reading.outside, &self.workers).await),

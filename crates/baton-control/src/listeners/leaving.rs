@@ -12,6 +12,7 @@ use baton_proxy::ListenerId;
 use socket2::SockRef;
 
 use super::lent::{Elsewhere, Lent};
+use super::paused::Pause;
 use super::{Known, Listener, Place};
 use crate::retirement::{RetireStep, Retirement, Seen};
 
@@ -44,7 +45,11 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// Keeps new clients from the sockets of an address that was in service.
-    pub(super) fn start(listener: Listener, place: Place, now: Instant) -> Leaving {
+    pub(super) fn start(mut listener: Listener, place: Place, now: Instant) -> Leaving {
+        if listener.pause == Some(Pause::Silent) {
+            // Nobody waits in sockets that do not listen, and whoever listens there now has its own.
+            listener.elsewhere = Elsewhere::All;
+        }
         let (mut sockets, mut open_still, mut lent) = (Vec::new(), Vec::new(), None);
         let ours = match listener.elsewhere {
             // An inherited socket is not ours to silence: whoever passed it on still holds it, so nothing is lost with it.
@@ -139,7 +144,7 @@ impl Leaving {
         }
         let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
         let Leaving { id, shards, options, given, is_stats, .. } = self;
-        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, is_stats })
+        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, pause: None, is_stats })
     }
 
     /// What to do at `now`.
