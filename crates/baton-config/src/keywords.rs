@@ -16,8 +16,9 @@ pub(crate) mod server;
 mod source;
 mod stats;
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
 
 use crate::lower::{Call, Draft, GlobalDraft};
 
@@ -149,10 +150,10 @@ pub fn server_parameters() -> impl Iterator<Item = (&'static str, usize, Status,
 }
 
 /// Rows by their first word; of several, the one with more words comes first.
-type Index = HashMap<&'static str, Vec<&'static Keyword>>;
+type Index = FxHashMap<&'static str, Vec<&'static Keyword>>;
 
 fn index(rows: impl Iterator<Item = &'static Keyword>) -> Index {
-    let mut index = Index::new();
+    let mut index = Index::default();
     for row in rows {
         index.entry(row.name.split(' ').next().unwrap_or_default()).or_default().push(row);
     }

@@ -13,6 +13,7 @@ mod environment;
 pub mod keywords;
 mod lower;
 mod nearest;
+mod own;
 mod syntax;
 pub mod values;
 mod words;

@@ -8,7 +8,7 @@ mod log;
 mod track;
 
 pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
-pub(crate) use line::{Base, Call, Context, MAX_OBJECTS, Prefix};
+pub(crate) use line::{About, Base, Call, Context, MAX_OBJECTS, Prefix};
 pub(crate) use log::log_target;
 
 use std::sync::Arc;
@@ -169,7 +169,7 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
             }
         }
     }
-    draft.lines.insert(row.name, call.line.clone());
+    draft.lines.note(row.name, call.line);
 }
 
 impl Keyword {

@@ -46,29 +46,35 @@ pub struct Line {
     pub file: Arc<str>,
     /// Its number, from 1.
     pub number: u32,
-    /// Its text without the end of line; bytes that are no UTF-8 are replaced, which may shift the marks below it.
-    pub text: Arc<str>,
+    /// The text it stands in, its file's or its own, and where; see [`Line::text`].
+    content: Arc<str>,
+    at: (u32, u32),
     /// Its words, at least one. Shared, because whoever may have to complain about the line later keeps a copy of it.
     pub words: Arc<[Word]>,
 }
 
 impl Line {
+    /// Its text without the end of line; bytes that are no UTF-8 are replaced, which may shift the marks below it.
+    pub fn text(&self) -> &str {
+        self.content.get(self.at.0 as usize..self.at.1 as usize).unwrap_or_default()
+    }
+
     /// The word at an index; empty when the line is shorter, as the manual treats missing arguments.
     pub fn word(&self, index: usize) -> &str {
-        self.words.get(index).map(|word| word.text(&self.text)).unwrap_or_default()
+        self.words.get(index).map(|word| word.text(self.text())).unwrap_or_default()
     }
 
     /// The words in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.words.iter().map(|word| word.text(&self.text))
+        self.words.iter().map(|word| word.text(self.text()))
     }
 
     /// The bytes of a word, or of the line's end when there is no such word.
     pub fn columns(&self, index: usize) -> Range<usize> {
         match (self.words.get(index), self.words.last()) {
-            (Some(word), _) => word.at.clone(),
-            (None, Some(last)) => last.at.end..last.at.end + 1,
-            (None, None) => 0..self.text.len(),
+            (Some(word), _) => word.at(),
+            (None, Some(last)) => last.at().end..last.at().end + 1,
+            (None, None) => 0..self.text().len(),
         }
     }
 
@@ -87,7 +93,7 @@ impl Line {
             file: self.file.clone(),
             line: self.number,
             columns: Some(at),
-            text: self.text.to_string(),
+            text: self.text().to_string(),
             ..Diagnostic::plain(severity, id, message)
         }
     }
@@ -158,10 +164,13 @@ impl Reader<'_> {
             path => Arc::from(path.display().to_string()),
         };
         self.syntax.files.push(name.clone());
-        let mut file = FileState { name, blocks: Vec::new(), section: None, none: Arc::default() };
+        // Ranges of lines are 32 bits wide; no file comes near that (see `MAX_FILE_BYTES`).
+        let text = std::str::from_utf8(content).ok().filter(|text| u32::try_from(text.len()).is_ok()).map(Arc::from);
+        let mut file = FileState { name, text, at: 0, blocks: Vec::new(), section: None, none: Arc::default() };
         let mut lines = content.split(|&byte| byte == b'\n').peekable();
         let mut number = 0;
         let mut place = file.place(0, b"");
+        file.at = 0;
         while let Some(bytes) = lines.next() {
             if self.report.is_full() {
                 return;
@@ -184,7 +193,7 @@ impl Reader<'_> {
             self.line(&mut file, place.clone(), bytes);
         }
         if !file.blocks.is_empty() {
-            let columns = 0..place.text.len();
+            let columns = 0..place.text().len();
             self.alert(&place, "open-block", columns, "non-terminated '.if' block.".into());
         }
     }
@@ -194,7 +203,8 @@ impl Reader<'_> {
     }
 
     fn line(&mut self, file: &mut FileState, mut line: Line, bytes: &[u8]) {
-        if let Some(position) = bytes.iter().position(|&byte| byte == 0) {
+        if bytes.contains(&0) {
+            let position = bytes.iter().position(|&byte| byte == 0).unwrap_or_default();
             let message = format!("Stray NUL character at position {}.", position + 1);
             return self.alert(&line, "stray-nul", position..position + 1, message);
         }
@@ -210,13 +220,15 @@ impl Reader<'_> {
                 return self.alert(&line, fault.id, fault.at, message);
             }
         }
-        if line.word(0).starts_with('.') {
+        let first = line.word(0);
+        let is_section = SECTIONS.iter().any(|section| section.name == first);
+        if first.starts_with('.') {
             return self.directive(file, &line);
         }
         if file.skipped() {
             return;
         }
-        if SECTIONS.iter().any(|section| section.name == line.word(0)) {
+        if is_section {
             file.section = Some(self.syntax.sections.len());
             self.syntax.sections.push(Section { head: line, lines: Vec::with_capacity(USUAL_LINES) });
             return;
@@ -417,6 +429,9 @@ enum Block {
 
 struct FileState {
     name: Arc<str>,
+    /// All of it, if it is UTF-8, and where its next line begins.
+    text: Option<Arc<str>>,
+    at: usize,
     /// Open blocks and whether their `.else` was seen.
     blocks: Vec<(Block, bool)>,
     /// The current section. Each file begins outside of any.
@@ -430,9 +445,26 @@ impl FileState {
         self.blocks.iter().any(|(block, _)| *block != Block::Taken)
     }
 
-    fn place(&self, number: u32, bytes: &[u8]) -> Line {
-        let text = String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(bytes));
-        let shown = if text.len() > MAX_LINE_BYTES { "" } else { &*text };
-        Line { file: self.name.clone(), number, text: Arc::from(shown), words: self.none.clone() }
+    /// The next line, without its words.
+    fn place(&mut self, number: u32, bytes: &[u8]) -> Line {
+        let begin = self.at;
+        self.at += bytes.len() + 1;
+        let shown = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let (content, at) = match &self.text {
+            Some(text) => (text.clone(), begin..begin + shown.len()),
+            None => {
+                let own: Arc<str> = String::from_utf8_lossy(shown).into();
+                let end = own.len();
+                (own, 0..end)
+            }
+        };
+        let at = if at.len() > MAX_LINE_BYTES { 0..0 } else { at };
+        Line {
+            file: self.name.clone(),
+            number,
+            content,
+            at: (at.start as u32, at.end as u32),
+            words: self.none.clone(),
+        }
     }
 }

@@ -19,16 +19,25 @@ pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 pub struct Word {
     /// Quotes and escapes resolved, variables replaced; `None`: it reads as it stands in the line, which most words do.
     resolved: Option<Box<str>>,
-    /// Where it stands in the line.
-    pub at: Range<usize>,
+    /// Where it stands in the line, which is no longer than [`MAX_LINE_BYTES`].
+    at: (u32, u32),
 }
 
 impl Word {
+    fn new(resolved: Option<Box<str>>, at: Range<usize>) -> Word {
+        Word { resolved, at: (at.start as u32, at.end as u32) }
+    }
+
+    /// Where it stands in the line.
+    pub fn at(&self) -> Range<usize> {
+        self.at.0 as usize..self.at.1 as usize
+    }
+
     /// Its text, given the line that it was cut from.
     pub fn text<'a>(&'a self, line: &'a str) -> &'a str {
         match &self.resolved {
             Some(text) => text,
-            None => line.get(self.at.clone()).unwrap_or_default(),
+            None => line.get(self.at()).unwrap_or_default(),
         }
     }
 }
@@ -52,11 +61,32 @@ impl WordFault {
 
 /// Cuts a line (without its end) into words. `variable` answers for the environment and the pseudo-variables.
 pub fn split(line: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Word>, WordFault> {
+    if let Some(words) = plain(line) {
+        return Ok(words);
+    }
     let is_text = std::str::from_utf8(line).is_ok();
     let (words, word) = (Vec::with_capacity(USUAL_WORDS), Vec::with_capacity(USUAL_BYTES));
     let mut cutter = Cutter { line, is_text, at: 0, words, word, start: None, grown: 0 };
     cutter.run(variable)?;
     Ok(cutter.words)
+}
+
+/// The words of a line that reads as it stands, without quotes, escapes or comments, as most do; `None`: it has to be read byte by
+/// byte.
+fn plain(line: &[u8]) -> Option<Vec<Word>> {
+    let mut words = Vec::with_capacity(USUAL_WORDS);
+    let mut start = None;
+    for (at, byte) in line.iter().enumerate() {
+        match byte {
+            b' ' | b'\t' => words.extend(start.take().map(|start| Word::new(None, start..at))),
+            b'"' | b'\'' | b'\\' | b'#' | b'\r' | 0 | 0x80.. => return None,
+            _ => {
+                start.get_or_insert(at);
+            }
+        }
+    }
+    words.extend(start.map(|start| Word::new(None, start..line.len())));
+    (words.len() <= MAX_WORDS).then_some(words)
 }
 
 struct Cutter<'a> {
@@ -143,7 +173,7 @@ impl Cutter<'_> {
                 Err(_) => return Err(WordFault::new("not-utf8", at, "a word must be UTF-8 text")),
             }
         };
-        self.words.push(Word { resolved, at });
+        self.words.push(Word::new(resolved, at));
         self.word.clear();
         Ok(())
     }

@@ -71,6 +71,11 @@ pub struct Denial {
     pub reply: Option<Reply>,
 }
 
+/// Whether there is anything to compile in a proxy: of one without rules the result is [`ProxyRules::default`].
+pub fn has_rules(proxy: &Proxy) -> bool {
+    !proxy.rules.is_empty() || matches!(proxy.balance.algorithm, Algorithm::Hash(_))
+}
+
 /// Compiles all rules of a proxy and gives all problems at once, in the order of the rule sets.
 pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<Problem>> {
     let mut compiler =

@@ -5,7 +5,7 @@ use baton_model::{Address, Bind, BindOptions, Family};
 use super::stats::{self, StatsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
-use crate::lower::{Call, Draft, MAX_OBJECTS};
+use crate::lower::{About, Call, Draft, MAX_OBJECTS};
 use crate::nearest::nearest;
 use crate::values::Unit;
 
@@ -163,9 +163,9 @@ pub(crate) fn parameters(
         match row.status {
             Status::Done => {
                 let alerts = call.context.report.alerts();
-                call.about = format!("{about}'{word}' : ");
+                call.about = About::Text(format!("{about}'{word}' : "));
                 (row.apply)(&mut bind, call, at);
-                call.about.clear();
+                call.about = About::Nothing;
                 valid &= call.context.report.alerts() == alerts;
             }
             Status::NoEffect(why) => call.notice("no-effect", format!("{about}'{word}' has no effect: {why}")),

@@ -440,7 +440,7 @@ fn timeout(draft: &mut Draft, call: &mut Call<'_, '_>, field: fn(&mut Timeouts) 
     let Some(time) = call.time() else { return };
     let time = Some(time).filter(|time| !time.is_zero());
     let field = field(&mut draft.proxy.timeouts);
-    if *field != time && field.is_some() && draft.lines.contains_key(call.name) {
+    if *field != time && field.is_some() && draft.lines.get(call.name).is_some() {
         call.warn(0, "overwritten", format!("overwriting '{}' which was already specified", call.name));
     }
     *field = time;

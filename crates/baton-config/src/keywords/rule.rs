@@ -20,14 +20,14 @@ const ORDER: [(Ruleset, &str); 8] = [
 pub(crate) fn rule(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
     let source = call.line.source();
     if let Some(at) = ORDER.iter().position(|(set, _)| *set == ruleset) {
-        let before = ORDER[at + 1..].iter().find(|(_, keyword)| draft.lines.contains_key(keyword));
+        let before = ORDER[at + 1..].iter().find(|(_, keyword)| draft.lines.get(keyword).is_some());
         if let Some((_, keyword)) = before {
             let own = ORDER[at].1;
             let message = format!("a '{own}' rule placed after a '{keyword}' rule will still be processed before.");
             call.warn(0, "rule-order", message);
         }
     }
-    call.context.rule_lines.insert((source.file.clone(), source.line), (call.line.clone(), call.first));
+    call.context.rule_lines.insert((source.line, source.file.clone()), (call.line.clone(), call.first));
     draft.proxy.rules.entry(ruleset).or_default().push(Rule { ruleset, words: call.rest(), source });
 }
 

@@ -1,14 +1,15 @@
 //! `server`, `server-template` and `default-server` lines (configuration manual, 4.2 and 5.2).
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use baton_model::{Address, Family, InitState, MarkedDown, MarkedUp, NetAddress, Observe, OnError, ProxyProtocol};
+use rustc_hash::FxHashMap;
 
 use super::source::source_words;
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
-use crate::lower::{Call, Draft, InitAddr, MAX_OBJECTS, ServerDraft, is_name, server_words};
+use crate::lower::{About, Call, Draft, InitAddr, MAX_OBJECTS, ServerDraft, is_name, server_words};
 use crate::nearest::nearest;
 use crate::values::Unit;
 
@@ -136,6 +137,10 @@ pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
     later("verify", 1),
     later("verifyhost", 1),
 ];
+
+/// The rows by name: thousands of servers ask for them.
+static INDEX: LazyLock<FxHashMap<&'static str, &'static Parameter<ServerDraft>>> =
+    LazyLock::new(|| PARAMETERS.iter().map(|row| (row.name, row)).collect());
 
 fn nothing(_: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
     0
@@ -287,15 +292,14 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
 /// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
 fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
     let mut about = match server.line {
-        // Thousands of servers; `format!` would take several times as long.
-        Some(_) => ["'server ", &draft.proxy.name, "/", &server.server.name, "' : "].concat(),
-        None => String::new(),
+        Some(_) => About::Server(draft.proxy.name.clone(), server.server.name.clone()),
+        None => About::Nothing,
     };
     let mut valid = true;
     let mut at = from;
     while at < call.line.words.len() {
         let word = call.line.word(at);
-        let Some(row) = PARAMETERS.iter().find(|row| row.name == word) else {
+        let Some(row) = INDEX.get(word) else {
             let guess = nearest(word, server_words());
             let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or(".".into());
             let hint = if server.line.is_none() { " Hint: no address was expected for this server." } else { "" };
@@ -476,7 +480,7 @@ fn init_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> us
             },
         });
     }
-    server.init_addr = methods;
+    server.init_addr = Some(methods);
     1
 }
 

@@ -1,17 +1,19 @@
 //! What a section has said so far. A draft begins as a copy of its defaults.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
     Address, CheckStep, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server, SocketMode,
 };
+use rustc_hash::FxHashMap;
 
 use super::{Context, MAX_OBJECTS, name_of};
 use crate::diagnostic::Severity;
 use crate::keywords::{Sections, server};
 use crate::nearest::nearest;
+use crate::own::Own;
 use crate::syntax::{Line, Section};
 
 /// The `global` sections so far.
@@ -69,11 +71,11 @@ pub(crate) enum LogEntry {
 /// A server and what only its reading needs.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerDraft {
-    pub server: Server,
+    pub server: Own<Server>,
     /// The line it stands in; `None` for a `default-server`.
     pub line: Option<Line>,
-    /// `init-addr`.
-    pub init_addr: Vec<InitAddr>,
+    /// `init-addr`; `None` is `last,libc`.
+    pub init_addr: Option<Vec<InitAddr>>,
     /// `id` as written.
     pub id: Option<u32>,
     /// The port is given, though relative.
@@ -92,11 +94,28 @@ pub(crate) enum InitAddr {
 impl ServerDraft {
     pub fn new() -> ServerDraft {
         ServerDraft {
-            server: Server::new("", 0, None),
+            server: Own::new(Server::new("", 0, None)),
             line: None,
-            init_addr: vec![InitAddr::Last, InitAddr::Libc],
+            init_addr: None,
             id: None,
             has_port: false,
+        }
+    }
+}
+
+/// The last line of each keyword of a section, of which there are few.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines(Vec<(&'static str, Line)>);
+
+impl Lines {
+    pub fn get(&self, keyword: &str) -> Option<&Line> {
+        self.0.iter().find(|(other, _)| *other == keyword).map(|(_, line)| line)
+    }
+
+    pub fn note(&mut self, keyword: &'static str, line: &Line) {
+        match self.0.iter_mut().find(|(other, _)| *other == keyword) {
+            Some((_, last)) => *last = line.clone(),
+            None => self.0.push((keyword, line.clone())),
         }
     }
 }
@@ -105,14 +124,14 @@ impl ServerDraft {
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub kind: Kind,
-    pub proxy: Proxy,
+    pub proxy: Own<Proxy>,
     pub head: Line,
     /// Whether the section's name is fit for use; without it the section is only judged.
     pub valid: bool,
     /// Whether a `from` names this `defaults` section.
     pub referenced: bool,
     /// The line of each keyword in this section.
-    pub lines: BTreeMap<&'static str, Line>,
+    pub lines: Lines,
     /// Options in force that only `mode http` has, with their lines and the sections they mean something in.
     pub http_only: BTreeMap<&'static str, (Line, Sections)>,
     pub default_server: ServerDraft,
@@ -138,11 +157,11 @@ impl Draft {
         proxy.mode = Mode::Tcp;
         Draft {
             kind,
-            proxy,
+            proxy: Own::new(proxy),
             head,
             valid: true,
             referenced: false,
-            lines: BTreeMap::new(),
+            lines: Lines::default(),
             http_only: BTreeMap::new(),
             default_server: ServerDraft::new(),
             servers: Vec::new(),
@@ -173,8 +192,8 @@ pub(crate) struct Drafts {
     /// In the order of the files, `defaults` sections left out.
     proxies: Vec<Draft>,
     /// The first one of each name.
-    frontends: HashMap<Arc<str>, usize>,
-    backends: HashMap<Arc<str>, usize>,
+    frontends: FxHashMap<Arc<str>, usize>,
+    backends: FxHashMap<Arc<str>, usize>,
     /// `defaults` sections, which may share names, in the order of the files.
     defaults: Vec<Draft>,
 }
@@ -367,7 +386,9 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
         Some(Address::Inet(address)) => address.port(),
         _ => 0,
     };
-    for method in draft.init_addr.clone() {
+    let methods = draft.init_addr.clone().unwrap_or_else(|| vec![InitAddr::Last, InitAddr::Libc]);
+    let is_only = methods.len() == 1;
+    for method in methods {
         let found = match method {
             // Without a state file nothing was seen before.
             InitAddr::Last => None,
@@ -376,7 +397,7 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
             InitAddr::None => {
                 draft.server.address.address = None;
                 draft.server.disabled = true;
-                return Ok((draft.init_addr.len() > 1).then_some(name));
+                return Ok((!is_only).then_some(name));
             }
         };
         if let Some(ip) = found {

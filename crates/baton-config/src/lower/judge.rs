@@ -1,19 +1,22 @@
 //! What only the whole configuration can tell: names that must exist, modes that must fit, numbers that are given out, and
 //! the values that follow from several lines.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, Check, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Ruleset,
-    Server,
+    Address, Algorithm, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role, Ruleset,
+    Server, Source,
 };
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::draft::resolve_server;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::nearest::nearest;
+use crate::own::Own;
 use crate::syntax::Line;
 
 /// Turns the drafts into a model and complains about what does not fit together.
@@ -21,13 +24,14 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     let mut model = Model { global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
+    let nobody = Own::new(Proxy::new("", Role::Backend));
     for draft in &mut drafts {
-        let proxy = proxy(draft, &global, &model.global.log, context);
+        finish_proxy(draft, &nobody, &global, &model.global.log, context);
         if draft.valid {
-            model.proxies.push(Arc::new(proxy));
+            model.proxies.push(draft.proxy.share());
         }
     }
-    let heads: HashMap<(&str, Kind), &Draft> =
+    let heads: FxHashMap<(&str, Kind), &Draft> =
         drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
     let known: Vec<&str> =
         drafts.iter().filter(|draft| draft.kind != Kind::Frontend).map(|draft| &*draft.proxy.name).collect();
@@ -84,12 +88,20 @@ fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
 }
 
 /// The values of a proxy that follow from several lines.
-fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], context: &mut Context<'_>) -> Proxy {
-    let mut proxy = draft.proxy.clone();
+fn finish_proxy(
+    draft: &mut Draft,
+    nobody: &Own<Proxy>,
+    global: &GlobalDraft,
+    global_logs: &[LogTarget],
+    context: &mut Context<'_>,
+) {
+    // Apart from its draft, where nobody stands in for it, as long as it is changed.
+    let mut own = std::mem::replace(&mut draft.proxy, nobody.clone());
+    let proxy = &mut *own;
     let http = proxy.mode == Mode::Http;
     if !http {
-        http_only_warnings(draft, context);
-        drop_http(&mut proxy, draft, context);
+        http_only_warnings(proxy, draft, context);
+        drop_http(proxy, draft, context);
     }
     proxy.http.connection = match (draft.close, draft.server_close) {
         (true, _) => ConnectionMode::Close,
@@ -132,11 +144,11 @@ fn proxy(draft: &mut Draft, global: &GlobalDraft, global_logs: &[LogTarget], con
             socket.gid = socket.gid.or(default.gid);
         }
     }
-    proxy.check = check(draft);
-    rules(&proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
-    idle_settings(&proxy, draft, context);
-    proxy.servers = if proxy.role.is_backend() { servers(draft, http, context) } else { Vec::new() };
-    proxy
+    proxy.check.kind = check(draft);
+    rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
+    idle_settings(proxy, draft, context);
+    proxy.servers = if proxy.role.is_backend() { servers(&proxy.name, draft, http, context) } else { Vec::new() };
+    draft.proxy = own;
 }
 
 /// What rules ask for while they are compiled.
@@ -165,6 +177,9 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
 
 /// Compiles the rules for their faults; the result is dropped, the proxy compiles them again when it serves.
 fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
+    if !baton_rules::has_rules(proxy) {
+        return;
+    }
     let mut hash_fault = None;
     let files = RuleFiles { context, config: proxy.source.file.clone() };
     let (problems, severity) = match baton_rules::compile(proxy, &files) {
@@ -183,7 +198,7 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
         context.report.add(diagnostic);
     }
     for problem in problems {
-        let place = (problem.source.file.clone(), problem.source.line);
+        let place = key(&problem.source);
         let Some((line, first)) = context.rule_lines.get(&place) else { continue };
         // A rule of a `defaults` section is compiled in every proxy that inherits it, its fault is told once.
         if !context.told.insert((place, problem.message.clone())) {
@@ -197,10 +212,14 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
     }
 }
 
+/// Where the line of a rule is kept.
+fn key(source: &Source) -> (u32, Arc<str>) {
+    (source.line, source.file.clone())
+}
+
 /// The check of a backend: what `option httpchk` and `http-check` lines amount to.
-fn check(draft: &Draft) -> Check {
-    let mut check = draft.proxy.check.clone();
-    check.kind = match draft.http_check {
+fn check(draft: &Draft) -> CheckType {
+    match draft.http_check {
         false => CheckType::Connect,
         true => {
             let mut steps = draft.check_steps.clone();
@@ -211,15 +230,13 @@ fn check(draft: &Draft) -> Check {
             }
             CheckType::Http(steps)
         }
-    };
-    check
+    }
 }
 
 /// Servers with their names checked, their addresses resolved and their ids given out.
-fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
-    let backend = draft.proxy.name.clone();
+fn servers(backend: &str, draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
     let kind = draft.kind.label();
-    let mut names: HashMap<&str, u32> = HashMap::with_capacity(draft.servers.len());
+    let mut names: FxHashMap<&str, u32> = FxHashMap::with_capacity_and_hasher(draft.servers.len(), FxBuildHasher);
     let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
     for server in &draft.servers {
         let Some(line) = &server.line else { continue };
@@ -251,8 +268,8 @@ fn servers(draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<
             next += 1;
             next - 1
         });
-        judge_server(server, &backend, kind, http, context);
-        list.push(Arc::new(server.server.clone()));
+        judge_server(server, backend, kind, http, context);
+        list.push(server.server.share());
     }
     list
 }
@@ -289,8 +306,8 @@ fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool,
 }
 
 /// Options and rules of HTTP in another mode.
-fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
-    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+fn http_only_warnings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &proxy.name);
     for (option, (line, sections)) in &draft.http_only {
         if !draft.allows(*sections) {
             continue;
@@ -305,10 +322,9 @@ fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
         (Ruleset::Redirect, "redirect"),
     ];
     for (set, word) in sets {
-        if let Some(rule) = draft.proxy.rules(set).first() {
+        if let Some(rule) = proxy.rules(set).first() {
             let message = format!("'{word}' rules ignored for {kind} '{name}' as they require HTTP mode.");
-            let place =
-                context.rule_lines.get(&(rule.source.file.clone(), rule.source.line)).map(|(line, _)| line.clone());
+            let place = context.rule_lines.get(&key(&rule.source)).map(|(line, _)| line.clone());
             let line = place.as_ref().unwrap_or(&draft.head);
             context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
         }
@@ -324,7 +340,7 @@ fn http_only_warnings(draft: &Draft, context: &mut Context<'_>) {
 
 /// Settings that another mode cannot have: dropped, each with a warning.
 fn drop_http(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
-    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+    let (kind, name) = (draft.kind.label(), proxy.name.clone());
     let mut warn = |keyword: &'static str, message: String| {
         let line = draft.lines.get(keyword).unwrap_or(&draft.head);
         context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
@@ -350,7 +366,7 @@ const CHECK_ROWS: [&str; 3] = ["http-check expect", "http-check send", "http-che
 
 /// Lines that say something about what the proxy does not do.
 fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
-    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+    let (kind, name) = (draft.kind.label(), &proxy.name);
     let mut warn = |line: &Line, id: &'static str, message: String| {
         context.report.add(late(line, Severity::Warning, id, 0, message));
     };
@@ -371,7 +387,7 @@ fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
 }
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
-fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, known: &[&str], context: &mut Context<'_>) {
+fn backends_exist(draft: &Draft, heads: &FxHashMap<(&str, Kind), &Draft>, known: &[&str], context: &mut Context<'_>) {
     if !draft.proxy.role.is_frontend() {
         return;
     }
@@ -382,7 +398,7 @@ fn backends_exist(draft: &Draft, heads: &HashMap<(&str, Kind), &Draft>, known: &
     }
     for rule in draft.proxy.rules(Ruleset::UseBackend) {
         let name = rule.words.first().map(String::as_str).unwrap_or_default();
-        let found = context.rule_lines.get(&(rule.source.file.clone(), rule.source.line));
+        let found = context.rule_lines.get(&key(&rule.source));
         // A name that is a log format is only known when a request comes.
         if let Some((line, first)) = found
             && !name.contains("%[")
@@ -436,7 +452,7 @@ fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
         if name.contains("%[") || draft.servers.iter().any(|server| &*server.server.name == name) {
             continue;
         }
-        let Some((line, first)) = context.rule_lines.get(&(rule.source.file.clone(), rule.source.line)) else {
+        let Some((line, first)) = context.rule_lines.get(&key(&rule.source)) else {
             continue;
         };
         let message = format!(

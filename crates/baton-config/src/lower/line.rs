@@ -1,6 +1,7 @@
 //! What a keyword's function sees of its line, and how it complains.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,14 +23,14 @@ pub(crate) struct Context<'a> {
     pub report: Report,
     /// `default-path`: what relative file names start from.
     pub base: Base,
-    /// Lines of rules by file and number, with the index of their first word after the keyword, for later complaints.
-    pub rule_lines: BTreeMap<(Arc<str>, u32), (Line, usize)>,
+    /// Lines of rules by number and file, with the index of their first word after the keyword, for later complaints.
+    pub rule_lines: BTreeMap<(u32, Arc<str>), (Line, usize)>,
     /// Names that were resolved, so that a thousand servers of one name cost one question.
     pub resolved: BTreeMap<(String, u8), Option<IpAddr>>,
     /// What `setenv` and its relatives did.
     pub variables: &'a BTreeMap<String, Option<String>>,
     /// Faults of rules that were told already: place and message.
-    pub told: BTreeSet<((Arc<str>, u32), String)>,
+    pub told: BTreeSet<((u32, Arc<str>), String)>,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }
@@ -85,6 +86,26 @@ pub(crate) enum Prefix {
     Default,
 }
 
+/// What a complaint begins with. Its text is made when there is something to complain about.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum About {
+    #[default]
+    Nothing,
+    Text(String),
+    /// A server of a backend.
+    Server(Arc<str>, Arc<str>),
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            About::Nothing => Ok(()),
+            About::Text(text) => out.write_str(text),
+            About::Server(backend, server) => write!(out, "'server {backend}/{server}' : "),
+        }
+    }
+}
+
 /// One keyword with its arguments. A missing argument reads as an empty word.
 pub(crate) struct Call<'l, 'a> {
     pub line: &'l Line,
@@ -94,7 +115,7 @@ pub(crate) struct Call<'l, 'a> {
     /// The keyword's words.
     pub name: &'static str,
     /// What every complaint begins with, such as `'server app/s1' : `.
-    pub about: String,
+    pub about: About,
     pub context: &'l mut Context<'a>,
 }
 
@@ -106,7 +127,7 @@ impl<'l, 'a> Call<'l, 'a> {
         name: &'static str,
         context: &'l mut Context<'a>,
     ) -> Call<'l, 'a> {
-        Call { line, first, prefix, name, about: String::new(), context }
+        Call { line, first, prefix, name, about: About::Nothing, context }
     }
 
     /// The argument at an index from 0.
