@@ -4,17 +4,22 @@
 //! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
 //! [`Registry`], which is why nothing is lost between two generations.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
 use baton_model::{Bind, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
 use crate::state::{BackendFigures, CounterBlock, FrontendState, ListenerState, Registry};
+
+/// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
+/// looked up adds none.
+pub type ByName<T> = HashMap<Arc<str>, T, FxBuildHasher>;
 
 /// A listening address for as long as it is open, whatever frontend it serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
@@ -34,7 +39,7 @@ pub struct Generation {
     /// Frontends that take part (not `disabled`).
     pub frontends: Vec<Arc<FrontendPlan>>,
     /// Backends by name, `disabled` ones left out.
-    pub backends: HashMap<Arc<str>, Arc<BackendPlan>>,
+    pub backends: ByName<Arc<BackendPlan>>,
     /// Listening sockets and the frontend each leads to.
     pub listeners: Vec<Arc<ListenerPlan>>,
 }
@@ -63,8 +68,8 @@ pub struct BackendPlan {
     pub state: Arc<BackendState>,
     /// Traffic figures.
     pub figures: Arc<BackendFigures>,
-    /// Servers by name.
-    pub servers: HashMap<Arc<str>, Arc<ServerPlan>>,
+    /// Servers by name. Shared with the registry, which keeps their counters.
+    pub servers: Arc<ByName<Arc<ServerPlan>>>,
     /// The model's `fullconn`, or a tenth of the sum of its frontends' `maxconn`.
     pub fullconn: u32,
 }
@@ -150,7 +155,7 @@ impl Generation {
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
         let fullconns = default_fullconns(&model, maxconn);
-        let mut backends = HashMap::with_capacity(model.proxies.len());
+        let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
             if let Some(rules) = compile(proxy, files, &mut refused) {
                 backends.insert(
@@ -188,7 +193,7 @@ impl Generation {
         for plan in self.backends.values() {
             plan.state.reconfigure(&plan.proxy, now);
             plan.state.set_fullconn(plan.fullconn);
-            plan.figures.keep(plan.servers.iter().map(|(name, server)| (name.clone(), server.counters.clone())));
+            plan.figures.keep(&plan.servers);
         }
         Arc::new(self)
     }
@@ -198,7 +203,7 @@ impl BackendPlan {
     fn prepare(
         proxy: &Arc<Proxy>,
         rules: Arc<ProxyRules>,
-        fullconns: &HashMap<&str, u64>,
+        fullconns: &FxHashMap<&str, u64>,
         registry: &Registry,
         now: Instant,
     ) -> BackendPlan {
@@ -207,16 +212,20 @@ impl BackendPlan {
             let counters = figures.server(&server.name);
             Arc::new(ServerPlan { server: server.clone(), counters })
         };
-        let servers = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
+        let servers: ByName<_> = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
         let fullconn = proxy.fullconn.unwrap_or_else(|| {
             let sum = fullconns.get(&*proxy.name).copied().unwrap_or_default();
             u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
         });
-        BackendPlan { proxy: proxy.clone(), rules, state, figures, servers, fullconn }
+        BackendPlan { proxy: proxy.clone(), rules, state, figures, servers: Arc::new(servers), fullconn }
     }
 }
 
 fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>> {
+    static NONE: LazyLock<Arc<ProxyRules>> = LazyLock::new(Arc::default);
+    if !baton_rules::has_rules(proxy) {
+        return Some(Arc::clone(&NONE));
+    }
     match baton_rules::compile(proxy, files) {
         Ok(rules) => Some(Arc::new(rules)),
         Err(problems) => {
@@ -233,13 +242,14 @@ fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Opti
 
 /// By backend, the sum of the `maxconn` of all frontends that may lead to it; a tenth of that is its `fullconn` when it does not
 /// say (configuration manual, `fullconn`).
-fn default_fullconns(model: &Model, global: u32) -> HashMap<&str, u64> {
+fn default_fullconns(model: &Model, global: u32) -> FxHashMap<&str, u64> {
     use baton_model::Ruleset::UseBackend;
-    let mut sums = HashMap::with_capacity(model.proxies.len());
+    let mut sums = FxHashMap::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
     for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend()) {
         let own = proxy.role.is_backend().then_some(&*proxy.name);
         let by_rule = proxy.rules(UseBackend).iter().filter_map(|rule| rule.words.first().map(String::as_str));
-        let leads_to: HashSet<&str> = proxy.default_backend.as_deref().into_iter().chain(own).chain(by_rule).collect();
+        let leads_to: FxHashSet<&str> =
+            proxy.default_backend.as_deref().into_iter().chain(own).chain(by_rule).collect();
         for backend in leads_to {
             *sums.entry(backend).or_default() += u64::from(proxy.maxconn.unwrap_or(global));
         }

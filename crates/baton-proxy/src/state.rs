@@ -11,7 +11,7 @@ use std::time::Instant;
 use baton_model::Proxy;
 
 use crate::balance::BackendState;
-use crate::generation::ListenerId;
+use crate::generation::{ByName, ListenerId, ServerPlan};
 use crate::times::{CoreTimes, Times};
 
 /// The figures that are counted, in the order of HAProxy's statistics (management manual, 9.1 "CSV format").
@@ -99,14 +99,20 @@ impl Counter {
         (Counter::Connections, "conn_tot"),
         (Counter::LogsLost, "logs_lost"),
     ];
+
+    /// Its name, see [`Counter::NAMED`].
+    pub fn name(self) -> &'static str {
+        Counter::NAMED[self as usize].1
+    }
 }
 
 /// One object's counters, a block for each core, so that counting is a plain addition without contention.
 #[derive(Debug)]
 pub struct CounterBlock {
-    cores: Box<[CoreCounters]>,
-    /// What processes before this one counted, see [`CounterBlock::inherit`]. Empty until there is something, which for
-    /// thousands of servers saves a quarter of the memory.
+    /// Made by whoever counts first: of thousands of servers many never do, and memory costs a start more than anything else.
+    cores: OnceLock<Box<[CoreCounters]>>,
+    count: usize,
+    /// What processes before this one counted, see [`CounterBlock::inherit`]. Empty until there is something.
     inherited: OnceLock<Box<CoreCounters>>,
 }
 
@@ -137,8 +143,17 @@ impl CoreCounters {
 impl CounterBlock {
     /// Zero for each of `cores` cores.
     pub fn new(cores: usize) -> CounterBlock {
-        let cores = (0..cores.max(1)).map(|_| CoreCounters::zero()).collect();
-        CounterBlock { cores, inherited: OnceLock::new() }
+        CounterBlock { cores: OnceLock::new(), count: cores.max(1), inherited: OnceLock::new() }
+    }
+
+    /// Whether nothing was counted ever, nor inherited.
+    pub fn is_untouched(&self) -> bool {
+        self.cores.get().is_none() && self.inherited.get().is_none()
+    }
+
+    /// The parts of those cores that count.
+    fn counting(&self) -> &[CoreCounters] {
+        self.cores.get().map_or(&[], |cores| cores)
     }
 
     /// Adds what another process counted, of which this one goes on with the work. From any thread.
@@ -153,7 +168,8 @@ impl CounterBlock {
     /// A core's part. A number beyond the block (a reload does not change the number of cores) gives the last one.
     #[inline]
     pub fn of(&self, core: usize) -> &CoreCounters {
-        &self.cores[core.min(self.cores.len() - 1)]
+        let cores = self.cores.get_or_init(|| (0..self.count).map(|_| CoreCounters::zero()).collect());
+        &cores[core.min(cores.len() - 1)]
     }
 
     /// Adds on behalf of one core: see [`CoreCounters::add`].
@@ -164,14 +180,14 @@ impl CounterBlock {
 
     /// The sum over all cores, and over the processes before this one.
     pub fn total(&self, counter: Counter) -> u64 {
-        let cores = self.cores.iter().chain(self.inherited.get().map(Box::as_ref));
+        let cores = self.counting().iter().chain(self.inherited.get().map(Box::as_ref));
         cores.map(|core| core.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 
     /// How long requests took, over all cores.
     pub fn times(&self) -> Times {
         let mut times = Times::default();
-        self.cores.iter().for_each(|core| core.1.add_to(&mut times));
+        self.counting().iter().for_each(|core| core.1.add_to(&mut times));
         times
     }
 
@@ -187,7 +203,7 @@ impl CounterBlock {
 
     /// Forgets the longest times (`clear counters`).
     pub fn clear_longest(&self) {
-        self.cores.iter().for_each(|core| core.1.clear_longest());
+        self.counting().iter().for_each(|core| core.1.clear_longest());
     }
 }
 
@@ -249,7 +265,7 @@ pub struct BackendFigures {
     pub open: AtomicI64,
     /// The most at once.
     pub open_max: AtomicI64,
-    servers: Mutex<HashMap<Arc<str>, Arc<CounterBlock>>>,
+    servers: Mutex<Arc<ByName<Arc<ServerPlan>>>>,
     cores: usize,
 }
 
@@ -258,12 +274,15 @@ impl BackendFigures {
     /// no trace.
     pub fn server(&self, name: &str) -> Arc<CounterBlock> {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.get(name).cloned().unwrap_or_else(|| Arc::new(CounterBlock::new(self.cores)))
+        let found = servers.get(name).map(|server| Arc::clone(&server.counters));
+        drop(servers);
+        found.unwrap_or_else(|| Arc::new(CounterBlock::new(self.cores)))
     }
 
-    /// Registers these counters and forgets all others, so that names that change with each reload do not pile up.
-    pub(crate) fn keep(&self, servers: impl Iterator<Item = (Arc<str>, Arc<CounterBlock>)>) {
-        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = servers.collect();
+    /// Registers the counters of these servers and forgets all others, so that names that change with each reload do not pile
+    /// up.
+    pub(crate) fn keep(&self, servers: &Arc<ByName<Arc<ServerPlan>>>) {
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(servers);
     }
 }
 
@@ -282,8 +301,8 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct Names {
-    frontends: HashMap<Arc<str>, Arc<FrontendState>>,
-    backends: HashMap<Arc<str>, (Arc<BackendState>, Arc<BackendFigures>)>,
+    frontends: ByName<Arc<FrontendState>>,
+    backends: ByName<(Arc<BackendState>, Arc<BackendFigures>)>,
     listeners: HashMap<ListenerId, Arc<ListenerState>>,
 }
 
@@ -327,7 +346,7 @@ impl Registry {
     }
 
     /// The backend's state and figures if there are, else new ones that are not registered yet.
-    pub fn backend(&self, proxy: &Proxy, now: Instant) -> (Arc<BackendState>, Arc<BackendFigures>) {
+    pub fn backend(&self, proxy: &Arc<Proxy>, now: Instant) -> (Arc<BackendState>, Arc<BackendFigures>) {
         if let Some(found) = self.names().backends.get(&proxy.name) {
             return found.clone();
         }
@@ -381,8 +400,9 @@ mod tests {
     #[test]
     fn every_counter_has_a_name_of_its_own_and_what_was_inherited_counts() {
         let block = CounterBlock::new(2);
+        assert!(block.is_untouched() && block.total(Counter::Requests) == 0);
         for (place, (counter, name)) in Counter::NAMED.iter().enumerate() {
-            assert_eq!(*counter as usize, place, "{name}");
+            assert_eq!((*counter as usize, counter.name()), (place, *name));
             assert_eq!(Counter::NAMED.iter().filter(|(_, other)| other == name).count(), 1, "{name}");
         }
         assert_eq!(Counter::NAMED.len(), COUNTERS);

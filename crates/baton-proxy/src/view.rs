@@ -2,14 +2,13 @@
 //! another core counts too.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_http::Limits;
 
 use crate::core::Core;
-use crate::generation::{BackendPlan, FrontendPlan, Generation};
+use crate::generation::{BackendPlan, ByName, FrontendPlan, Generation};
 use crate::pipes::Splicer;
 use crate::record::Sinks;
 use crate::relay::tunnel::Patience;
@@ -54,7 +53,7 @@ pub struct FrontendView {
     /// What the change line prepared.
     pub plan: Arc<FrontendPlan>,
     /// All backends it may lead to.
-    pub backends: Rc<HashMap<Arc<str>, Rc<BackendView>>>,
+    pub backends: Rc<ByName<Rc<BackendView>>>,
     /// `default_backend`.
     pub default_backend: Option<Rc<BackendView>>,
     /// Bounds of a head.
@@ -86,14 +85,14 @@ impl BackendView {
 
 impl FrontendView {
     /// The views of all frontends of `generation`, by name.
-    pub fn all(core: &Core, generation: &Arc<Generation>) -> HashMap<Arc<str>, Rc<FrontendView>> {
+    pub fn all(core: &Core, generation: &Arc<Generation>) -> ByName<Rc<FrontendView>> {
         let global = &generation.model.global;
         let limits = Limits {
             head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
             headers: global.maxhdr,
             relaxed: false,
         };
-        let backends: HashMap<_, _> = generation
+        let backends: ByName<_> = generation
             .backends
             .iter()
             .map(|(name, plan)| (name.clone(), Rc::new(BackendView { plan: plan.clone() })))

@@ -71,7 +71,7 @@ impl Setup {
     fn choices(&self) -> String {
         let proxy = self.proxy();
         let now = Instant::now();
-        let state = BackendState::new(&proxy, now);
+        let state = BackendState::new(&Arc::new(proxy.clone()), now);
         let choose = |number| {
             let key = match &proxy.balance.algorithm {
                 Algorithm::Uri(what) => Some(keys::uri(&proxy.balance.hash, what, target(number).as_bytes())),
@@ -205,7 +205,7 @@ fn bounded_loads_are_haproxys() {
         let mut proxy = Setup { algorithm: "uri", hash: "consistent sdbm avalanche".into(), weights }.proxy();
         proxy.balance.factor = factor.parse().expect("a number");
         let now = Instant::now();
-        let state = BackendState::new(&proxy, now);
+        let state = BackendState::new(&Arc::new(proxy.clone()), now);
         let targets: Vec<_> = targets.split(',').collect();
         let mut held = Vec::new();
         for number in 0..expect.len() {

@@ -125,7 +125,15 @@ impl Channel {
     /// # Errors
     /// [`Broken`]; the conversation is over then.
     pub async fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>], within: Duration) -> Result<(), Broken> {
-        let frame = encode(message)?;
+        self.send_frame(&Frame::of(message)?, fds, within).await
+    }
+
+    /// Says something that was written down before.
+    ///
+    /// # Errors
+    /// [`Broken`]; the conversation is over then.
+    pub async fn send_frame(&mut self, frame: &Frame, fds: &[BorrowedFd<'_>], within: Duration) -> Result<(), Broken> {
+        let Frame(frame) = frame;
         let all = async {
             let mut sent = 0;
             while sent < frame.len() {
@@ -179,9 +187,15 @@ impl Channel {
     }
 
     async fn read(&mut self) -> Result<(), Broken> {
-        let mut buffer = vec![0; READ];
-        let stream = &self.stream;
-        let receive = || inherit::receive(stream, &mut buffer).map_err(io::Error::from);
+        let (stream, bytes) = (&self.stream, &mut self.arrived.bytes);
+        // All of it between two awaits: whoever is abandoned leaves nothing behind.
+        let receive = || {
+            let before = bytes.len();
+            bytes.resize(before + READ, 0);
+            let received = inherit::receive(stream, &mut bytes[before..]).map_err(io::Error::from);
+            bytes.truncate(before + received.as_ref().map_or(0, |received| received.length));
+            received
+        };
         let received = stream.async_io(Interest::READABLE, receive).await?;
         if received.length == 0 {
             return Err(Broken::Closed);
@@ -190,7 +204,6 @@ impl Channel {
         if self.arrived.fds.len() > SOCKETS_MAX as usize {
             return Err(Broken::Descriptors(format!("more than {SOCKETS_MAX} descriptors came")));
         }
-        self.arrived.bytes.extend_from_slice(&buffer[..received.length]);
         Ok(())
     }
 }
@@ -204,22 +217,40 @@ impl Arrived {
             return Err(Broken::Malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are read")));
         }
         let Some(body) = self.bytes.get(HEAD..HEAD + length) else { return Ok(None) };
-        let message = serde_json::from_slice(body).map_err(|error| Broken::Malformed(error.to_string()))?;
+        let malformed = |error: &dyn fmt::Display| Broken::Malformed(error.to_string());
+        // At once, which is faster than word by word.
+        let body = str::from_utf8(body).map_err(|error| malformed(&error))?;
+        let message = serde_json::from_str(body).map_err(|error| malformed(&error))?;
         self.bytes.drain(..HEAD + length);
         Ok(Some(message))
     }
 }
 
 /// A message as it travels.
-fn encode(message: &Message) -> Result<Vec<u8>, Broken> {
-    let mut frame = vec![0; HEAD];
-    serde_json::to_writer(&mut frame, message).map_err(|error| Broken::Malformed(error.to_string()))?;
-    let length = frame.len() - HEAD;
-    if length > MESSAGE_BYTES_MAX {
-        return Err(Broken::Malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are sent")));
+#[derive(Debug)]
+pub struct Frame(Vec<u8>);
+
+impl Frame {
+    /// Writes a message down.
+    ///
+    /// # Errors
+    /// [`Broken::Malformed`]: it is longer than [`MESSAGE_BYTES_MAX`].
+    pub fn of(message: &Message) -> Result<Frame, Broken> {
+        let mut frame = vec![0; HEAD];
+        serde_json::to_writer(&mut frame, message).map_err(|error| Broken::Malformed(error.to_string()))?;
+        let length = frame.len() - HEAD;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(Broken::Malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are sent")));
+        }
+        frame[..HEAD].copy_from_slice(&(length as u32).to_be_bytes());
+        Ok(Frame(frame))
     }
-    frame[..HEAD].copy_from_slice(&(length as u32).to_be_bytes());
-    Ok(frame)
+
+    /// Bytes of the message.
+    #[expect(clippy::len_without_is_empty, reason = "no message is empty")]
+    pub fn len(&self) -> usize {
+        self.0.len() - HEAD
+    }
 }
 
 #[cfg(test)]
@@ -276,7 +307,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_has_a_deadline_and_what_came_is_kept() {
         let (one, mut other) = both();
-        let frame = encode(&Message::Send).unwrap();
+        let Frame(frame) = Frame::of(&Message::Send).unwrap();
         one.stream.try_write(&frame[..7]).unwrap();
         assert!(matches!(other.receive(ANSWER_WITHIN).await, Err(Broken::Late(_))));
         one.stream.try_write(&frame[7..]).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
-use super::channel::{ANSWER_WITHIN, Broken, Channel, READY_WITHIN};
+use super::channel::{ANSWER_WITHIN, Broken, Channel, Frame, READY_WITHIN};
 use super::message::{
     Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, State, Welcome,
 };
@@ -125,13 +125,14 @@ async fn give(mut channel: Channel, hello: Hello, events: mpsc::Sender<Event>) {
 /// Sends everything, and waits until the taker serves. Nothing of it changes what we do.
 async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> {
     let state = Message::State(Box::new(offer.state));
+    let frame = Frame::of(&state).map_err(|error| format!("sending {}: {error}", name(&state)))?;
     let welcome = Welcome {
         version: offer.version,
         pid: std::process::id(),
         program: offer.program,
         lineage: offer.lineage,
         sockets: offer.sockets.iter().map(|(_, shards)| shards.len() as u32).sum(),
-        state_bytes: serde_json::to_vec(&state).map_or(0, |bytes| bytes.len() as u64),
+        state_bytes: frame.len() as u64,
     };
     say(channel, &Message::Welcome(welcome)).await?;
     expect(channel, &Message::Send).await?;
@@ -145,7 +146,9 @@ async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> 
     }
     drop(offer.sockets);
     expect(channel, &Message::Received).await?;
-    say(channel, &state).await?;
+    let sent = channel.send_frame(&frame, &[], ANSWER_WITHIN).await;
+    sent.map_err(|error| format!("sending {}: {error}", name(&state)))?;
+    drop((state, frame));
     match channel.receive(READY_WITHIN).await {
         Ok(Message::Ready(ready)) => Ok(ready),
         Ok(other) => Err(unexpected(other)),

@@ -4,10 +4,19 @@
 //! default), messages may be added where the other side may ignore them, and everything else is a new version. The taker says
 //! which versions it speaks, the giver chooses. Sizes are bounded where they are read. Samples of each version are kept in
 //! `tests/handover/`.
+//!
+//! What a process with thousands of servers remembers is written sparsely: a figure, a server or a proxy that is as in a
+//! process that has just begun is left out, and reads as that by the rule above.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+pub use super::named::{Counters, Named};
+use crate::health::Status;
 
 /// The versions this program speaks, the best one first.
 pub const VERSIONS: &[u32] = &[1];
@@ -18,11 +27,11 @@ pub const SOCKETS_MAX: u32 = 8192;
 /// The most descriptors in one message. The kernel's limit is 253; fewer are in flight at once this way.
 pub const SOCKETS_PER_MESSAGE: usize = 128;
 
-/// Counters by name, see `baton_proxy::Counter::NAMED`; those that are zero are left out.
-pub type Counters = BTreeMap<String, u64>;
+/// Words for [`ServerMemory::health`]. Nothing is said of a server that is up.
+pub const HEALTH_WORDS: [&str; 3] = ["up", "stopping", "down"];
 
-/// A message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A message. Its first field, `say`, is its name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub enum Message {
     /// Taker: I want to take over.
@@ -61,8 +70,108 @@ pub enum Message {
         to: u32,
     },
     /// What this program does not know.
-    #[serde(other)]
     Unknown,
+}
+
+impl<'de> Deserialize<'de> for Message {
+    /// Reads the name and then the message straight into its type, where a derived reader would first keep every field of a
+    /// state with thousands of servers as values of any type.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Message, D::Error> {
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Message;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Message, A::Error> {
+        let first: Option<Cow<'de, str>> = fields.next_key()?;
+        if first.as_deref() == Some("say") {
+            let say: Cow<'de, str> = fields.next_value()?;
+            return Message::named(&say, MapAccessDeserializer::new(fields));
+        }
+        // Another order is as good, and nothing we ever wrote.
+        let mut rest = serde_json::Map::new();
+        if let Some(first) = first {
+            rest.insert(first.into_owned(), fields.next_value()?);
+        }
+        while let Some((key, value)) = fields.next_entry::<String, serde_json::Value>()? {
+            rest.insert(key, value);
+        }
+        let say = rest.remove("say").ok_or_else(|| A::Error::missing_field("say"))?;
+        let say = say.as_str().ok_or_else(|| A::Error::custom("`say` is not text"))?;
+        Message::named(say, serde_json::Value::Object(rest).into_deserializer()).map_err(A::Error::custom)
+    }
+}
+
+impl Message {
+    /// The message of that name, of the fields that are left.
+    fn named<'de, D: Deserializer<'de>>(say: &str, fields: D) -> Result<Message, D::Error> {
+        /// Reads over the fields of a message that has none.
+        fn bare<'de, D: Deserializer<'de>>(fields: D, message: Message) -> Result<Message, D::Error> {
+            IgnoredAny::deserialize(fields).map(|_| message)
+        }
+        #[derive(Deserialize)]
+        struct Abort {
+            reason: String,
+        }
+        #[derive(Deserialize)]
+        struct Reporting {
+            pid: u32,
+        }
+        #[derive(Deserialize)]
+        struct Moved {
+            to: u32,
+        }
+        match say {
+            "hello" => Hello::deserialize(fields).map(Message::Hello),
+            "welcome" => Welcome::deserialize(fields).map(Message::Welcome),
+            "refused" => Refused::deserialize(fields).map(Message::Refused),
+            "send" => bare(fields, Message::Send),
+            "sockets" => Sockets::deserialize(fields).map(Message::Sockets),
+            "received" => bare(fields, Message::Received),
+            "state" => State::deserialize(fields).map(|state| Message::State(Box::new(state))),
+            "ready" => Ready::deserialize(fields).map(Message::Ready),
+            "released" => Released::deserialize(fields).map(Message::Released),
+            "abort" => Abort::deserialize(fields).map(|Abort { reason }| Message::Abort { reason }),
+            "reporting" => Reporting::deserialize(fields).map(|Reporting { pid }| Message::Reporting { pid }),
+            "report" => Report::deserialize(fields).map(Message::Report),
+            "moved" => Moved::deserialize(fields).map(|Moved { to }| Message::Moved { to }),
+            _ => bare(fields, Message::Unknown),
+        }
+    }
+}
+
+/// A word, which is hardly ever one that is unknown here.
+fn known_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    struct Word;
+
+    impl Visitor<'_> for Word {
+        type Value = Cow<'static, str>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("a word")
+        }
+
+        fn visit_str<E: Error>(self, word: &str) -> Result<Cow<'static, str>, E> {
+            let known = HEALTH_WORDS.into_iter().find(|known| *known == word);
+            let known = known.or_else(|| Status::of_word(word).map(Status::word));
+            Ok(known.map_or_else(|| Cow::Owned(word.to_owned()), Cow::Borrowed))
+        }
+    }
+
+    deserializer.deserialize_str(Word)
+}
+
+/// Whether a field is as in a process that has just begun, and left out.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// [`Message::Hello`].
@@ -149,7 +258,14 @@ pub struct State {
     /// All counters so far.
     pub counts: Counts,
     /// What backends remember besides.
-    pub backends: BTreeMap<String, BackendMemory>,
+    pub backends: Named<BackendMemory>,
+    /// Servers of which there is nothing to remember but that they have been as they are for `quiet_ms`: by backend, their
+    /// names with spaces between them.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub quiet: Named<String>,
+    /// For how long, milliseconds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub quiet_ms: u64,
 }
 
 /// Figures of traffic: all of them in a state, the difference in a report. Gauges and maxima are always as they are now.
@@ -157,9 +273,9 @@ pub struct State {
 #[serde(default)]
 pub struct Counts {
     /// Frontends.
-    pub frontends: BTreeMap<String, ProxyCounts>,
+    pub frontends: Named<ProxyCounts>,
     /// Backends.
-    pub backends: BTreeMap<String, ProxyCounts>,
+    pub backends: Named<ProxyCounts>,
 }
 
 /// Figures of a proxy.
@@ -167,12 +283,14 @@ pub struct Counts {
 #[serde(default)]
 pub struct ProxyCounts {
     /// Counters.
+    #[serde(skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
     /// The most sessions at once.
+    #[serde(skip_serializing_if = "is_default")]
     pub open_max: i64,
     /// A backend's servers.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub servers: BTreeMap<String, ServerCounts>,
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub servers: Named<ServerCounts>,
 }
 
 /// Figures of a server.
@@ -180,8 +298,10 @@ pub struct ProxyCounts {
 #[serde(default)]
 pub struct ServerCounts {
     /// Counters.
+    #[serde(skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
     /// Sessions on it now.
+    #[serde(skip_serializing_if = "is_default")]
     pub open: u32,
 }
 
@@ -190,13 +310,17 @@ pub struct ServerCounts {
 #[serde(default)]
 pub struct BackendMemory {
     /// The most that ever waited in its own queue.
+    #[serde(skip_serializing_if = "is_default")]
     pub waiting_max: u32,
     /// Where its algorithm stands among the active servers, and among the backups.
+    #[serde(skip_serializing_if = "is_default")]
     pub active: Turns,
     /// See `active`.
+    #[serde(skip_serializing_if = "is_default")]
     pub backups: Turns,
     /// Its servers.
-    pub servers: BTreeMap<String, ServerMemory>,
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub servers: Named<ServerMemory>,
 }
 
 /// Where an algorithm stands.
@@ -206,31 +330,41 @@ pub struct Turns {
     /// Its position.
     pub position: u64,
     /// Servers in its row: weight, whether it never had a turn (0 or 1), due, rest, last, placed.
-    pub places: BTreeMap<String, [u64; 6]>,
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub places: Named<[u64; 6]>,
 }
 
 /// What is remembered of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerMemory {
-    /// `up`, `stopping` or `down`; anything else is up.
-    pub health: String,
+    /// `stopping` or `down`; anything else, and nothing, is up.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "known_word")]
+    pub health: Cow<'static, str>,
     /// For how long, milliseconds.
+    #[serde(skip_serializing_if = "is_default")]
     pub since_ms: u64,
     /// How often it went down.
+    #[serde(skip_serializing_if = "is_default")]
     pub downs: u64,
     /// How long it was down before the current outage, milliseconds.
+    #[serde(skip_serializing_if = "is_default")]
     pub down_ms: u64,
     /// The most sessions at once.
+    #[serde(skip_serializing_if = "is_default")]
     pub served_max: u32,
     /// The most ever in its queue.
+    #[serde(skip_serializing_if = "is_default")]
     pub queued_max: u32,
     /// Sessions ever.
+    #[serde(skip_serializing_if = "is_default")]
     pub total: u64,
     /// For how long its slow start has been going on, milliseconds.
+    #[serde(skip_serializing_if = "is_default")]
     pub warming_ms: Option<u64>,
     /// Its check, if there was one.
-    pub check: Option<CheckMemory>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub check: Option<Box<CheckMemory>>,
 }
 
 /// What is remembered of a check.
@@ -238,22 +372,31 @@ pub struct ServerMemory {
 #[serde(default)]
 pub struct CheckMemory {
     /// HAProxy's short word of the last result; empty: none yet.
-    pub status: String,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "known_word")]
+    pub status: Cow<'static, str>,
     /// Status code of an HTTP check.
+    #[serde(skip_serializing_if = "is_default")]
     pub code: Option<u16>,
     /// What else there was to say.
+    #[serde(skip_serializing_if = "is_default")]
     pub info: String,
     /// How long it took, microseconds.
+    #[serde(skip_serializing_if = "is_default")]
     pub duration_us: u64,
     /// The health counter, with `rise` and `fall` that it counts by.
+    #[serde(skip_serializing_if = "is_default")]
     pub health: u32,
     /// See `health`.
+    #[serde(skip_serializing_if = "is_default")]
     pub rise: u32,
     /// See `health`.
+    #[serde(skip_serializing_if = "is_default")]
     pub fall: u32,
     /// Checks that failed.
+    #[serde(skip_serializing_if = "is_default")]
     pub failed: u64,
     /// When the next one is due, milliseconds from now.
+    #[serde(skip_serializing_if = "is_default")]
     pub due_ms: Option<u64>,
 }
 

@@ -28,6 +28,7 @@
 pub mod channel;
 pub mod giver;
 pub mod message;
+mod named;
 pub mod report;
 pub mod state;
 pub mod strangers;

@@ -3,30 +3,47 @@
 //! Everything is looked up by name: what the other side does not have is left out. Nothing in here trusts the message: numbers
 //! are brought within bounds where they are used.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use baton_proxy::balance::{BackendMemory, CheckReport, HealthState, ServerMemory, Turn, Turns};
-use baton_proxy::{BackendPlan, Counter, CounterBlock, Generation};
+use baton_proxy::balance::{BackendMemory, CheckReport, HealthState, ServerMemory, ServerState, Turn, Turns};
+use baton_proxy::{BackendPlan, Generation};
 
-use super::message::{self, Counters, Counts, ProxyCounts, ServerCounts, State};
+use super::message::{self, Counters, Counts, HEALTH_WORDS, Named, ProxyCounts, ServerCounts, State};
 use crate::health::{Checker, Recalled, Status};
 
 /// All there is to remember of `generation` at `now`.
 pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> State {
-    let backends = generation.backends.values().map(|plan| (plan.proxy.name.to_string(), backend(plan, checker, now)));
-    State { counts: counts(generation), backends: backends.collect() }
+    let mut state = State { counts: counts(generation), ..State::default() };
+    let mut quiet_for = None;
+    for plan in generation.backends.values() {
+        let name = &plan.proxy.name;
+        let (memory, quiet) = backend(plan, checker, &mut quiet_for, now);
+        if memory != message::BackendMemory::default() {
+            state.backends.0.push((Arc::clone(name), memory));
+        }
+        if !quiet.is_empty() {
+            state.quiet.0.push((Arc::clone(name), quiet));
+        }
+    }
+    state.quiet_ms = quiet_for.unwrap_or_default();
+    state
 }
 
 /// Goes on from there, in a generation that is not in use yet and whose checks have not begun.
 pub fn recall(state: &State, generation: &Generation, checker: &mut Checker, now: Instant) {
     inherit(&state.counts, generation);
-    for (name, memory) in &state.backends {
-        let Some(plan) = generation.backends.get(name.as_str()) else { continue };
-        plan.state.recall(&remembered(memory), now);
-        for (server, kept) in &memory.servers {
+    let quiet_for = Duration::from_millis(state.quiet_ms);
+    for (name, servers) in state.quiet.iter() {
+        if let Some(plan) = generation.backends.get(name) {
+            plan.state.recall_quiet(servers.split_ascii_whitespace(), quiet_for, now);
+        }
+    }
+    for (name, memory) in state.backends.iter() {
+        let Some(plan) = generation.backends.get(name) else { continue };
+        for (server, kept) in memory.servers.iter() {
             let Some(check) = &kept.check else { continue };
             let recalled = Recalled {
                 state: health_of(&kept.health),
@@ -36,8 +53,9 @@ pub fn recall(state: &State, generation: &Generation, checker: &mut Checker, now
                 failed: check.failed,
                 due: check.due_ms.map(Duration::from_millis),
             };
-            checker.recall(name, server, recalled);
+            checker.recall(&plan.proxy.name, server, recalled);
         }
+        plan.state.recall(remembered(memory), now);
     }
 }
 
@@ -45,22 +63,25 @@ pub fn recall(state: &State, generation: &Generation, checker: &mut Checker, now
 pub fn counts(generation: &Generation) -> Counts {
     let frontends = generation.frontends.iter().map(|plan| {
         let open_max = plan.state.open_max.load(Ordering::Relaxed);
-        let figures = ProxyCounts { counters: counters(&plan.state.counters), open_max, servers: BTreeMap::new() };
-        (plan.proxy.name.to_string(), figures)
+        let figures = ProxyCounts { counters: Counters::of(&plan.state.counters), open_max, servers: Named::default() };
+        (Arc::clone(&plan.proxy.name), figures)
     });
     let backends = generation.backends.values().map(|plan| {
-        let open = |name: &Arc<str>| plan.state.server(name).map_or(0, |state| state.served() + state.elsewhere());
-        let server = |(name, server): (&Arc<str>, &Arc<baton_proxy::ServerPlan>)| {
-            (name.to_string(), ServerCounts { counters: counters(&server.counters), open: open(name) })
+        let server = |state: &Arc<ServerState>| {
+            let counters = plan.servers.get(state.name()).map(|server| Counters::of(&server.counters));
+            let figures =
+                ServerCounts { counters: counters.unwrap_or_default(), open: state.served() + state.elsewhere() };
+            (figures != ServerCounts::default()).then(|| (Arc::clone(state.name()), figures))
         };
         let figures = ProxyCounts {
-            counters: counters(&plan.figures.counters),
+            counters: Counters::of(&plan.figures.counters),
             open_max: plan.figures.open_max.load(Ordering::Relaxed),
-            servers: plan.servers.iter().map(server).collect(),
+            servers: plan.state.servers().iter().filter_map(server).collect(),
         };
-        (plan.proxy.name.to_string(), figures)
+        (Arc::clone(&plan.proxy.name), figures)
     });
-    Counts { frontends: frontends.collect(), backends: backends.collect() }
+    let is_something = |(_, figures): &(Arc<str>, ProxyCounts)| *figures != ProxyCounts::default();
+    Counts { frontends: frontends.filter(is_something).collect(), backends: backends.filter(is_something).collect() }
 }
 
 /// What was counted between `before` and `now`; gauges and maxima as they are now.
@@ -70,69 +91,63 @@ pub fn since(before: &Counts, now: &Counts) -> Counts {
 
 /// Adds counters that another process counted.
 pub fn inherit(counts: &Counts, generation: &Generation) {
-    for plan in &generation.frontends {
-        let Some(figures) = counts.frontends.get(&*plan.proxy.name) else { continue };
-        add(&plan.state.counters, &figures.counters);
-        plan.state.open_max.fetch_max(figures.open_max, Ordering::Relaxed);
+    if !counts.frontends.is_empty() {
+        let plans: HashMap<_, _> = generation.frontends.iter().map(|plan| (&*plan.proxy.name, plan)).collect();
+        for (name, figures) in counts.frontends.iter() {
+            let Some(plan) = plans.get(&**name) else { continue };
+            figures.counters.add_to(&plan.state.counters);
+            plan.state.open_max.fetch_max(figures.open_max, Ordering::Relaxed);
+        }
     }
-    for plan in generation.backends.values() {
-        let Some(figures) = counts.backends.get(&*plan.proxy.name) else { continue };
-        add(&plan.figures.counters, &figures.counters);
+    for (name, figures) in counts.backends.iter() {
+        let Some(plan) = generation.backends.get(name) else { continue };
+        figures.counters.add_to(&plan.figures.counters);
         plan.figures.open_max.fetch_max(figures.open_max, Ordering::Relaxed);
-        for (name, server) in &plan.servers {
-            if let Some(figures) = figures.servers.get(&**name) {
-                add(&server.counters, &figures.counters);
+        for (name, figures) in figures.servers.iter() {
+            if let Some(server) = plan.servers.get(name) {
+                figures.counters.add_to(&server.counters);
             }
         }
     }
 }
 
-fn proxies(
-    before: &BTreeMap<String, ProxyCounts>,
-    now: &BTreeMap<String, ProxyCounts>,
-) -> BTreeMap<String, ProxyCounts> {
+fn proxies(before: &Named<ProxyCounts>, now: &Named<ProxyCounts>) -> Named<ProxyCounts> {
+    let before: HashMap<_, _> = before.iter().map(|(name, figures)| (&**name, figures)).collect();
     let none = ProxyCounts::default();
-    let proxy = |(name, now): (&String, &ProxyCounts)| {
-        let before = before.get(name).unwrap_or(&none);
-        let server = |(name, now): (&String, &ServerCounts)| {
-            let before = before.servers.get(name).map(|server| &server.counters);
-            (name.clone(), ServerCounts { counters: difference(before, &now.counters), open: now.open })
+    let proxy = |(name, now): (&Arc<str>, &ProxyCounts)| {
+        let before = before.get(&**name).copied().unwrap_or(&none);
+        let was: HashMap<_, _> = before.servers.iter().map(|(name, server)| (&**name, &server.counters)).collect();
+        let server = |(name, now): (&Arc<str>, &ServerCounts)| {
+            let counters = was.get(&**name).map_or_else(|| now.counters.clone(), |was| now.counters.since(was));
+            let figures = ServerCounts { counters, open: now.open };
+            (figures != ServerCounts::default()).then(|| (Arc::clone(name), figures))
         };
         let figures = ProxyCounts {
-            counters: difference(Some(&before.counters), &now.counters),
+            counters: now.counters.since(&before.counters),
             open_max: now.open_max,
-            servers: now.servers.iter().map(server).collect(),
+            servers: now.servers.iter().filter_map(server).collect(),
         };
-        (name.clone(), figures)
+        let is_new = !figures.counters.is_empty() || !figures.servers.is_empty() || now.open_max != before.open_max;
+        is_new.then(|| (Arc::clone(name), figures))
     };
-    now.iter().map(proxy).collect()
+    now.iter().filter_map(proxy).collect()
 }
 
-fn difference(before: Option<&Counters>, now: &Counters) -> Counters {
-    let before = |name: &str| before.and_then(|before| before.get(name)).copied().unwrap_or_default();
-    let grown = now.iter().map(|(name, now)| (name.clone(), now.wrapping_sub(before(name))));
-    grown.filter(|(_, grown)| *grown > 0).collect()
-}
-
-fn counters(block: &CounterBlock) -> Counters {
-    let total = |(counter, name): &(Counter, &str)| ((*name).to_owned(), block.total(*counter));
-    Counter::NAMED.iter().map(total).filter(|(_, total)| *total > 0).collect()
-}
-
-fn add(block: &CounterBlock, counters: &Counters) {
-    for (counter, name) in &Counter::NAMED {
-        if let Some(amount) = counters.get(*name) {
-            block.inherit(*counter, *amount);
-        }
-    }
-}
-
-fn backend(plan: &BackendPlan, checker: &Checker, now: Instant) -> message::BackendMemory {
+/// What a backend remembers, and the names of its servers of which there is nothing to say but that they have been as they are
+/// for `quiet_for` (milliseconds): as long as the first such server of all.
+fn backend(
+    plan: &BackendPlan,
+    checker: &Checker,
+    quiet_for: &mut Option<u64>,
+    now: Instant,
+) -> (message::BackendMemory, String) {
     let memory = plan.state.remember(now);
-    let server = |kept: ServerMemory| {
+    let mut quiet = String::new();
+    let mut servers = Named::default();
+    for kept in memory.servers {
         let check = plan.servers.get(&kept.name).is_some_and(|plan| plan.server.check.enabled).then(|| {
             let due = checker.due(&plan.proxy.name, &kept.name);
-            message::CheckMemory {
+            Box::new(message::CheckMemory {
                 status: kept.check.status.into(),
                 code: kept.check.code,
                 info: kept.check.info,
@@ -142,11 +157,12 @@ fn backend(plan: &BackendPlan, checker: &Checker, now: Instant) -> message::Back
                 fall: kept.check.fall,
                 failed: kept.check.failed,
                 due_ms: due.map(milliseconds),
-            }
+            })
         });
+        let since_ms = milliseconds(kept.since);
         let memory = message::ServerMemory {
             health: word_of(kept.health).into(),
-            since_ms: milliseconds(kept.since),
+            since_ms,
             downs: kept.downs,
             down_ms: milliseconds(kept.down_time),
             served_max: kept.served_max,
@@ -155,42 +171,30 @@ fn backend(plan: &BackendPlan, checker: &Checker, now: Instant) -> message::Back
             warming_ms: kept.warming.map(milliseconds),
             check,
         };
-        (kept.name.to_string(), memory)
-    };
-    message::BackendMemory {
-        waiting_max: memory.waiting_max,
-        active: turns(memory.active),
-        backups: turns(memory.backups),
-        servers: memory.servers.into_iter().map(server).collect(),
+        let is_quiet = memory == message::ServerMemory { since_ms, ..message::ServerMemory::default() };
+        if is_quiet && *quiet_for.get_or_insert(since_ms) == since_ms {
+            quiet.push_str(if quiet.is_empty() { "" } else { " " });
+            quiet.push_str(&kept.name);
+        } else {
+            servers.0.push((kept.name, memory));
+        }
     }
+    let (active, backups) = (turns(memory.active), turns(memory.backups));
+    (message::BackendMemory { waiting_max: memory.waiting_max, active, backups, servers }, quiet)
 }
 
 fn remembered(memory: &message::BackendMemory) -> BackendMemory {
-    let server = |(name, kept): (&String, &message::ServerMemory)| {
-        let check = kept.check.clone().unwrap_or_default();
-        let status = Status::of_word(&check.status);
-        ServerMemory {
-            name: name.as_str().into(),
-            health: health_of(&kept.health),
-            since: Duration::from_millis(kept.since_ms),
-            downs: kept.downs,
-            down_time: Duration::from_millis(kept.down_ms),
-            served_max: kept.served_max,
-            queued_max: kept.queued_max,
-            total: kept.total,
-            warming: kept.warming_ms.map(Duration::from_millis),
-            check: CheckReport {
-                status: status.map_or("", Status::word),
-                description: status.map_or("", Status::description),
-                code: check.code,
-                info: check.info,
-                duration: Duration::from_micros(check.duration_us),
-                health: check.health,
-                rise: check.rise,
-                fall: check.fall,
-                failed: check.failed,
-            },
-        }
+    let server = |(name, kept): (&Arc<str>, &message::ServerMemory)| ServerMemory {
+        name: Arc::clone(name),
+        health: health_of(&kept.health),
+        since: Duration::from_millis(kept.since_ms),
+        downs: kept.downs,
+        down_time: Duration::from_millis(kept.down_ms),
+        served_max: kept.served_max,
+        queued_max: kept.queued_max,
+        total: kept.total,
+        warming: kept.warming_ms.map(Duration::from_millis),
+        check: kept.check.as_deref().map(report).unwrap_or_default(),
     };
     BackendMemory {
         waiting_max: memory.waiting_max,
@@ -200,26 +204,41 @@ fn remembered(memory: &message::BackendMemory) -> BackendMemory {
     }
 }
 
+fn report(check: &message::CheckMemory) -> CheckReport {
+    let status = Status::of_word(&check.status);
+    CheckReport {
+        status: status.map_or("", Status::word),
+        description: status.map_or("", Status::description),
+        code: check.code,
+        info: check.info.clone(),
+        duration: Duration::from_micros(check.duration_us),
+        health: check.health,
+        rise: check.rise,
+        fall: check.fall,
+        failed: check.failed,
+    }
+}
+
 fn turns(turns: Turns) -> message::Turns {
     let place = |(name, turn): (Arc<str>, Turn)| {
-        (name.to_string(), [turn.weight, u64::from(turn.fresh), turn.due, turn.rest, turn.last, turn.placed])
+        (name, [turn.weight, u64::from(turn.fresh), turn.due, turn.rest, turn.last, turn.placed])
     };
     message::Turns { position: turns.position, places: turns.places.into_iter().map(place).collect() }
 }
 
 fn turned(turns: &message::Turns) -> Turns {
-    let place = |(name, place): (&String, &[u64; 6])| {
+    let place = |(name, place): (&Arc<str>, &[u64; 6])| {
         let [weight, fresh, due, rest, last, placed] = *place;
-        (Arc::from(name.as_str()), Turn { weight, fresh: fresh > 0, due, rest, last, placed })
+        (Arc::clone(name), Turn { weight, fresh: fresh > 0, due, rest, last, placed })
     };
     Turns { position: turns.position, places: turns.places.iter().map(place).collect() }
 }
 
 fn word_of(health: HealthState) -> &'static str {
     match health {
-        HealthState::Up => "up",
-        HealthState::Stopping => "stopping",
-        HealthState::Down => "down",
+        HealthState::Up => "",
+        HealthState::Stopping => HEALTH_WORDS[1],
+        HealthState::Down => HEALTH_WORDS[2],
     }
 }
 

@@ -2,6 +2,7 @@
 //! and the figures that processes before us still report.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use baton_kernel::listen::Identity;
@@ -68,7 +69,7 @@ struct Given {
 #[derive(Debug)]
 struct Predecessor {
     /// Sessions it holds, by backend and server.
-    open: HashMap<(String, String), u32>,
+    open: HashMap<(Arc<str>, Arc<str>), u32>,
     /// Tells it whom to report to instead.
     moved: Option<oneshot::Sender<u32>>,
 }
@@ -343,7 +344,7 @@ impl Control {
     fn holds(&mut self, from: u32, counts: &Counts) {
         let Some(predecessor) = self.succession.predecessors.get_mut(&from) else { return };
         let mut open = HashMap::new();
-        for (backend, figures) in &counts.backends {
+        for (backend, figures) in counts.backends.iter() {
             for (server, figures) in figures.servers.iter().filter(|(_, figures)| figures.open > 0) {
                 open.insert((backend.clone(), server.clone()), figures.open);
             }

@@ -1,13 +1,14 @@
 //! All checks of a process, and the tasks that run them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
+use rustc_hash::FxHashMap;
 use tokio::task::AbortHandle;
 use tokio::time;
 
@@ -42,9 +43,9 @@ pub enum Severity {
 /// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
 pub struct Checker {
     shared: Rc<Shared>,
-    checks: HashMap<Key, Running>,
+    checks: FxHashMap<Key, Running>,
     /// Where another process was, for the next [`Checker::apply`].
-    recalled: HashMap<Key, Recalled>,
+    recalled: FxHashMap<Key, Recalled>,
 }
 
 /// Where a check was in another process.
@@ -68,7 +69,7 @@ pub struct Recalled {
 type Key = (Arc<str>, Arc<str>);
 
 /// Tracked servers, and those who follow each.
-type Trackers = HashMap<Key, Vec<(Key, Arc<ServerState>)>>;
+type Trackers = FxHashMap<Key, Vec<(Key, Arc<ServerState>)>>;
 
 /// What all tasks use.
 struct Shared {
@@ -114,12 +115,12 @@ impl Checker {
     /// No checks yet; `log` gets every line.
     pub fn new(log: impl Fn(Event) + 'static) -> Checker {
         let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default(), listens: RefCell::default() });
-        Checker { shared, checks: HashMap::new(), recalled: HashMap::new() }
+        Checker { shared, checks: FxHashMap::default(), recalled: FxHashMap::default() }
     }
 
     /// The next [`Checker::apply`] starts this server's check where another process was.
-    pub fn recall(&mut self, backend: &str, server: &str, recalled: Recalled) {
-        self.recalled.insert((backend.into(), server.into()), recalled);
+    pub fn recall(&mut self, backend: &Arc<str>, server: &Arc<str>, recalled: Recalled) {
+        self.recalled.insert((Arc::clone(backend), Arc::clone(server)), recalled);
     }
 
     /// When the next check of a server is due.
@@ -138,9 +139,9 @@ impl Checker {
         let recalled = std::mem::take(&mut self.recalled);
         let mut fresh = Vec::new();
         let spread = model.global.spread_checks;
-        for (proxy, server, state) in servers(model, &find) {
+        for (proxy, server, state) in servers(model, &find, |_| true) {
             let key: Key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
-            let old = before.remove(&key);
+            let old = if before.is_empty() { None } else { before.remove(&key) };
             if !server.check.enabled {
                 drop(old);
                 self.shared.unchecked(&server, &state);
@@ -215,8 +216,8 @@ impl Checker {
 
     /// Notes who tracks whom, and copies the states.
     fn track(&self, model: &Model, find: &impl Fn(&str) -> Option<Arc<BackendState>>) {
-        let mut trackers = Trackers::new();
-        for (proxy, server, state) in servers(model, find) {
+        let mut trackers = Trackers::default();
+        for (proxy, server, state) in servers(model, find, |server| server.check.track.is_some()) {
             let Some(track) = &server.check.track else { continue };
             let (backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
             let Some(found) = find(backend).and_then(|backend| backend.server(tracked)) else { continue };
@@ -229,17 +230,21 @@ impl Checker {
     }
 }
 
-/// All servers of a model that have a state.
+/// The wanted servers of a model that have a state.
 fn servers(
     model: &Model,
     find: &impl Fn(&str) -> Option<Arc<BackendState>>,
+    wanted: impl Fn(&Server) -> bool,
 ) -> Vec<(Arc<Proxy>, Arc<Server>, Arc<ServerState>)> {
     let backends = model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled);
     let mut all = Vec::new();
-    for proxy in backends {
+    for proxy in backends.filter(|proxy| proxy.servers.iter().any(|server| wanted(server))) {
         let Some(backend) = find(&proxy.name) else { continue };
-        for server in &proxy.servers {
-            if let Some(state) = backend.server(&server.name) {
+        // Both are in the order of the configuration when it is in use.
+        let states = backend.servers();
+        for (at, server) in proxy.servers.iter().enumerate().filter(|(_, server)| wanted(server)) {
+            let same = states.get(at).filter(|state| *state.name() == server.name).cloned();
+            if let Some(state) = same.or_else(|| backend.server(&server.name)) {
                 all.push((Arc::clone(proxy), Arc::clone(server), state));
             }
         }
@@ -385,7 +390,7 @@ impl Shared {
     /// A server without a check is up, unless it tracks another one.
     fn unchecked(&self, server: &Server, state: &ServerState) {
         state.observe(0, false);
-        if server.check.track.is_none() {
+        if server.check.track.is_none() && state.health() != HealthState::Up {
             state.set_health(HealthState::Up, Instant::now());
         }
     }

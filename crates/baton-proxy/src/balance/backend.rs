@@ -44,6 +44,8 @@ pub struct Transition {
 }
 
 pub(super) struct Inner {
+    /// What all of it was made of.
+    proxy: Arc<Proxy>,
     settings: Settings,
     /// In the order of the configuration; [`ServerState::index`] points here.
     pub(super) entries: Vec<Entry>,
@@ -64,10 +66,11 @@ struct Wakers(Vec<Waker>);
 
 impl BackendState {
     /// The state of a backend that nobody used yet.
-    pub fn new(proxy: &Proxy, now: Instant) -> Arc<BackendState> {
+    pub fn new(proxy: &Arc<Proxy>, now: Instant) -> Arc<BackendState> {
         Arc::new_cyclic(|backend| {
             let entries = proxy.servers.iter().map(|server| Entry::new(backend.clone(), server, now)).collect();
             let mut inner = Inner {
+                proxy: Arc::clone(proxy),
                 settings: Settings::new(proxy),
                 entries,
                 group: Group::new(&proxy.balance, proxy.tcp.all_backups, Vec::new()),
@@ -106,7 +109,12 @@ impl BackendState {
         let mut wakers = Wakers::default();
         {
             let mut inner = self.lock();
+            if Arc::ptr_eq(&inner.proxy, proxy) {
+                // The first commit.
+                return;
+            }
             inner.now = now;
+            inner.proxy = Arc::clone(proxy);
             inner.reconfigure(self, proxy, &mut wakers);
             self.hand_out_all(&mut inner, &mut wakers);
             self.publish(&inner);

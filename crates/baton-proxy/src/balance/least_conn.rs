@@ -71,6 +71,10 @@ impl LeastConn {
 
     /// The order of arrival, to be remembered.
     pub(super) fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
+        if self.servers.iter().map(|place| place.key.1).is_sorted() {
+            // As they stand in the configuration: as at the start.
+            return Turns::default();
+        }
         let place = |(server, place): (usize, &Place)| {
             Some((name(server)?, Turn { weight: place.weight.into(), placed: place.key.1, ..Turn::default() }))
         };

@@ -4,10 +4,13 @@
 //! Slots in use and places in queues are not in it, for they belong to connections, which stay with their process; how many
 //! there are elsewhere is told by [`ServerState::set_elsewhere`].
 
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::entry::Entry;
 use super::{BackendState, CheckReport, HealthState, ServerState};
 
 /// What a backend remembers.
@@ -48,7 +51,8 @@ pub struct ServerMemory {
     pub check: CheckReport,
 }
 
-/// Where an algorithm that takes turns stands. Algorithms without a position have an empty one.
+/// Where an algorithm that takes turns stands. Algorithms without a position have an empty one, and so has one that did not
+/// choose yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
     /// The position in its row or table.
@@ -91,7 +95,7 @@ impl BackendState {
                 queued_max: state.queued_max(),
                 total: state.total(),
                 warming: entry.warm_since.map(|since| now.saturating_duration_since(since)),
-                check: notes.check.clone(),
+                check: notes.check.as_deref().cloned().unwrap_or_default(),
             }
         });
         let servers = servers.collect();
@@ -100,29 +104,64 @@ impl BackendState {
     }
 
     /// Goes on from there: for a state that nobody uses yet. A server that is unknown to the memory stays as it is.
-    pub fn recall(&self, memory: &BackendMemory, now: Instant) {
+    pub fn recall(&self, memory: BackendMemory, now: Instant) {
         let mut inner = self.lock();
         inner.now = now;
         self.waiting_max.fetch_max(memory.waiting_max, Ordering::Relaxed);
-        for index in 0..inner.entries.len() {
+        let places = Places::of(&inner.entries);
+        for kept in memory.servers {
+            let Some(index) = places.find(&kept.name) else { continue };
             let entry = &mut inner.entries[index];
-            let Some(kept) = memory.servers.iter().find(|kept| kept.name == *entry.state.name()) else { continue };
             entry.warm_since = kept.warming.and_then(|warming| now.checked_sub(warming));
             entry.state.recall(kept, now);
             inner.weigh(index);
             inner.plan_warming(index);
         }
-        let index = {
-            let names: Vec<Arc<str>> = inner.entries.iter().map(|entry| Arc::clone(entry.state.name())).collect();
-            move |name: &str| names.iter().position(|other| &**other == name)
-        };
-        inner.group.recall(&memory.active, &memory.backups, &index);
+        inner.group.recall(&memory.active, &memory.backups, &|name| places.find(name));
         self.publish(&inner);
+    }
+
+    /// The same of servers of which there is nothing to remember but for how long they have been as they are.
+    pub fn recall_quiet<'a>(&self, names: impl Iterator<Item = &'a str>, since: Duration, now: Instant) {
+        let inner = self.lock();
+        let places = Places::of(&inner.entries);
+        for index in names.filter_map(|name| places.find(name)) {
+            inner.entries[index].state.notes().changed = now.checked_sub(since).unwrap_or(now);
+        }
+    }
+}
+
+/// Finds servers by name. Another process mostly names them in the order in which they stand here.
+struct Places {
+    names: Vec<Arc<str>>,
+    /// Where the next one is looked for first.
+    next: Cell<usize>,
+    /// Built when they come in another order.
+    index: OnceCell<HashMap<Arc<str>, usize>>,
+}
+
+impl Places {
+    fn of(entries: &[Entry]) -> Places {
+        let names = entries.iter().map(|entry| Arc::clone(entry.state.name())).collect();
+        Places { names, next: Cell::new(0), index: OnceCell::new() }
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        let next = self.next.get();
+        let at = match self.names.get(next).or(self.names.first()) {
+            Some(there) if **there == *name => next % self.names.len(),
+            _ => {
+                let all = || self.names.iter().enumerate().map(|(at, name)| (Arc::clone(name), at)).collect();
+                *self.index.get_or_init(all).get(name)?
+            }
+        };
+        self.next.set(at + 1);
+        Some(at)
     }
 }
 
 impl ServerState {
-    fn recall(&self, kept: &ServerMemory, now: Instant) {
+    fn recall(&self, kept: ServerMemory, now: Instant) {
         self.store_health(kept.health);
         self.served_max.fetch_max(kept.served_max, Ordering::Relaxed);
         self.queued_max.fetch_max(kept.queued_max, Ordering::Relaxed);
@@ -131,6 +170,6 @@ impl ServerState {
         notes.changed = now.checked_sub(kept.since).unwrap_or(now);
         notes.downs = kept.downs;
         notes.down_time = kept.down_time;
-        notes.check = kept.check.clone();
+        notes.check = (kept.check != CheckReport::default()).then(|| Box::new(kept.check));
     }
 }

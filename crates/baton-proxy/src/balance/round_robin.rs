@@ -92,6 +92,9 @@ impl RoundRobin {
 
     /// Everybody's place, to be remembered.
     pub(super) fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
+        if self.position == 0 {
+            return Turns::default();
+        }
         let turn = |(server, place): (usize, &Place)| {
             let Place { weight, fresh, due, rest, last, placed } = *place;
             Some((name(server)?, Turn { weight, fresh, due, rest, last, placed }))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use baton_model::Server;
@@ -33,8 +33,8 @@ pub struct ServerState {
     /// How often its sessions were shut down.
     pub(super) cuts: AtomicU64,
     pub(super) cut_notify: Notify,
-    /// Reports of the request line for `observe`.
-    observed: ObservedCounts,
+    /// Reports of the request line for `observe`. Made when something is observed, which few servers are.
+    observed: OnceLock<Box<ObservedCounts>>,
     pub(super) notes: Mutex<Notes>,
 }
 
@@ -45,7 +45,8 @@ pub(super) const GONE: usize = usize::MAX;
 pub(super) struct Notes {
     pub(super) config: Arc<Server>,
     pub(super) cookie: Option<Arc<str>>,
-    pub(super) check: CheckReport,
+    /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
+    pub(super) check: Option<Box<CheckReport>>,
     pub(super) changed: Instant,
     /// Times it went down, and the time it was down before the current outage.
     pub(super) downs: u64,
@@ -182,11 +183,11 @@ impl ServerState {
             may_be_cut: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
             cut_notify: Notify::new(),
-            observed: ObservedCounts::default(),
+            observed: OnceLock::new(),
             notes: Mutex::new(Notes {
                 config,
                 cookie: None,
-                check: CheckReport::default(),
+                check: None,
                 changed: now,
                 downs: 0,
                 down_time: Duration::ZERO,
@@ -307,12 +308,12 @@ impl ServerState {
 
     /// What the last check found.
     pub fn check_report(&self) -> CheckReport {
-        self.notes().check.clone()
+        self.notes().check.as_deref().cloned().unwrap_or_default()
     }
 
     /// Writes what a check found; does not change the state.
     pub fn set_check_report(&self, report: CheckReport) {
-        self.notes().check = report;
+        self.notes().check = Some(Box::new(report));
     }
 
     /// When it last went up or down.
@@ -356,7 +357,7 @@ impl ServerState {
 
     /// A report of the request line for `observe`. Cheap when nothing is observed: one relaxed load.
     pub fn report(&self, observed: Observed) {
-        let counts = &self.observed;
+        let Some(counts) = self.observed.get() else { return };
         let limit = counts.limit.load(Ordering::Relaxed);
         if limit == 0 {
             return;
@@ -389,23 +390,28 @@ impl ServerState {
     /// Sets what is observed: `error-limit` errors in a row end [`error_limit_reached`](Self::error_limit_reached); 0
     /// observes nothing. `layer7`: responses count too.
     pub fn observe(&self, limit: u32, layer7: bool) {
-        self.observed.layer7.store(layer7, Ordering::Relaxed);
-        self.observed.limit.store(limit, Ordering::Relaxed);
+        if limit == 0 && self.observed.get().is_none() {
+            return;
+        }
+        let observed = self.observed.get_or_init(Box::default);
+        observed.layer7.store(layer7, Ordering::Relaxed);
+        observed.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Waits until `error-limit` errors in a row were reported. For one task, the health checker's.
     pub async fn error_limit_reached(&self) {
-        self.observed.notify.notified().await;
+        self.observed.get_or_init(Box::default).notify.notified().await;
     }
 
     /// Good and bad reports so far.
     pub fn observed(&self) -> (u64, u64) {
-        (self.observed.good.load(Ordering::Relaxed), self.observed.bad.load(Ordering::Relaxed))
+        let Some(observed) = self.observed.get() else { return (0, 0) };
+        (observed.good.load(Ordering::Relaxed), observed.bad.load(Ordering::Relaxed))
     }
 
     /// The last error that was reported.
     pub fn observed_last(&self) -> Observed {
-        match self.observed.last_bad.load(Ordering::Relaxed) {
+        match self.observed.get().map_or(0, |observed| observed.last_bad.load(Ordering::Relaxed)) {
             1 => Observed::AnswerFailed,
             2 => Observed::BadStatus,
             _ => Observed::ConnectFailed,
@@ -419,7 +425,10 @@ impl ServerState {
         if all {
             self.total.store(0, Ordering::Relaxed);
             let mut notes = self.notes();
-            (notes.downs, notes.down_time, notes.check.failed) = (0, Duration::ZERO, 0);
+            (notes.downs, notes.down_time) = (0, Duration::ZERO);
+            if let Some(check) = &mut notes.check {
+                check.failed = 0;
+            }
         }
     }
 

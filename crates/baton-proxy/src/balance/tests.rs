@@ -59,7 +59,7 @@ struct Bench {
 impl Bench {
     fn new(proxy: &Proxy) -> Bench {
         let now = Instant::now();
-        Bench { state: BackendState::new(proxy, now), now }
+        Bench { state: BackendState::new(&Arc::new(proxy.clone()), now), now }
     }
 
     fn ask(&self) -> Ask<'static> {
@@ -348,9 +348,11 @@ fn another_process_goes_on_where_this_one_was() {
     let later = bench.now + Duration::from_secs(4);
     let memory = bench.state.remember(later);
     // Its clock began later, its file has another order, and one server more.
-    let other =
-        Bench { state: BackendState::new(&proxy(&["d", "c weight=2 slowstart=10", "b", "a"]), later), now: later };
-    other.state.recall(&memory, later);
+    let proxy = Arc::new(proxy(&["d", "c weight=2 slowstart=10", "b", "a"]));
+    let other = Bench { state: BackendState::new(&proxy, later), now: later };
+    other.state.recall(memory, later);
+    other.state.recall_quiet(["d", "nobody"].into_iter(), Duration::from_secs(7), later);
+    assert_eq!(later.saturating_duration_since(other.server("d").changed()), Duration::from_secs(7));
     assert_eq!((other.server("b").health(), other.server("b").downs()), (HealthState::Down, 1));
     assert_eq!(other.server("b").down_time(later), Duration::from_secs(4));
     assert_eq!((other.server("a").total(), other.server("a").served_max()), (bench.server("a").total(), 1));
