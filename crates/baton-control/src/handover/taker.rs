@@ -32,7 +32,7 @@ use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request};
 pub const BUSY_WITHIN: Duration = Duration::from_secs(20);
 /// How often.
 const BUSY_EVERY: Duration = Duration::from_millis(20);
-/// How long a process of ours that does not listen yet may take to start.
+/// How long a process of ours that does not listen may take to start, or to be gone.
 const STARTING_WITHIN: Duration = Duration::from_secs(5);
 /// How long a process that closed its end may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -179,18 +179,25 @@ impl Taken {
     /// Takes what this process has.
     async fn ask(&mut self, asked: Asked, program: &str, may_give: &[u32]) -> Result<Answer, String> {
         let Asked { pid, after } = asked;
-        let began = Instant::now();
-        let end = began + BUSY_WITHIN;
+        let end = Instant::now() + BUSY_WITHIN;
+        // Since when it does not listen.
+        let mut silent = None;
         loop {
             let stream = match reach(pid, may_give) {
-                Ok(stream) => stream,
+                Ok(stream) => {
+                    silent = None;
+                    stream
+                }
                 Err(Unreachable::Nobody) => return Ok(Answer::Gone),
                 Err(Unreachable::Ended) => {
                     self.is_somebody_ending = true;
                     return Ok(Answer::Gone);
                 }
-                // Its pid file was read before it listens.
-                Err(Unreachable::Stranger) if is_starting(pid) && began.elapsed() < STARTING_WITHIN => {
+                // Its pid file was read before it listens, or it has closed everything and is gone in a moment.
+                Err(Unreachable::Stranger)
+                    if (is_starting(pid) || is_leaving(pid))
+                        && silent.get_or_insert_with(Instant::now).elapsed() < STARTING_WITHIN =>
+                {
                     tokio::time::sleep(BUSY_EVERY).await;
                     continue;
                 }
@@ -448,6 +455,12 @@ fn is_starting(pid: u32) -> bool {
     let pid = pid.to_string();
     let is_ours = called.starts_with("baton") || of(&pid, "exe").is_some_and(|exe| of("self", "exe") == Some(exe));
     is_ours && of(&pid, "ns/net").is_some_and(|net| of("self", "ns/net") == Some(net))
+}
+
+/// Whether a process is about to be gone: its program is, as at the end of an exit, and it is no zombie yet.
+fn is_leaving(pid: u32) -> bool {
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+    exe.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && is_running(pid)
 }
 
 /// Waits for a process that closed its end to be gone; says whether it is.
