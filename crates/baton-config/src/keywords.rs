@@ -7,6 +7,7 @@ mod check;
 mod cookie;
 mod failure;
 pub(crate) mod global;
+mod limits;
 pub(crate) mod option;
 mod process;
 pub(crate) mod proxy;

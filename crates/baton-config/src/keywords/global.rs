@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rows::{gone, later, none};
-use super::{Apply, GLOBAL, Keyword, Status, process, stats};
+use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
 use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
 
 const fn row(
@@ -50,10 +50,10 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("log-tag", "TEXT", log_tag, "The program's name in log lines."),
     row("master-worker", "[no-exit-on-failure]", master_worker, "A master process holds the listening sockets."),
     row("max-spread-checks", "TIME", max_spread_checks, "The longest that a first round of checks may be spread over."),
-    row("maxconn", "NUMBER", maxconn, "Connections of the whole process."),
-    row("maxpipes", "NUMBER", maxpipes, "Pipes for splicing, of the whole process."),
-    row("nbthread", "NUMBER", nbthread, "Worker threads."),
-    row("nosplice", "", nosplice, "Never splice."),
+    row("maxconn", "NUMBER", limits::maxconn, "Connections of the whole process."),
+    row("maxpipes", "NUMBER", limits::maxpipes, "Pipes for splicing, of the whole process."),
+    row("nbthread", "NUMBER", limits::nbthread, "Worker threads."),
+    row("nosplice", "", limits::nosplice, "Never splice."),
     row("node", "NAME", node, "The node's name in statistics."),
     row("pidfile", "FILE", pidfile, "Where the process id is written."),
     row("presetenv", "NAME VALUE", setenv, "Sets an environment variable that is not set."),
@@ -62,7 +62,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("set-dumpable", "", process::set_dumpable, "Write a core file when the process ends by accident."),
     row("setcap", "NAME[,NAME...]", process::setcap, "Capabilities to keep when the user changes (as in HAProxy 2.9)."),
     row("setenv", "NAME VALUE", setenv, "Sets an environment variable."),
-    row("spread-checks", "PERCENT", spread_checks, "Random part of the interval between checks."),
+    row("spread-checks", "PERCENT", limits::spread_checks, "Random part of the interval between checks."),
     row(
         "stats socket",
         "ADDRESS [level L] [severity-output S] [expose-fd listeners] [bind options]",
@@ -72,12 +72,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("stats maxconn", "NUMBER", stats::maxconn, "Sessions of the runtime API at once."),
     row("stats timeout", "TIME", stats::timeout, "The longest a session of the runtime API may be silent."),
     row("strict-limits", "", process::strict_limits, "A limit that cannot be had ends the start (the default)."),
-    row("tune.bufsize", "BYTES", bufsize, "Size of a buffer, and so the longest message head."),
-    row("tune.http.maxhdr", "NUMBER", maxhdr, "Most header fields of a message."),
-    row("tune.maxaccept", "NUMBER", maxaccept, "Connections accepted in one go."),
-    row("tune.maxrewrite", "BYTES", maxrewrite, "Part of a buffer kept free for added headers."),
+    row("tune.bufsize", "BYTES", limits::bufsize, "Size of a buffer, and so the longest message head."),
+    row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Most header fields of a message."),
+    row("tune.maxaccept", "NUMBER", limits::maxaccept, "Connections accepted in one go."),
+    row("tune.maxrewrite", "BYTES", limits::maxrewrite, "Part of a buffer kept free for added headers."),
     row("uid", "NUMBER", uid, "User id of the process."),
-    row("ulimit-n", "NUMBER", ulimit_n, "Limit of open descriptors."),
+    row("ulimit-n", "NUMBER", limits::ulimit_n, "Limit of open descriptors."),
     row(
         "unix-bind",
         "[prefix P] [mode M] [user U|uid N] [group G|gid N]",
@@ -397,87 +397,6 @@ fn log_hostname(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn log_tag(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(tag) = call.only("a tag for use in syslog") {
         global.model.log_tag = Some(tag.into());
-    }
-}
-
-fn maxconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    let given = global.model.maxconn.is_some();
-    if let Some(value) = call.number(0, i64::from(i32::MAX))
-        && !again(call, given)
-    {
-        // 0 asks for the automatic value.
-        global.model.maxconn = u32::try_from(value).ok().filter(|value| *value > 0);
-    }
-}
-
-fn maxpipes(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    let given = global.model.maxpipes.is_some();
-    if let Some(value) = call.number(0, i64::from(i32::MAX))
-        && !again(call, given)
-    {
-        global.model.maxpipes = u32::try_from(value).ok();
-    }
-}
-
-fn nosplice(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    global.model.nosplice |= call.at_most(0);
-}
-
-fn nbthread(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    let text = call.arg(0);
-    match text.parse::<i64>() {
-        Ok(value @ 1..=64) => {
-            if call.at_most(1) {
-                global.model.nbthread = u32::try_from(value).ok();
-            }
-        }
-        Ok(value) => {
-            call.error(call.first, "out-of-range", format!("'nbthread' value must be between 1 and 64 (was {value})"));
-        }
-        Err(_) => {
-            let message = format!("'nbthread' passed a missing or unparsable integer value in '{text}'");
-            call.error(call.first, "bad-number", message);
-        }
-    }
-}
-
-fn spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    let given = global.model.spread_checks != 0;
-    if let Some(value) = call.number(0, 50)
-        && !again(call, given)
-    {
-        global.model.spread_checks = value as u32;
-    }
-}
-
-fn bufsize(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if let Some(value) = call.number(1024, 64 << 20) {
-        global.model.bufsize = value as usize;
-    }
-}
-
-fn maxrewrite(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if let Some(value) = call.number(0, 64 << 20) {
-        global.model.maxrewrite = value as usize;
-    }
-}
-
-fn maxhdr(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if let Some(value) = call.number(1, 32767) {
-        global.model.maxhdr = value as usize;
-    }
-}
-
-fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if let Some(value) = call.number(-1, i64::from(i32::MAX)) {
-        // -1 is no limit.
-        global.model.maxaccept = Some(u32::try_from(value).unwrap_or(u32::MAX));
-    }
-}
-
-fn ulimit_n(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    if let Some(value) = call.number(0, i64::from(i32::MAX)) {
-        global.model.ulimit_n = u64::try_from(value).ok().filter(|value| *value > 0);
     }
 }
 

@@ -16,6 +16,7 @@ mod entry;
 mod first;
 mod group;
 pub mod hash;
+mod inner;
 pub mod keys;
 mod least_conn;
 mod map;

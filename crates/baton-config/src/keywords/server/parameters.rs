@@ -1,0 +1,421 @@
+//! The words of `server` and `default-server` lines: a row each, and what each does to a server.
+
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use baton_model::{Address, InitState, MarkedDown, MarkedUp, Observe, OnError, ProxyProtocol};
+use rustc_hash::FxHashMap;
+
+use crate::address::{self, Port, Text};
+use crate::keywords::source::source_words;
+use crate::keywords::{Parameter, Status};
+use crate::lower::{Call, InitAddr, ServerDraft};
+use crate::values::Unit;
+
+type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
+
+const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::Done, doc, apply }
+}
+
+const fn none(name: &'static str, args: usize, why: &'static str) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::NoEffect(why), doc: "", apply: nothing }
+}
+
+const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
+    Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
+}
+
+const TLS: &str = "it belongs to TLS, which this server does not use";
+
+pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
+    row("addr", 1, addr, "Address for health checks."),
+    row("backup", 0, |s, _, _| set(&mut s.server.backup, true), "Used when no other server is left."),
+    row("check", 0, |s, _, _| set(&mut s.server.check.enabled, true), "Health checks are on."),
+    row(
+        "check-send-proxy",
+        0,
+        |s, _, _| set(&mut s.server.check.send_proxy, true),
+        "Health checks send a PROXY header.",
+    ),
+    row("cookie", 1, cookie, "The server's value in the persistence cookie."),
+    row("disabled", 0, |s, _, _| set(&mut s.server.disabled, true), "Starts in maintenance."),
+    row("downinter", 1, downinter, "Time between checks while down."),
+    row("enabled", 0, |s, _, _| set(&mut s.server.disabled, false), "Undoes 'disabled' of a default-server."),
+    row("error-limit", 1, error_limit, "Observed errors before 'on-error'."),
+    row("fall", 1, fall, "Bad checks to be down."),
+    row("fastinter", 1, fastinter, "Time between checks while changing state."),
+    row("id", 1, id, "Numeric id."),
+    row("init-addr", 1, init_addr, "How the address is found at start."),
+    row("init-state", 1, init_state, "State before the first check (HAProxy 3.1)."),
+    row("inter", 1, inter, "Time between checks."),
+    row("max-reuse", 1, max_reuse, "Requests over one connection."),
+    row("maxconn", 1, maxconn, "Concurrent requests."),
+    row("maxqueue", 1, maxqueue, "Requests that may wait for this server."),
+    row("minconn", 1, minconn, "Lower end of the dynamic limit."),
+    row("no-backup", 0, |s, _, _| set(&mut s.server.backup, false), "Undoes 'backup'."),
+    row("no-check", 0, |s, _, _| set(&mut s.server.check.enabled, false), "Undoes 'check'."),
+    row("no-check-send-proxy", 0, |s, _, _| set(&mut s.server.check.send_proxy, false), "Undoes 'check-send-proxy'."),
+    row("no-send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy'."),
+    row("no-send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy-v2'."),
+    row("no-tfo", 0, |s, _, _| set(&mut s.server.tfo, false), "Undoes 'tfo'."),
+    row("non-stick", 0, |s, _, _| set(&mut s.server.non_stick, true), "Never put into a stick table."),
+    row("observe", 1, observe, "Traffic that counts as a health report."),
+    row("on-error", 1, on_error, "What too many observed errors do."),
+    row("on-marked-down", 1, on_marked_down, "What happens to sessions when the server goes down."),
+    row("on-marked-up", 1, on_marked_up, "What happens to backup sessions when the server comes up."),
+    row("pool-low-conn", 1, pool_low_conn, "Idle connections below which none is taken from another core."),
+    row("pool-max-conn", 1, pool_max_conn, "Idle connections kept."),
+    row("pool-purge-delay", 1, pool_purge_delay, "How often half of the unneeded idle connections is closed."),
+    row("port", 1, port, "Port for health checks."),
+    row("redir", 1, redir, "Redirect GET and HEAD there instead of forwarding."),
+    row("rise", 1, rise, "Good checks to be up."),
+    row("send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::V1), "A PROXY header, version 1, is sent first."),
+    row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
+    row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
+    row("source", 1, source_parameter, "Address to connect from."),
+    row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
+    row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
+    row("tfo", 0, |s, _, _| set(&mut s.server.tfo, true), "TCP fast open."),
+    row("track", 1, track, "Copies another server's state instead of checking."),
+    row("usesrc", 0, stray_usesrc, "Only behind 'source'."),
+    row("weight", 1, weight, "Share of the load, 0 to 256."),
+    none("check-alpn", 1, TLS),
+    none("check-sni", 1, TLS),
+    none("no-agent-check", 0, "there is no agent check"),
+    none("no-check-ssl", 0, TLS),
+    none("no-send-proxy-v2-ssl", 0, TLS),
+    none("no-send-proxy-v2-ssl-cn", 0, TLS),
+    none("no-ssl", 0, TLS),
+    none("no-ssl-reuse", 0, TLS),
+    none("no-sslv3", 0, TLS),
+    none("no-tls-tickets", 0, TLS),
+    none("no-tlsv10", 0, TLS),
+    none("no-tlsv11", 0, TLS),
+    none("no-tlsv12", 0, TLS),
+    none("no-tlsv13", 0, TLS),
+    none("ssl-max-ver", 1, TLS),
+    none("ssl-min-ver", 1, TLS),
+    none("ssl-reuse", 0, TLS),
+    none("tls-tickets", 0, TLS),
+    none("agent-addr", 1, "it belongs to 'agent-check'"),
+    none("agent-inter", 1, "it belongs to 'agent-check'"),
+    none("agent-port", 1, "it belongs to 'agent-check'"),
+    none("agent-send", 1, "it belongs to 'agent-check'"),
+    none("log-proto", 1, "it belongs to logging over TCP"),
+    none("resolve-net", 1, "names are resolved when the file is read"),
+    none("resolve-opts", 1, "names are resolved when the file is read"),
+    none("resolve-prefer", 1, "names are resolved when the file is read"),
+    none("ws", 1, "connections to servers are always HTTP/1"),
+    later("agent-check", 0),
+    later("allow-0rtt", 0),
+    later("alpn", 1),
+    later("ca-file", 1),
+    later("check-proto", 1),
+    later("check-ssl", 0),
+    later("check-via-socks4", 0),
+    later("ciphers", 1),
+    later("ciphersuites", 1),
+    later("crl-file", 1),
+    later("crt", 1),
+    later("force-sslv3", 0),
+    later("force-tlsv10", 0),
+    later("force-tlsv11", 0),
+    later("force-tlsv12", 0),
+    later("force-tlsv13", 0),
+    later("namespace", 1),
+    later("npn", 1),
+    later("proto", 1),
+    later("proxy-v2-options", 1),
+    later("resolvers", 1),
+    later("send-proxy-v2-ssl", 0),
+    later("send-proxy-v2-ssl-cn", 0),
+    later("sni", 1),
+    later("socks4", 1),
+    later("ssl", 0),
+    later("verify", 1),
+    later("verifyhost", 1),
+];
+
+/// The rows by name: thousands of servers ask for them.
+pub(super) static INDEX: LazyLock<FxHashMap<&'static str, &'static Parameter<ServerDraft>>> =
+    LazyLock::new(|| PARAMETERS.iter().map(|row| (row.name, row)).collect());
+
+fn nothing(_: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
+    0
+}
+
+fn set(field: &mut bool, value: bool) -> usize {
+    *field = value;
+    0
+}
+
+fn proxy(server: &mut ServerDraft, version: ProxyProtocol) -> usize {
+    server.server.send_proxy = version;
+    0
+}
+
+fn number(call: &mut Call<'_, '_>, at: usize, low: i64, high: i64) -> Option<u32> {
+    let name = call.line.word(at);
+    call.number_at(at + 1, name, low, high).and_then(|value| u32::try_from(value).ok())
+}
+
+/// A time over zero.
+fn delay(call: &mut Call<'_, '_>, at: usize) -> Option<std::time::Duration> {
+    let name = call.line.word(at);
+    let time = call.time_at(at + 1, name, Unit::Ms)?;
+    if time.is_zero() {
+        call.error(at + 1, "bad-value", format!("invalid value 0 for argument '{name}'."));
+        return None;
+    }
+    Some(time)
+}
+
+fn addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1);
+    let found = match address::parse(text) {
+        Ok(Text::Unix(path)) => Ok(Address::Unix(path)),
+        Ok(Text::Abstract(name)) => Ok(Address::Abstract(name)),
+        Ok(Text::Inet { host, family, port }) => {
+            let port = if let Port::One(port) = port { port } else { 0 };
+            match address::literal(&host, family).or_else(|| call.context.resolve(&host, family)) {
+                Some(ip) => Ok(Address::Inet((ip, port).into())),
+                None => Err(format!("invalid address: '{host}' in '{text}'")),
+            }
+        }
+        Ok(Text::Fd(_)) => Err(format!("a file descriptor is not acceptable here in '{text}'")),
+        Err(message) => Err(message),
+    };
+    match found {
+        Ok(address) => server.server.check.addr = Some(address),
+        Err(message) => call.error(at + 1, "bad-address", format!("'addr' : {message}.")),
+    }
+    1
+}
+
+fn cookie(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "" => call.error(at + 1, "missing-argument", "'cookie' expects <value> as argument.".into()),
+        value => server.server.cookie = Some(value.into()),
+    }
+    1
+}
+
+fn inter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(time) = delay(call, at) {
+        server.server.check.inter = time;
+    }
+    1
+}
+
+fn fastinter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.fastinter = delay(call, at);
+    1
+}
+
+fn downinter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.downinter = delay(call, at);
+    1
+}
+
+/// A count over zero.
+fn count(call: &mut Call<'_, '_>, at: usize) -> Option<u32> {
+    let name = call.line.word(at);
+    match call.line.word(at + 1).parse::<u32>() {
+        Ok(value) if value > 0 => Some(value),
+        _ => {
+            call.error(at + 1, "bad-value", format!("'{name}' has to be > 0."));
+            None
+        }
+    }
+}
+
+fn rise(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.rise = value;
+    }
+    1
+}
+
+fn fall(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.fall = value;
+    }
+    1
+}
+
+fn error_limit(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = count(call, at) {
+        server.server.check.error_limit = value;
+    }
+    1
+}
+
+fn id(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1).parse::<u32>() {
+        Ok(value) if value > 0 => server.id = Some(value),
+        _ => call.error(at + 1, "bad-value", "'id' : custom id has to be > 0.".into()),
+    }
+    1
+}
+
+fn init_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let mut methods = Vec::new();
+    for text in call.line.word(at + 1).split(',') {
+        methods.push(match text {
+            "last" => InitAddr::Last,
+            "libc" => InitAddr::Libc,
+            "none" => InitAddr::None,
+            other => match other.parse::<IpAddr>() {
+                Ok(ip) => InitAddr::Ip(ip),
+                Err(_) => {
+                    let message = format!(
+                        "'init-addr' : unknown init-addr method '{other}', supported methods are 'libc', 'last', 'none'."
+                    );
+                    call.error(at + 1, "bad-value", message);
+                    return 1;
+                }
+            },
+        });
+    }
+    server.init_addr = Some(methods);
+    1
+}
+
+fn init_state(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [
+        ("up", InitState::Up),
+        ("fully-up", InitState::FullyUp),
+        ("down", InitState::Down),
+        ("fully-down", InitState::FullyDown),
+    ];
+    if let Some(state) = call.choose(at + 1, "init-state", &choices) {
+        server.server.check.init_state = state;
+    }
+    1
+}
+
+fn max_reuse(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = call.number_at(at + 1, "max-reuse", -1, i64::from(i32::MAX)) {
+        server.server.max_reuse = u32::try_from(value).ok();
+    }
+    1
+}
+
+fn maxconn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.maxconn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn minconn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.minconn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn maxqueue(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.maxqueue = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn observe(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("none", Observe::None), ("layer4", Observe::Layer4), ("layer7", Observe::Layer7)];
+    if let Some(value) = call.choose(at + 1, "observe", &choices) {
+        server.server.check.observe = value;
+    }
+    1
+}
+
+fn on_error(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [
+        ("fastinter", OnError::FastInter),
+        ("fail-check", OnError::FailCheck),
+        ("sudden-death", OnError::SuddenDeath),
+        ("mark-down", OnError::MarkDown),
+    ];
+    if let Some(value) = call.choose(at + 1, "on-error", &choices) {
+        server.server.check.on_error = value;
+    }
+    1
+}
+
+fn on_marked_down(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("shutdown-sessions", MarkedDown::ShutdownSessions)];
+    if let Some(value) = call.choose(at + 1, "on-marked-down", &choices) {
+        server.server.check.on_marked_down = value;
+    }
+    1
+}
+
+fn on_marked_up(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let choices = [("shutdown-backup-sessions", MarkedUp::ShutdownBackupSessions)];
+    if let Some(value) = call.choose(at + 1, "on-marked-up", &choices) {
+        server.server.check.on_marked_up = value;
+    }
+    1
+}
+
+fn pool_low_conn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.pool_low_conn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn pool_max_conn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = call.number_at(at + 1, "pool-max-conn", -1, i64::from(i32::MAX)) {
+        server.server.pool_max_conn = value as i32;
+    }
+    1
+}
+
+fn pool_purge_delay(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(time) = call.time_at(at + 1, "pool-purge-delay", Unit::Ms) {
+        server.server.pool_purge_delay = time;
+    }
+    1
+}
+
+fn port(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.port = number(call, at, 1, 65535).and_then(|port| u16::try_from(port).ok());
+    1
+}
+
+fn redir(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.redir = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn slowstart(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let time = call.time_at(at + 1, "slowstart", Unit::Ms);
+    server.server.slowstart = time.filter(|time| !time.is_zero());
+    1
+}
+
+fn tcp_ut(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let time = call.time_at(at + 1, "tcp-ut", Unit::Ms);
+    server.server.tcp_user_timeout_ms = time.map(|time| time.as_millis() as u32).filter(|ms| *ms > 0);
+    1
+}
+
+fn track(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.server.check.track = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn stray_usesrc(_: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    call.error(at, "wrong-place", "'usesrc' only allowed after a 'source' statement.".into());
+    0
+}
+
+fn weight(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if let Some(value) = number(call, at, 0, 256) {
+        server.server.weight = value;
+    }
+    1
+}
+
+fn source_parameter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let (found, used) = source_words(call, at + 1, true);
+    if found.is_some() {
+        server.server.source_address = found;
+    }
+    used
+}

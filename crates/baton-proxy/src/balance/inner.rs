@@ -1,0 +1,241 @@
+//! What a backend's lock guards: its servers, the algorithm's state and the queues, and what follows for them from a change.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::Instant;
+
+use baton_model::{MarkedDown, MarkedUp, Proxy};
+
+use super::entry::{Entry, Settings};
+use super::group::{Choice, Group, Load, Member, Question};
+use super::queue::Queue;
+use super::server::GONE;
+use super::{Ask, BackendState, Found, Granted, Wanted};
+
+/// Into how many steps a slow start is divided.
+const WARM_STEPS: u32 = 20;
+
+/// Under its backend's lock.
+pub(super) struct Inner {
+    /// What all of it was made of.
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) settings: Settings,
+    /// In the order of the configuration; [`ServerState::index`] points here.
+    pub(super) entries: Vec<Entry>,
+    pub(super) group: Group,
+    pub(super) queue: Queue,
+    pub(super) tickets: u64,
+    /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
+    pub(super) sessions: u32,
+    /// The time of the last event: what has no clock of its own uses it.
+    pub(super) now: Instant,
+    /// When effective weights of servers in slow start have to be computed again.
+    pub(super) warm_at: Option<Instant>,
+}
+
+/// Wakers to call when the lock is released.
+#[derive(Default)]
+pub(super) struct Wakers(pub(super) Vec<Waker>);
+
+impl Inner {
+    pub(super) fn reconfigure(&mut self, backend: &Arc<BackendState>, proxy: &Proxy, wakers: &mut Wakers) {
+        let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
+        let mut old = Vec::with_capacity(proxy.servers.len());
+        for server in &proxy.servers {
+            let at =
+                before.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.state.name() == &server.name));
+            old.push(at);
+            let entry = match at.and_then(|at| before[at].take()) {
+                Some(entry) => entry.changed(server),
+                None => Entry::new(Arc::downgrade(backend), server, self.now),
+            };
+            self.entries.push(entry);
+        }
+        let mut orphans = Vec::new();
+        for entry in before.into_iter().flatten() {
+            entry.state.index.store(GONE, Ordering::Relaxed);
+            entry.state.queued.store(0, Ordering::Relaxed);
+            orphans.push(entry.queue);
+        }
+        self.settings = Settings { fullconn: proxy.fullconn.unwrap_or(self.settings.fullconn), ..Settings::new(proxy) };
+        self.number(proxy);
+        let members = self.members();
+        self.group = self.group.rebuilt(&proxy.balance, proxy.tcp.all_backups, members, &old);
+        // Who waits for a server that the file now disables must not wait for ever.
+        for entry in self.entries.iter_mut().filter(|entry| !entry.state.is_running() && !proxy.tcp.persist) {
+            orphans.push(entry.queue.take());
+            entry.count_queue();
+        }
+        orphans.into_iter().for_each(|queue| self.requeue(queue, wakers));
+        for index in 0..self.entries.len() {
+            self.note_load(index);
+        }
+    }
+
+    /// Tells servers their places and what follows from the proxy's settings.
+    pub(super) fn number(&mut self, proxy: &Proxy) {
+        let cuts_backups =
+            proxy.servers.iter().any(|server| server.check.on_marked_up == MarkedUp::ShutdownBackupSessions);
+        let dynamic = proxy.cookie.as_ref().and_then(|cookie| cookie.dynamic_key.as_deref());
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let config = &entry.config;
+            let cut = config.check.on_marked_down == MarkedDown::ShutdownSessions || config.backup && cuts_backups;
+            entry.cookie = match (&config.cookie, dynamic) {
+                (Some(value), _) => Some(value.as_str().into()),
+                (None, Some(key)) => super::keys::dynamic_cookie(key, config).map(Into::into),
+                (None, None) => None,
+            };
+            entry.state.may_be_cut.store(cut, Ordering::Relaxed);
+            entry.state.notes().cookie = entry.cookie.clone();
+            entry.state.index.store(index, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn members(&mut self) -> Vec<Member> {
+        let now = self.now;
+        let members = self.entries.iter_mut().map(|entry| {
+            let weight = entry.effective(now);
+            entry.state.effective.store(weight, Ordering::Relaxed);
+            Member { id: entry.config.id, backup: entry.config.backup, weight: entry.usable_weight(weight) }
+        });
+        members.collect()
+    }
+
+    /// The wanted server, or why it cannot be had.
+    pub(super) fn wanted(&self, wanted: Wanted<'_>, force: bool, avoid: Option<usize>) -> Result<usize, Found> {
+        let mut known = false;
+        for (index, entry) in self.entries.iter().enumerate() {
+            let matches = match wanted {
+                Wanted::Cookie(value) => entry.has_cookie(value),
+                Wanted::Name(name) => &**entry.state.name() == name,
+            };
+            if !matches {
+                continue;
+            }
+            known = true;
+            if Some(index) != avoid && (force || self.settings.persist || entry.state.is_running()) {
+                return Ok(index);
+            }
+        }
+        Err(if known { Found::Down } else { Found::Unknown })
+    }
+
+    pub(super) fn balance(&mut self, ask: &Ask<'_>) -> Choice {
+        let Inner { entries, group, settings, sessions, .. } = self;
+        let question = Question {
+            key: ask.key,
+            random: ask.random,
+            avoid: ask.avoid.map(|server| server.index.load(Ordering::Relaxed)),
+            factor: settings.balance.factor,
+            load: &|server| entries[server].load(*sessions, settings.fullconn, ask.now),
+        };
+        group.choose(&question)
+    }
+
+    pub(super) fn load(&self, server: usize) -> Load {
+        self.entries[server].load(self.sessions, self.settings.fullconn, self.now)
+    }
+
+    /// Whether one who waits could have a slot now.
+    pub(super) fn has_room(&self, server: usize) -> bool {
+        let entry = &self.entries[server];
+        let limit = entry.limit(self.sessions, self.settings.fullconn, self.now);
+        entry.state.is_running() && limit.is_none_or(|limit| entry.state.occupied() < limit)
+    }
+
+    pub(super) fn note_load(&mut self, server: usize) {
+        let entry = &self.entries[server];
+        self.group.set_load(server, entry.state.served() + entry.queue.len() as u32);
+    }
+
+    /// The server's effective weight may have changed.
+    pub(super) fn weigh(&mut self, server: usize) {
+        let entry = &mut self.entries[server];
+        let weight = entry.effective(self.now);
+        entry.state.effective.store(weight, Ordering::Relaxed);
+        let load = entry.state.served() + entry.queue.len() as u32;
+        let usable = entry.usable_weight(weight);
+        self.group.set_weight(server, usable, load);
+    }
+
+    /// A step of all slow starts.
+    pub(super) fn warm(&mut self) {
+        self.warm_at = None;
+        for server in 0..self.entries.len() {
+            if self.entries[server].warm_since.is_some() {
+                self.weigh(server);
+                self.plan_warming(server);
+            }
+        }
+    }
+
+    pub(super) fn plan_warming(&mut self, server: usize) {
+        let entry = &self.entries[server];
+        if let (Some(_), Some(slowstart)) = (entry.warm_since, entry.config.slowstart) {
+            let at = self.now + slowstart / WARM_STEPS;
+            self.warm_at = Some(self.warm_at.map_or(at, |planned| planned.min(at)));
+        }
+    }
+
+    pub(super) fn went_up(&mut self, server: usize) {
+        let entry = &mut self.entries[server];
+        let slowstart = entry.config.slowstart.filter(|slowstart| !slowstart.is_zero());
+        entry.warm_since = slowstart.map(|_| self.now);
+        {
+            let mut notes = entry.state.notes();
+            let down = self.now.saturating_duration_since(notes.changed);
+            notes.down_time += down;
+            notes.changed = self.now;
+        }
+        let cut = entry.config.check.on_marked_up == MarkedUp::ShutdownBackupSessions && !entry.config.backup;
+        self.plan_warming(server);
+        if cut {
+            self.entries.iter().filter(|entry| entry.config.backup).for_each(|entry| entry.state.cut_sessions());
+        }
+    }
+
+    pub(super) fn went_down(&mut self, server: usize, wakers: &mut Wakers) -> u32 {
+        let entry = &mut self.entries[server];
+        entry.warm_since = None;
+        {
+            let mut notes = entry.state.notes();
+            notes.changed = self.now;
+            notes.downs += 1;
+        }
+        if entry.config.check.on_marked_down == MarkedDown::ShutdownSessions {
+            entry.state.cut_sessions();
+        }
+        if self.settings.persist {
+            return 0;
+        }
+        let queue = entry.queue.take();
+        entry.count_queue();
+        let moved = queue.len() as u32;
+        self.group.set_load(server, self.entries[server].state.served());
+        self.ask_again(queue, wakers);
+        moved
+    }
+
+    /// Those who wait for a server that was removed or disabled.
+    pub(super) fn requeue(&mut self, queue: Queue, wakers: &mut Wakers) {
+        if self.group.is_hashing() {
+            self.ask_again(queue, wakers);
+        } else {
+            self.queue.append(queue);
+        }
+    }
+
+    pub(super) fn ask_again(&mut self, mut queue: Queue, wakers: &mut Wakers) {
+        while let Some(waiter) = queue.pop() {
+            self.sessions = self.sessions.saturating_sub(1);
+            wakers.0.extend(waiter.grant(Granted::Again));
+        }
+    }
+}
+
+impl Wakers {
+    pub(super) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
