@@ -67,6 +67,16 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// What makes the latencies doubtful: more work was waiting at the start than there are processors.
+    pub fn doubt(&self) -> Option<&'static str> {
+        let busy = self.busy.is_some_and(|busy| busy > self.cpus as f64);
+        busy.then_some(
+            "The machine was busy with other things: latencies are longer than on a quiet one, during events and outside of them.",
+        )
+    }
+}
+
 /// The value of the first line `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
@@ -97,7 +107,9 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_not_told() {
-        assert_eq!(Machine::default().line(), "");
+        assert_eq!((Machine::default().line().as_str(), Machine::default().doubt()), ("", None));
+        let busy = |busy| Machine { cpus: 2, busy: Some(busy), ..Machine::default() };
+        assert_eq!([1.9, 2.1].map(|load| busy(load).doubt().is_some()), [false, true]);
         assert_eq!(field("a: 1\nmodel name\t: An X: 2\n", "model name"), Some("An X: 2"));
         assert_eq!((kibibytes("16 kB"), kibibytes("16"), kibibytes("-1 kB")), (Some(16384), None, None));
     }

@@ -24,6 +24,9 @@ impl Proof {
                 self.machine.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
             let _ = writeln!(text, "Kernel settings: {}.", settings.join(", "));
         }
+        if let Some(doubt) = self.machine.doubt() {
+            let _ = writeln!(text, "{doubt}");
+        }
         if self.interrupted {
             text.push_str("\n**Interrupted**: the figures are of what was measured until then.\n");
         }

@@ -34,6 +34,9 @@ impl Proof {
         if !self.command.is_empty() {
             let _ = writeln!(page, "<pre>{}</pre>", escape(&self.command));
         }
+        if let Some(doubt) = self.machine.doubt() {
+            let _ = writeln!(page, "<p><b>{doubt}</b></p>");
+        }
         if self.interrupted {
             page.push_str("<p class=\"bad\">Interrupted: the figures are of what was measured until then.</p>\n");
         }

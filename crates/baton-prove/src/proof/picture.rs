@@ -26,10 +26,10 @@ const STYLE: &str = "
 text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2128}
 .strong{font-weight:600}.tick,.axis-name{fill:#57606a;font-size:12px}
 .card{fill:#ffffff;stroke:#d0d7de}.grid{stroke:#e4e8ec}.axis{stroke:#8b949e}
-.failed-bar{fill:#c2123a}.longest-bar{fill:#0a4f96}.article-sign{fill:none;stroke:#57606a;stroke-width:1.6}
+.failed-bar{fill:#c2123a}.longest-bar{fill:#0a4f96}.article-sign{fill:#ffffff;stroke:#1c2128;stroke-width:1.6}
 @media (prefers-color-scheme:dark){text{fill:#e6e9ed}.tick,.axis-name{fill:#a0aab4}
 .card{fill:#0f1318;stroke:#333b45}.grid{stroke:#232a32}.axis{stroke:#6b7580}
-.failed-bar{fill:#ff6f85}.longest-bar{fill:#6db3f2}.article-sign{stroke:#a0aab4}}
+.failed-bar{fill:#ff6f85}.longest-bar{fill:#6db3f2}.article-sign{fill:#0f1318;stroke:#e6e9ed}}
 ";
 
 impl Proof {

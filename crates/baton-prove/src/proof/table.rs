@@ -38,6 +38,9 @@ impl Proof {
         if !articles.is_empty() {
             let _ = writeln!(text, "\n{}", articles.join("\n"));
         }
+        if let Some(doubt) = self.machine.doubt() {
+            let _ = writeln!(text, "\n{doubt}");
+        }
         if self.interrupted {
             text.push_str("\nInterrupted: the figures are of what was measured until then.\n");
         }

@@ -21,7 +21,7 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
     let plain = |error: io::Error| format!("cannot start: {error}");
     let mut proof = Proof {
         title,
-        command: std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
+        command: typed(std::env::args()),
         started: now(),
         machine: Machine::here(),
         rows: Vec::new(),
@@ -78,6 +78,13 @@ fn line(head: &str, moment: &Moment) -> String {
     format!("{head}: {left}, {} requests, {} failed, {} events", load.requests, load.failed(), moment.events)
 }
 
+/// The command as one types it anywhere: the program by its name alone, for where it lies is of this machine.
+fn typed(mut words: impl Iterator<Item = String>) -> String {
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default().to_owned();
+    [name].into_iter().chain(words).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+}
+
 /// A word as a shell takes it.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte);
@@ -98,6 +105,7 @@ mod tests {
 
     #[test]
     fn a_command_can_be_typed_again() {
-        assert_eq!(["a-b", "it's", "", "x y"].map(quoted).join(" "), r"a-b 'it'\''s' '' 'x y'");
+        let words = ["target/release/baton", "a-b", "it's", "", "x y"].map(str::to_owned);
+        assert_eq!(typed(words.into_iter()), r"baton a-b 'it'\''s' '' 'x y'");
     }
 }
