@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use baton_prove::Progress;
 use baton_prove::experiment::{self, Moment, Setting};
 use baton_prove::proof::{Machine, Proof};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::choose::Chosen;
@@ -35,7 +36,7 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
         let begun = AtomicBool::new(false);
         let show = |moment: Moment| {
             let Ok(mut progress) = progress.lock() else { return };
-            if moment.at.is_some() && !begun.swap(true, Ordering::Relaxed) {
+            if moment.load.requests > 0 && !begun.swap(true, Ordering::Relaxed) {
                 progress.note(&head);
             }
             progress.show(Instant::now(), || line(&head, &moment));
@@ -55,12 +56,18 @@ pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<P
     Ok(proof)
 }
 
-/// From now on Ctrl-C and SIGTERM ask for the end.
+/// From now on Ctrl-C, SIGTERM and the end of the terminal ask for the end: what was started must not stay behind.
 fn listen(ask: watch::Sender<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut interrupt = runtime.block_on(async { Interrupt::listen() })?;
+    let (mut interrupt, mut hangup) =
+        runtime.block_on(async { io::Result::Ok((Interrupt::listen()?, signal(SignalKind::hangup())?)) })?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        runtime.block_on(interrupt.next());
+        runtime.block_on(async {
+            tokio::select! {
+                () = interrupt.next() => {}
+                _ = hangup.recv() => {}
+            }
+        });
         ask.send_replace(true);
         // The end takes its time, and who asks for it again gets no other one: what was started must be ended.
         runtime.block_on(std::future::pending::<()>());
