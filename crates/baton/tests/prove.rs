@@ -212,6 +212,40 @@ fn a_server_of_options_is_reloaded() {
     assert!(said.number(0, "completed") > 0 && said.events(0) > 0, "{}", said.text);
 }
 
+/// Somebody's own process, ended when this is dropped.
+struct Stranger(std::process::Child);
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_that_runs_already_is_reloaded_and_left_alone() {
+    let proof = Proof::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let web = taken.local_addr().expect("it is bound");
+    drop(taken);
+    let config = proof.write(
+        "own.cfg",
+        &format!(
+            "defaults\n mode http\n timeout client 5s\nfrontend own\n bind {web}\n \
+             http-request return status 200 content-type text/plain string hello\n"
+        ),
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
+    let server =
+        command.args(["-db", "-q", "-f", &config]).stderr(Stdio::null()).spawn().expect("the program was built");
+    let mut server = Stranger(server);
+    let (reload, load) = (format!("kill -USR2 {}", server.0.id()), format!("-c 4 http://{web}/"));
+    let said = proof.run(&["--reload", &reload, "--load", &load, "--for", "2s"]);
+    assert_eq!((said.code, said.number(0, "failed")), (Some(0), 0), "{}", said.text);
+    assert!(said.events(0) > 0, "{}", said.text);
+    assert!(server.0.try_wait().expect("it is our child").is_none(), "it was ended: {}", said.text);
+}
+
 #[test]
 fn ctrl_c_ends_it_with_what_was_measured() {
     interrupt(Signal::SIGINT);

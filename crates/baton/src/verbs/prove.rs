@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_prove::experiment::{self, Setting, articles, built_in};
+use baton_prove::experiment::{self, Network, Setting, articles, built_in};
 use baton_prove::proof::{Outcome, Proof, Row, markdown};
 use baton_prove::units;
 use clap::Args;
@@ -96,7 +96,9 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
     raise_descriptors();
     // Before measuring for minutes: whether the document takes the figures.
     let document = command.markdown.as_deref().map(marked).transpose()?.flatten();
-    let own_network = !command.machine_network && are_networks_there();
+    // Who stays in the machine's network also stays who they are: the reload of a real server may need that.
+    let is_apart = |one: &Chosen| one.experiment.network != Network::Machine;
+    let own_network = !command.machine_network && chosen.iter().any(is_apart) && are_networks_there();
     let setting = Setting {
         baton: std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?,
         every: command.every,
