@@ -47,9 +47,10 @@ impl Haproxy {
         );
         std::fs::write(folder.join("cfg"), text).expect("written");
         let _ = std::fs::remove_file(&socket);
-        let child = Command::new("haproxy").args(["-q", "-db", "-f"]).arg(folder.join("cfg")).spawn();
-        let process = Process(child.expect("haproxy is installed by scripts/setup test"));
+        let child = Command::new("/usr/sbin/haproxy").args(["-q", "-db", "-f"]).arg(folder.join("cfg")).spawn();
+        let mut process = Process(child.expect("haproxy is installed by scripts/setup test"));
         while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            assert_eq!(process.0.try_wait().expect("a child"), None, "haproxy has ended");
             std::thread::yield_now();
         }
         Haproxy { _process: process, socket }
