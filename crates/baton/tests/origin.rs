@@ -252,3 +252,24 @@ impl Drop for Ended {
         let _ = self.0.wait();
     }
 }
+
+#[test]
+fn it_freezes_again_and_again_when_told_so() {
+    let (mut running, _) = Running::start(&["--freeze", "1ms", "--freeze-every", "5ms"], 1);
+    for _ in 0..3 {
+        let mut line = String::new();
+        running.said.read_line(&mut line).expect("it writes text");
+        assert_eq!(line, "baton: frozen for 1ms\n");
+    }
+    assert!(running.end().contains("origin: 0 requests over 0 connections"));
+}
+
+#[test]
+fn it_ends_by_itself_when_its_time_is_over() {
+    let output = Command::new(program()).args(["origin", "--for", "10ms", "--json"]).output();
+    let output = output.expect("the program was built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = text.lines().map(json).collect();
+    assert!(output.status.success() && lines.len() == 2, "{text}");
+    assert_eq!((&lines[0]["speaks"], &lines[1]["requests"]), (&"http".into(), &0.into()));
+}
