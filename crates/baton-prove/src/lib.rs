@@ -36,6 +36,8 @@
 
 pub mod experiment;
 pub mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod hostile;
 pub mod load;
 pub mod origin;
 pub mod phase;

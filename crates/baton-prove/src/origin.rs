@@ -20,6 +20,8 @@ mod answer;
 mod count;
 mod fault;
 mod freeze;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod hostile;
 mod http;
 mod listen;
 mod peer;

@@ -157,6 +157,67 @@ impl Frame {
     }
 }
 
+/// What a server sent, put together from its frames.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    /// The message, as far as it has come; the owner empties it after [`Came::Message`].
+    pub(crate) message: Vec<u8>,
+    /// Whether a message has begun and not ended.
+    begun: bool,
+}
+
+/// The next thing that a server said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// A binary message is whole, in [`Incoming::message`].
+    Message,
+    /// A text frame.
+    Text,
+    Ping(Vec<u8>),
+    Close,
+}
+
+impl Incoming {
+    /// Takes what is whole from the start of `input`; `None` when more bytes are needed. Pongs are passed over.
+    pub(crate) fn next(&mut self, input: &mut Vec<u8>) -> Result<Option<Came>, BadFrame> {
+        loop {
+            let Some((frame, head)) = Frame::read(input)? else { return Ok(None) };
+            // RFC 6455 section 5.1: what a server sends is not masked.
+            if frame.mask.is_some() || self.message.len() + frame.length > MESSAGE_MAX {
+                return Err(BadFrame);
+            }
+            let end = head + frame.length;
+            if input.len() < end {
+                return Ok(None);
+            }
+            let payload = &input[head..end];
+            let came = match frame.opcode {
+                Opcode::Ping => Some(Came::Ping(payload.to_vec())),
+                Opcode::Pong => None,
+                Opcode::Close => Some(Came::Close),
+                Opcode::Text => Some(Came::Text),
+                // Section 5.4: the first frame of a message names its kind, the others continue it.
+                Opcode::Binary if self.begun => return Err(BadFrame),
+                Opcode::Continuation if !self.begun => return Err(BadFrame),
+                Opcode::Binary | Opcode::Continuation => {
+                    self.message.extend_from_slice(payload);
+                    self.begun = !frame.last;
+                    frame.last.then_some(Came::Message)
+                }
+            };
+            input.drain(..end);
+            if came.is_some() {
+                return Ok(came);
+            }
+        }
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

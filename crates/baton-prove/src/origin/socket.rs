@@ -68,7 +68,7 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
     }
 }
 
-enum Step {
+pub(super) enum Step {
     /// A frame was answered; there may be another one.
     Again,
     /// The next frame is not there whole.
@@ -78,7 +78,7 @@ enum Step {
 }
 
 /// Takes one frame from `bytes` and appends its answer to `out`.
-fn answer(bytes: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, BadFrame> {
+pub(super) fn answer(bytes: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, BadFrame> {
     let Some((frame, head)) = Frame::read(bytes)? else { return Ok(Step::More) };
     if frame.mask.is_none() {
         // RFC 6455 section 5.1: what a client sends is masked.

@@ -6,9 +6,12 @@ use super::{
 };
 use crate::{
     stream::Stream,
-    websocket::{self, Frame, MESSAGE_MAX, Opcode},
+    websocket::{self, BadFrame, Came, Frame, Incoming, MESSAGE_MAX, Opcode},
     wire,
 };
+
+/// Bytes that may wait to be written when one more pong is added: a server that pings and does not read gets no further ones.
+const UNSENT_MAX: usize = 2 * MESSAGE_MAX;
 
 /// Going away in order (RFC 6455 section 7.4.1).
 const NORMAL: u16 = 1000;
@@ -21,15 +24,12 @@ pub(super) struct WebSocket {
     echoed: u64,
     /// The message under way.
     message: Vec<u8>,
-    /// What has come of a message so far; it may come in several frames.
-    came: Vec<u8>,
-    /// Whether a message has begun and not ended.
-    begun: bool,
+    incoming: Incoming,
 }
 
 /// What came besides the answers that [`WebSocket::event`] gives by itself.
 enum Event {
-    /// A whole message, in `came`.
+    /// A whole message, in `incoming`.
     Message,
     Close,
 }
@@ -59,7 +59,7 @@ impl WebSocket {
             }
         };
         link.input.drain(..used);
-        Ok(WebSocket { link, session, message_bytes, echoed: 0, message: Vec::new(), came: Vec::new(), begun: false })
+        Ok(WebSocket { link, session, message_bytes, echoed: 0, message: Vec::new(), incoming: Incoming::default() })
     }
 
     pub(super) async fn watch(&mut self) -> LossKind {
@@ -80,9 +80,9 @@ impl WebSocket {
         self.message = message;
         match event? {
             Event::Close => Err(LossKind::Closed),
-            Event::Message if self.came != self.message => Err(LossKind::WrongEcho),
+            Event::Message if self.incoming.message != self.message => Err(LossKind::WrongEcho),
             Event::Message => {
-                self.came.clear();
+                self.incoming.message.clear();
                 self.echoed += 1;
                 Ok(())
             }
@@ -105,32 +105,18 @@ impl WebSocket {
     /// Waits for a message or a close. Pings are answered, pongs skipped. May be dropped while it waits.
     async fn event(&mut self) -> Result<Event, LossKind> {
         loop {
-            let read = Frame::read(&self.link.input).map_err(|_| LossKind::Malformed)?;
-            let whole = read.filter(|(frame, head)| self.link.input.len() >= head + frame.length);
-            let Some((frame, head)) = whole else {
-                let is_within = self.begun || !self.link.input.is_empty();
-                self.link.step().await.map_err(|kind| if is_within { kind.within_echo() } else { kind })?;
-                continue;
-            };
-            // RFC 6455 section 5.1: what a server sends is not masked.
-            if frame.mask.is_some() || self.came.len() + frame.length > MESSAGE_MAX {
-                return Err(LossKind::Malformed);
-            }
-            let payload: Vec<u8> = self.link.input.drain(..head + frame.length).skip(head).collect();
-            match frame.opcode {
-                Opcode::Ping => self.send(Opcode::Pong, &payload),
-                Opcode::Pong => {}
-                Opcode::Close => return Ok(Event::Close),
-                // Text instead of binary, or a continuation of nothing, is not what was sent.
-                Opcode::Text => return Err(LossKind::WrongEcho),
-                Opcode::Binary if self.begun => return Err(LossKind::Malformed),
-                Opcode::Continuation if !self.begun => return Err(LossKind::Malformed),
-                Opcode::Binary | Opcode::Continuation => {
-                    self.came.extend_from_slice(&payload);
-                    self.begun = !frame.last;
-                    if frame.last {
-                        return Ok(Event::Message);
-                    }
+            let came = self.incoming.next(&mut self.link.input).map_err(|BadFrame| LossKind::Malformed)?;
+            match came {
+                Some(Came::Message) => return Ok(Event::Message),
+                Some(Came::Close) => return Ok(Event::Close),
+                // Binary was sent.
+                Some(Came::Text) => return Err(LossKind::WrongEcho),
+                // RFC 6455 section 5.5.3: of several pings, some may go without an answer.
+                Some(Came::Ping(payload)) if self.link.out.len() < UNSENT_MAX => self.send(Opcode::Pong, &payload),
+                Some(Came::Ping(_)) => {}
+                None => {
+                    let is_within = self.incoming.has_begun() || !self.link.input.is_empty();
+                    self.link.step().await.map_err(|kind| if is_within { kind.within_echo() } else { kind })?;
                 }
             }
         }
