@@ -133,6 +133,11 @@ fn certificates_that_are_not_accepted_are_failed_handshakes() {
     check_refused(&haproxy.load(&address, ten()), "invalid peer certificate: certificate not valid for name");
     let others = Certificates::new();
     check_refused(&haproxy.load(&others.options(), ten()), "invalid peer certificate");
+    let system = TlsOptions { verify: Verify::System, ..certificates.options() };
+    match system.build() {
+        Ok(_) => check_refused(&haproxy.load(&system, ten()), "invalid peer certificate: UnknownIssuer"),
+        Err(error) => assert!(error.to_string().contains("ca-certificates"), "{error}"),
+    }
 }
 
 #[test]
