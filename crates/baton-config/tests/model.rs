@@ -68,7 +68,7 @@ fn binds_are_expanded() {
 
 #[test]
 fn bind_options() {
-    let options = "accept-proxy backlog 5 maxconn 6 interface lo v6only defer-accept tfo transparent mss 9 tcp-ut 2s \
+    let options = "accept-proxy backlog 5 maxconn 6 interface lo namespace blue v6only defer-accept tfo transparent mss 9 tcp-ut 2s \
                    shards 3 nice 2 uid 4 gid 5 mode 640 name n id 9";
     check(
         &format!("frontend f\n bind :1 {options}\n"),
@@ -76,13 +76,14 @@ fn bind_options() {
             let bind = &model.proxies[0].binds[0];
             let options = &bind.options;
             format!(
-                "{:?} {:?} {} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {:?} {} {:?}",
+                "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {:?} {} {:?}",
                 bind.name,
                 bind.id,
                 options.accept_proxy,
                 options.backlog,
                 options.maxconn,
                 options.interface,
+                options.namespace,
                 options.v6only,
                 options.defer_accept,
                 options.tfo,
@@ -94,7 +95,7 @@ fn bind_options() {
                 options.socket
             )
         },
-        "Some(\"n\") Some(9) true Some(5) Some(6) Some(\"lo\") Some(true) true true true Some(9) Some(2000) Some(3) 2 \
+        "Some(\"n\") Some(9) true Some(5) Some(6) Some(\"lo\") Some(\"blue\") Some(true) true true true Some(9) Some(2000) Some(3) 2 \
          SocketMode { mode: Some(416), uid: Some(4), gid: Some(5) }",
     );
 }

@@ -35,13 +35,14 @@ use self::leaving::Leaving;
 use self::lent::Elsewhere;
 use self::opening::New;
 use self::paused::Pause;
-use self::place::{Owner, Place, overlap, refuse, wanted};
+use self::place::{Owner, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
 pub use self::granted::{Denied, Granted, SOCKETS_MAX, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 pub use self::paused::LOOK_EVERY as PAUSE_LOOK_EVERY;
+pub use self::place::Place;
 pub use self::unfinished::with_unfinished;
 
 /// All listening addresses of the process.
@@ -59,7 +60,7 @@ pub struct Listeners {
     /// Whether addresses are shared with others who let us, instead of being ours alone.
     is_beside: bool,
     /// Addresses that the last prepare could not have because another socket listens there.
-    in_use: Vec<Address>,
+    in_use: Vec<Place>,
 }
 
 /// An address in service.
@@ -83,10 +84,8 @@ struct Listener {
 /// An address in service and its sockets, to be given to another process.
 #[derive(Debug)]
 pub struct Offer<'a> {
-    /// As the configuration names it.
-    pub address: &'a Address,
-    /// `interface` of its `bind`.
-    pub interface: Option<&'a str>,
+    /// Where it listens, as the configuration names it.
+    pub place: &'a Place,
     /// Its sockets, in the order in which they were opened.
     pub sockets: &'a [Listening],
     /// The same ones for somebody who needs them for longer; held open by that.
@@ -145,7 +144,7 @@ impl Listeners {
     }
 
     /// The addresses that the last [`Listeners::prepare`] refused because another socket listens there.
-    pub fn in_use(&self) -> &[Address] {
+    pub fn in_use(&self) -> &[Place] {
         &self.in_use
     }
 
@@ -288,11 +287,10 @@ impl Listeners {
     /// What is in service, for another process to take, in order.
     pub fn offers(&self) -> Vec<Offer<'_>> {
         let mut offers = Vec::with_capacity(self.open.len());
-        for (Place { address, .. }, listener) in &self.open {
-            let interface = listener.options.interface.as_deref();
-            offers.push(Offer { address, interface, sockets: listener.group.shards(), shards: &listener.shards });
+        for (place, listener) in &self.open {
+            offers.push(Offer { place, sockets: listener.group.shards(), shards: &listener.shards });
         }
-        offers.sort_by_key(|offer| (offer.address, offer.interface));
+        offers.sort_by_key(|offer| offer.place);
         offers
     }
 
@@ -323,12 +321,11 @@ impl Listeners {
         }
     }
 
-    /// Says whether another process serves all sockets of an address (on this interface) by now, or does not after all. Sockets that it
+    /// Says whether another process serves all sockets of an address by now, or does not after all. Sockets that it
     /// serves are not taken out of service when the address is retired: they are the other's too, and so are all who
     /// wait in them. They are only closed here. An address that is not in service is no error.
-    pub fn handed_over(&mut self, address: &Address, interface: Option<&str>, is_handed_over: bool) {
-        let is_meant = |place: &Place| place.address == *address && place.interface.as_deref() == interface;
-        for (_, listener) in self.open.iter_mut().filter(|(place, _)| is_meant(place)) {
+    pub fn handed_over(&mut self, place: &Place, is_handed_over: bool) {
+        if let Some(listener) = self.open.get_mut(place) {
             listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
         }
     }

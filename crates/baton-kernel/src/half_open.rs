@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
+use crate::Listening;
+use crate::namespace;
+
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
 const DIAG_BY_FAMILY: u16 = 20;
 /// `TCP_SYN_RECV`, and the state of the small sockets that stand for handshakes, `TCP_NEW_SYN_RECV`.
@@ -22,21 +25,28 @@ const REQUEST: usize = HEADER + 56;
 /// One read of a dump; the kernel's messages stay below this.
 const BUFFER: usize = 32 * 1024;
 
-/// How many handshakes are under way at `local`, an address listened on in this network namespace. The count is
-/// per address: the sockets of a `SO_REUSEPORT` group are not told apart, and a wildcard address counts every
-/// local address of its port.
+/// How many handshakes are under way at the address of a listening socket, in the network namespace of that; 0 if it is
+/// no TCP socket. The count is per address: the sockets of a `SO_REUSEPORT` group are not told apart, and a wildcard
+/// address counts every local address of its port.
 ///
 /// # Errors
-/// When neither sock_diag nor `/proc/net` answers.
-pub fn count(local: SocketAddr) -> io::Result<usize> {
-    Ok(clients(local)?.len())
+/// When neither sock_diag nor `/proc/net` answers, or the socket's namespace is another one that may not be entered
+/// (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+pub fn count(listening: &Listening) -> io::Result<usize> {
+    Ok(clients(listening)?.len())
 }
 
-/// The other ends of the handshakes that are under way at `local`; see [`count`].
+/// The other ends of the handshakes that are under way at the address of a listening socket; see [`count`].
 ///
 /// # Errors
 /// As [`count`].
-pub fn clients(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
+pub fn clients(listening: &Listening) -> io::Result<Vec<SocketAddr>> {
+    let Some(local) = listening.local().inet() else { return Ok(Vec::new()) };
+    namespace::where_it_is(listening, || clients_here(local))?
+}
+
+/// The same of an address in this network namespace.
+fn clients_here(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     diag(local).or_else(|_| proc_net(local))
 }
 

@@ -1,8 +1,8 @@
 //! The operating system, as a load balancer needs it: listening sockets and how to retire them without
 //! losing a connection, options of streams, passing descriptors, users, limits and processors.
 //!
-//! This crate knows addresses and descriptors, never a frontend; it starts no thread and keeps no state of its
-//! own. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
+//! This crate knows addresses and descriptors, never a frontend; it starts no thread but to look into a network
+//! namespace for a moment, and keeps no state of its own. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
 //! appear, always under a `SAFETY` comment.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
 
@@ -13,6 +13,7 @@ pub mod half_open;
 pub mod holders;
 pub mod inherit;
 pub mod listen;
+pub mod namespace;
 pub mod netns;
 pub mod process;
 pub mod retire;

@@ -39,8 +39,10 @@ impl Surplus {
     /// # Errors
     /// When the kernel tells nothing of handshakes; then linger for some seconds instead.
     pub fn is_empty(&mut self) -> io::Result<bool> {
-        let Some(local) = self.sockets.first().and_then(|socket| socket.local().inet()) else { return Ok(true) };
-        let now: HashSet<SocketAddr> = half_open::clients(local)?.into_iter().collect();
+        let Some(first) = self.sockets.first().filter(|socket| socket.local().inet().is_some()) else {
+            return Ok(true);
+        };
+        let now: HashSet<SocketAddr> = half_open::clients(first)?.into_iter().collect();
         let before = match self.before.take() {
             Some(before) => before.intersection(&now).copied().collect(),
             None => now,

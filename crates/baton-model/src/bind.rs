@@ -18,17 +18,23 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// Whether both are the same place to listen at: the same address, by the same interface if only one is meant.
+    /// Whether both are the same place to listen at: the same address, by the same interface if only one is
+    /// meant, in the same network namespace.
     pub fn is_same_place(&self, other: &Bind) -> bool {
-        self.address == other.address && self.options.interface == other.options.interface
+        self.address == other.address
+            && self.options.interface == other.options.interface
+            && self.options.namespace == other.options.namespace
     }
 
-    /// That place, as a configuration names it: `127.0.0.1:80 interface lo`.
+    /// That place, as a configuration names it: `127.0.0.1:80 interface lo namespace blue`.
     pub fn place(&self) -> String {
-        match &self.options.interface {
-            Some(interface) => format!("{} interface {interface}", self.address),
-            None => self.address.to_string(),
+        let mut place = self.address.to_string();
+        for (word, name) in [("interface", &self.options.interface), ("namespace", &self.options.namespace)] {
+            if let Some(name) = name {
+                place += &format!(" {word} {name}");
+            }
         }
+        place
     }
 }
 
@@ -45,6 +51,8 @@ pub struct BindOptions {
     pub socket: SocketMode,
     /// `interface`: SO_BINDTODEVICE.
     pub interface: Option<String>,
+    /// `namespace`: the network namespace (`ip netns`) to listen in; `None` is the process's own.
+    pub namespace: Option<String>,
     /// `transparent`: IP_TRANSPARENT, to bind foreign addresses.
     pub transparent: bool,
     /// `v4v6` (`Some(false)`) or `v6only` (`Some(true)`); `None` is the system's default.

@@ -331,6 +331,28 @@ mod tests {
     }
 
     #[test]
+    fn an_address_in_another_namespace_is_another_bind() {
+        let within = |namespace: Option<&str>| {
+            let mut bind = bind(1);
+            bind.options.namespace = namespace.map(str::to_owned);
+            bind
+        };
+        let mut old = Proxy::new("a", Role::Frontend);
+        old.binds = vec![within(None), within(Some("blue"))];
+        let mut new = old.clone();
+        check(vec![old.clone()], vec![new.clone()], &[]);
+        new.binds[1] = within(Some("green"));
+        check(
+            vec![old],
+            vec![new],
+            &[
+                "frontend a: bind 127.0.0.1:1 namespace blue removed",
+                "frontend a: bind 127.0.0.1:1 namespace green added",
+            ],
+        );
+    }
+
+    #[test]
     fn a_proxy_of_another_role_is_another_proxy() {
         check(
             vec![Proxy::new("a", Role::Frontend)],

@@ -291,6 +291,22 @@ fn a_crash_loop_backs_off_and_a_reload_ends_it() {
 }
 
 #[test]
+fn signals_that_pause_a_worker_do_not_stop_the_master() {
+    let (web, origin) = (free_address(), origin());
+    let proxy = Proxy::start_with(&config(web, origin.address(), ""), &["-W"]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    for signal in [Signal::SIGTTOU, Signal::SIGTTIN] {
+        // The default would be to stop, but only where a terminal's session is.
+        assert!(ignored & (1 << (signal as u64 - 1)) != 0, "{signal}: {ignored:x}");
+        proxy.signal(signal);
+    }
+    proxy.change(&config(web, origin.address(), " maxconn 9\n"));
+    assert!(get(web).contains(" 200 "));
+}
+
+#[test]
 fn a_start_that_fails_is_the_masters_failure() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -27,6 +27,9 @@ impl BindDraft {
     }
 }
 
+/// Bytes in a namespace's name, which is that of a file.
+const NAMESPACE_MAX: usize = 255;
+
 type Apply = fn(&mut BindDraft, &mut Call<'_, '_>, usize) -> usize;
 
 const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<BindDraft> {
@@ -55,6 +58,7 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("mode", 1, mode, "Permissions of the unix socket, octal."),
     row("mss", 1, mss, "Maximum segment size."),
     row("name", 1, name, "Name of the socket in statistics."),
+    row("namespace", 1, namespace, "Listen in this network namespace ('ip netns')."),
     row("nice", 1, nice, "Read for compatibility."),
     row("severity-output", 1, stats::severity, "On a 'stats socket': whether messages begin with their severity."),
     row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
@@ -68,7 +72,6 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
     later("accept-netscaler-cip", 1),
-    later("namespace", 1),
     later("proto", 1),
     later("quic-force-retry", 0),
     later("ssl", 0),
@@ -248,6 +251,15 @@ fn name(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
 
 fn interface(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     bind.options.interface = Some(call.line.word(at + 1).into());
+    1
+}
+
+fn namespace(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let name = call.line.word(at + 1);
+    match name.contains('/') || name == "." || name == ".." || name.len() > NAMESPACE_MAX {
+        true => call.error(at + 1, "bad-value", format!("'{name}' is no name of a network namespace ('ip netns')")),
+        false => bind.options.namespace = Some(name.into()),
+    }
     1
 }
 

@@ -247,6 +247,9 @@ pub struct Sockets {
 pub struct Socket {
     /// The address as the giver's configuration names it, for messages to humans.
     pub address: String,
+    /// The giver's name for its network namespace, if it is not its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// The number of an inherited descriptor (`fd@N`).
     pub number: Option<i32>,
 }

@@ -11,10 +11,13 @@ use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use baton_kernel::holders::{self, Holders};
+use baton_kernel::namespace;
 use baton_model::Address;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::listeners::Place;
 
 /// How a process must be called to be sent a signal: a number from an old pid file may be anybody's by now, and a signal
 /// would end it.
@@ -49,9 +52,10 @@ impl Strangers {
     }
 
     /// Whether they are who listens at the address, as far as that can be told.
-    pub fn may_hold(&self, address: &Address) -> bool {
-        let Address::Inet(address) = address else { return true };
-        let Ok(sockets) = holders::listening_at_port(address.port()) else { return true };
+    pub fn may_hold(&self, place: &Place) -> bool {
+        let Address::Inet(address) = place.address else { return true };
+        let look = || holders::listening_at_port(address.port());
+        let Ok(Ok(sockets)) = namespace::inside(place.namespace.as_deref(), look) else { return true };
         let holders = Holders::look_at(&sockets, &self.pids);
         sockets.into_iter().any(|socket| holders.holds(socket) != Some(false))
     }

@@ -16,6 +16,7 @@ use super::taker::{LINEAGE_MAX, Taken};
 use super::{report, state};
 use crate::control::Control;
 use crate::drain::Drain;
+use crate::listeners::Place;
 
 /// Events of conversations that wait for the change line; further ones wait themselves.
 pub const EVENTS_MAX: usize = 64;
@@ -44,8 +45,8 @@ enum Stage {
 #[derive(Debug)]
 struct Giving {
     pid: u32,
-    /// The address of each socket that was sent, with its interface.
-    addresses: Vec<(Address, Option<String>)>,
+    /// Where each socket that was sent listens.
+    places: Vec<Place>,
     /// What was counted when the state was written down.
     counts: Counts,
     /// SIGUSR1 came meanwhile: what it asks for is done when it is clear who serves.
@@ -154,19 +155,20 @@ impl Control {
             return refuse(RefusedKind::Busy, "it does not serve yet".into());
         };
         let mut sockets = Vec::new();
-        let mut addresses = Vec::new();
+        let mut places = Vec::new();
         for offer in self.line.listeners.offers() {
-            let number = match offer.address {
+            let number = match &offer.place.address {
                 Address::Fd(number) => Some(*number),
                 Address::Inet(_) | Address::Unix(_) | Address::Abstract(_) => None,
             };
-            let place = (offer.address.clone(), offer.interface.map(str::to_owned));
-            addresses.extend(offer.shards.iter().map(|_| place.clone()));
-            sockets.push((Socket { address: offer.address.to_string(), number }, offer.shards.clone()));
+            places.extend(offer.shards.iter().map(|_| offer.place.clone()));
+            let socket =
+                Socket { address: offer.place.address.to_string(), namespace: offer.place.namespace.clone(), number };
+            sockets.push((socket, offer.shards.clone()));
         }
         let state = state::remember(generation, &self.line.checker, Instant::now());
         let counts = state.counts.clone();
-        self.succession.stage = Stage::Giving(Giving { pid: hello.pid, addresses, counts, is_stop_wanted: false });
+        self.succession.stage = Stage::Giving(Giving { pid: hello.pid, places, counts, is_stop_wanted: false });
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage.clone());
         Ok(Offer { version: *version, program, lineage, sockets, state })
     }
@@ -202,12 +204,12 @@ impl Control {
             next: Instant::now(),
             is_cut: ready.stop == Stop::Now,
         });
-        let taken = |address: &(Address, Option<String>)| {
-            let places = (0..).zip(&giving.addresses).filter(|(_, other)| *other == address);
-            places.map(|(place, _)| place).all(|place: u32| ready.taken.contains(&place))
+        let taken = |place: &Place| {
+            let all = (0..).zip(&giving.places).filter(|(_, other)| *other == place);
+            all.map(|(number, _)| number).all(|number: u32| ready.taken.contains(&number))
         };
-        for (address, interface) in giving.addresses.iter().filter(|address| taken(address)) {
-            self.line.listeners.handed_over(address, interface.as_deref(), true);
+        for place in giving.places.iter().filter(|place| taken(place)) {
+            self.line.listeners.handed_over(place, true);
         }
         let now = Instant::now();
         // The service manager is not told: the service goes on, and the new process says who it is now.
@@ -281,8 +283,8 @@ impl Control {
         let outcome = self.tell_givers(taken, events).await;
         self.line.listeners.drop_left();
         if outcome.is_err() {
-            for (address, interface) in given {
-                self.line.listeners.handed_over(&address, interface.as_deref(), true);
+            for place in given {
+                self.line.listeners.handed_over(&place, true);
             }
         }
         outcome
@@ -306,13 +308,13 @@ impl Control {
     }
 
     /// Addresses in service whose sockets came from another process.
-    fn given_addresses(&self, taken: &Taken) -> Vec<(Address, Option<String>)> {
+    fn given_addresses(&self, taken: &Taken) -> Vec<Place> {
         let cookie = |socket| Identity::of(socket).ok().flatten().map(|identity| identity.socket);
         let offers = self.line.listeners.offers();
         let given = offers
             .iter()
             .filter(|offer| offer.sockets.first().and_then(cookie).is_some_and(|cookie| taken.has_socket(cookie)));
-        given.map(|offer| (offer.address.clone(), offer.interface.map(str::to_owned))).collect()
+        given.map(|offer| offer.place.clone()).collect()
     }
 
     /// A process before us found us.

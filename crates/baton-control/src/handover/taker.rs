@@ -267,7 +267,7 @@ impl Taken {
             for (socket, fd) in some.into_iter().zip(fds) {
                 let identity = Identity::of(&fd).ok().flatten();
                 sockets.push(identity.map_or(0, |identity| identity.socket));
-                if let Err(error) = self.sockets.add_known(fd, None, socket.number) {
+                if let Err(error) = self.sockets.add_known(fd, socket.namespace, socket.number) {
                     self.notices.push(format!("{} of process {pid} is not taken: {error}.", socket.address));
                 }
             }

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use baton_kernel::{Endpoint, ListenOptions};
+use baton_kernel::listen::Identity;
+use baton_kernel::{ListenOptions, namespace};
 use baton_model::{Address, Bind, Model};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,9 @@ pub struct Wanted {
     /// `interface`.
     #[serde(default)]
     pub interface: Option<String>,
+    /// `namespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// `transparent`.
     #[serde(default)]
     pub transparent: bool,
@@ -70,8 +74,9 @@ impl Listeners {
             if self.open.contains_key(&place) || self.leaving(&place).is_some_and(comes_back) {
                 return None;
             }
-            let ListenOptions { interface, transparent, v6only, .. } = of_model;
-            Some(Wanted { address, interface, transparent, v6only, sockets: self.shards(bind).min(SOCKETS_MAX) })
+            let ListenOptions { interface, namespace, transparent, v6only, .. } = of_model;
+            let sockets = self.shards(bind).min(SOCKETS_MAX);
+            Some(Wanted { address, interface, namespace, transparent, v6only, sockets })
         };
         wanted(model).iter().filter_map(missing).collect()
     }
@@ -80,7 +85,8 @@ impl Listeners {
     /// closes: nobody could reach it yet.
     pub fn grant(&mut self, granted: Granted) {
         let by_place = granted.into_iter().map(|(wanted, outcome)| {
-            (Place { address: Address::Inet(wanted.address), interface: wanted.interface }, outcome)
+            let Wanted { address, interface, namespace, .. } = wanted;
+            (Place { address: Address::Inet(address), interface, namespace }, outcome)
         });
         self.granted.0.extend(by_place);
     }
@@ -96,19 +102,23 @@ impl Listeners {
 ///
 /// # Errors
 /// See [`Denied`]; nothing stays bound.
-pub fn bind_named(model: &Model, asked: &Wanted, held: &[Endpoint]) -> Result<Vec<OwnedFd>, Denied> {
+pub fn bind_named(model: &Model, asked: &Wanted, held: &[Identity]) -> Result<Vec<OwnedFd>, Denied> {
     let all = wanted(model);
     let is_meant = |bind: &Bind| {
         bind.address == Address::Inet(asked.address)
             && bind.options.interface == asked.interface
+            && bind.options.namespace == asked.namespace
             && bind.options.transparent == asked.transparent
             && bind.options.v6only == asked.v6only
     };
     let at = all.iter().position(|(_, bind)| is_meant(bind)).ok_or(Denied::NotNamed)?;
     let (owner, bind) = &all[at];
-    let others = all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, (_, bind))| bind.address.clone());
-    let held = held.iter().filter_map(Endpoint::inet).map(Address::Inet);
-    let overlaps = others.chain(held).any(|other| overlap(&other, &bind.address));
+    let place = Place::of(bind);
+    let mut others = all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, (_, bind))| Place::of(bind));
+    let netns = namespace::facts(asked.namespace.as_deref()).ok().and_then(|facts| facts.netns);
+    let held = held.iter().filter(|held| held.netns == netns).filter_map(|held| held.local.inet());
+    let overlaps = others.any(|other| other.overlaps(&place))
+        || held.map(Address::Inet).any(|other| overlap(&other, &bind.address));
     let options = options::of(model, owner.frontend(), bind);
     let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options };
     let group = BoundGroup::bind(asked.address, &options, asked.sockets.clamp(1, SOCKETS_MAX));

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use baton_kernel::listen::{Identity, ListenError, netns_here, v6only_default};
+use baton_kernel::namespace::{self, Facts, Unreachable};
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind};
 
@@ -126,6 +127,7 @@ impl Inherited {
             match self.sockets.iter_mut().find(|own| own.known.identity.socket == given.known.identity.socket) {
                 Some(own) => {
                     own.known.is_in_order |= given.known.is_in_order;
+                    own.known.namespace = own.known.namespace.take().or(given.known.namespace);
                     own.known.number = own.known.number.or(given.known.number);
                 }
                 None => self.sockets.push(given),
@@ -173,12 +175,15 @@ impl Inherited {
         self.sockets.extend(sockets);
     }
 
-    /// Whether a socket of the pool would be reached by some destination that `address` is reached by too.
-    pub(super) fn overlaps(&self, address: &Address) -> bool {
-        self.sockets
-            .iter()
-            .filter_map(|given| given.known.identity.local.inet())
-            .any(|local| overlap(&Address::Inet(local), address))
+    /// Whether a socket of the pool would be reached by some destination that the `bind` is reached by too.
+    pub(super) fn overlaps(&self, bind: &Bind, options: &ListenOptions) -> bool {
+        if self.sockets.is_empty() {
+            return false;
+        }
+        let wanted = Wanted::of(bind, options);
+        let mut there = self.sockets.iter().map(|given| &given.known).filter(|known| wanted.is_there(known));
+        there
+            .any(|known| known.identity.local.inet().is_some_and(|local| overlap(&Address::Inet(local), &bind.address)))
     }
 }
 
@@ -199,16 +204,21 @@ struct Wanted<'a> {
     endpoint: Endpoint,
     interface: Option<&'a str>,
     v6only: Option<bool>,
-    netns: Option<u64>,
+    namespace: Option<&'a str>,
+    /// What the kernel says of that namespace.
+    facts: Result<Facts, Unreachable>,
 }
 
 impl Wanted<'_> {
     fn of<'a>(bind: &Bind, options: &'a ListenOptions) -> Wanted<'a> {
+        let namespace = options.namespace.as_deref();
+        let facts = namespace::facts(namespace);
         Wanted {
             endpoint: options::endpoint(&bind.address),
             interface: options.interface.as_deref(),
-            v6only: options.v6only.or_else(v6only_default),
-            netns: netns_here(),
+            v6only: options.v6only.or_else(|| facts.as_ref().map_or_else(|_| v6only_default(), |facts| facts.v6only)),
+            namespace,
+            facts,
         }
     }
 
@@ -218,12 +228,26 @@ impl Wanted<'_> {
             return known.number == Some(number);
         }
         // A path leads to the same socket from every network namespace.
-        let is_here = matches!(self.endpoint, Endpoint::Unix(_)) || identity.netns == self.netns;
+        let is_there = matches!(self.endpoint, Endpoint::Unix(_)) || self.is_there(known);
         identity.local == self.endpoint
-            && is_here
+            && is_there
             && identity.interface.as_deref() == self.interface
             && identity.v6only.is_none_or(|only| Some(only) == self.v6only)
             && self.is_reachable(known)
+    }
+
+    /// Whether a socket is in the network namespace that is meant. The kernel tells; without the right to ask it of a name,
+    /// the giver's word is taken, for a socket that is not in ours.
+    fn is_there(&self, known: &Known) -> bool {
+        let netns = known.identity.netns;
+        match (&self.facts, self.namespace) {
+            (Ok(facts), None) => netns == facts.netns && (netns.is_some() || known.namespace.is_none()),
+            (Ok(facts), Some(_)) => netns.is_some() && netns == facts.netns,
+            (Err(Unreachable::NoRight(_)), Some(name)) => {
+                netns.is_some() && netns != netns_here() && known.namespace.as_deref() == Some(name)
+            }
+            (Err(_), _) => false,
+        }
     }
 
     /// A unix socket whose file has gone, or is something else by now, cannot be reached by its path any more.

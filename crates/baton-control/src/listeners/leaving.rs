@@ -168,9 +168,8 @@ impl Leaving {
 
     /// The first socket, where another program serves it.
     pub(super) fn first_of_others(&self) -> Option<super::Offer<'_>> {
-        let interface = self.options.interface.as_deref();
-        let address = &self.place.address;
-        self.lent.as_ref().map(|lent| super::Offer { address, interface, sockets: lent.first(), shards: &self.shards })
+        let place = &self.place;
+        self.lent.as_ref().map(|lent| super::Offer { place, sockets: lent.first(), shards: &self.shards })
     }
 
     /// Whether it is to be said, once, that nobody here accepts from the first socket any more.

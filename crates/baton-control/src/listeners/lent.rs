@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use baton_kernel::holders::{Holders, Inode};
 use baton_kernel::surplus::Surplus;
 use baton_kernel::{ListenerGroup, Listening, transfer};
-use baton_model::Address;
 
 use super::leaving::Leaving;
+use super::place::Place;
 use super::{Known, Listener, Listeners};
 use crate::retirement::Seen;
 
@@ -42,18 +42,21 @@ pub(super) enum Elsewhere {
 /// One socket of an address, for a program that has one for each.
 #[derive(Debug)]
 pub struct Gift {
-    /// As the configuration names it.
-    pub address: Address,
+    /// Where it listens, as the configuration names it.
+    pub place: Place,
     /// A descriptor of its first socket.
     pub fd: OwnedFd,
-    /// `interface` of its `bind`.
-    pub interface: Option<String>,
 }
 
 impl Gift {
     /// In the form in which it is sent.
     pub fn to_give(&self) -> transfer::Gift<'_> {
-        transfer::Gift { fd: self.fd.as_fd(), namespace: "", interface: self.interface.as_deref().unwrap_or_default() }
+        let Place { interface, namespace, .. } = &self.place;
+        transfer::Gift {
+            fd: self.fd.as_fd(),
+            namespace: namespace.as_deref().unwrap_or_default(),
+            interface: interface.as_deref().unwrap_or_default(),
+        }
     }
 }
 
@@ -66,15 +69,15 @@ impl Listeners {
     pub fn gifts(&self) -> io::Result<Vec<Gift>> {
         let gift = |offer: super::Offer<'_>| {
             let fd = offer.sockets[0].try_clone()?.into_fd();
-            Ok(Gift { address: offer.address.clone(), fd, interface: offer.interface.map(str::to_owned) })
+            Ok(Gift { place: offer.place.clone(), fd })
         };
         self.offers().into_iter().chain(self.retiring.iter().filter_map(Leaving::first_of_others)).map(gift).collect()
     }
 
     /// Says that another program was given the first sockets of these addresses at `now`. When they are retired, those that
     /// it still holds are left to it. A program in another PID namespace is not `visible`, and believed to hold them.
-    pub fn lent(&mut self, addresses: &[Address], is_visible: bool, now: Instant) {
-        for (_, listener) in self.open.iter_mut().filter(|(place, _)| addresses.contains(&place.address)) {
+    pub fn lent(&mut self, places: &[Place], is_visible: bool, now: Instant) {
+        for (_, listener) in self.open.iter_mut().filter(|(place, _)| places.contains(place)) {
             listener.elsewhere = Elsewhere::First { since: now, is_visible };
         }
     }
@@ -155,7 +158,7 @@ impl Lent {
 
 #[cfg(test)]
 mod tests {
-    use baton_model::{Bind, BindOptions, Model, Proxy, Role, Source};
+    use baton_model::{Address, Bind, BindOptions, Model, Proxy, Role, Source};
     use baton_proxy::ListenerId;
     use socket2::SockRef;
     use std::net::{SocketAddr, TcpStream};
@@ -194,7 +197,7 @@ mod tests {
         let prepared = listeners.prepare(&Model { proxies: vec![proxy.into()], ..Model::default() }).unwrap();
         let open = listeners.publish(prepared).unwrap().frontends.pop().unwrap();
         let gift = listeners.gifts().unwrap().pop().unwrap();
-        listeners.lent(&[gift.address], true, Instant::now());
+        listeners.lent(&[gift.place], true, Instant::now());
         (listeners, open.id, address, open.shards, gift.fd)
     }
 

@@ -15,7 +15,7 @@ use super::bound::BoundGroup;
 use super::granted::Denied;
 use super::inherited::{Given, Known};
 use super::lent::Elsewhere;
-use super::place::{Place, overlap};
+use super::place::Place;
 use super::{Listener, Listeners, options};
 
 /// Sockets that are not in service yet.
@@ -106,10 +106,10 @@ impl Listeners {
         };
         let endpoint = options::endpoint(&bind.address);
         let shards = self.shards(bind);
+        let place = Place::of(bind);
         let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.place));
-        let overlaps =
-            ours.chain(opening.iter().map(|(place, ..)| place)).any(|other| overlap(&other.address, &bind.address))
-                || self.inherited.overlaps(&bind.address);
+        let overlaps = ours.chain(opening.iter().map(|(place, ..)| place)).any(|other| other.overlaps(&place))
+            || self.inherited.overlaps(bind, options);
         let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
         let error = match ListenerGroup::prepare(&endpoint, &options, shards) {
             Ok(group) => return Ok(New::Prepared(Box::new(group))),
@@ -126,7 +126,7 @@ impl Listeners {
             _ => Err(Box::new(error)),
         };
         bound.map(New::Bound).map_err(|error| {
-            self.in_use.extend((error.reason == ListenReason::InUse).then(|| bind.address.clone()));
+            self.in_use.extend((error.reason == ListenReason::InUse).then(|| place.clone()));
             match error.reason {
                 _ if is_denied => format!("{error}; the configuration that the master has just read does not name it"),
                 ListenReason::PrivilegedPort(_) => format!(

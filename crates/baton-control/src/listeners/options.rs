@@ -31,6 +31,7 @@ pub(crate) fn of(model: &Model, frontend: Option<&Proxy>, bind: &Bind) -> Listen
         exclusive: is_inet,
         v6only: options.v6only,
         interface: options.interface.clone(),
+        namespace: options.namespace.clone(),
         transparent: options.transparent,
         defer_accept: options.defer_accept.then_some(DEFER_ACCEPT),
         tfo: options.tfo.then_some(backlog),

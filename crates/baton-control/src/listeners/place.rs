@@ -3,28 +3,39 @@
 use std::fmt;
 use std::sync::Arc;
 
-use baton_model::{Address, Bind, Model, Proxy, StatsSocket};
+use baton_model::{Address, Bind, BindOptions, Model, Proxy, StatsSocket};
 use baton_proxy::Refused;
 
-/// What makes a listening address another one: an address may be listened on by several interfaces.
+/// What makes a listening address another one: an address may be listened on by several interfaces, and in several network
+/// namespaces.
 #[derive(Clone, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) address: Address,
-    pub(super) interface: Option<String>,
+pub struct Place {
+    /// As the configuration names it.
+    pub address: Address,
+    /// `interface`.
+    pub interface: Option<String>,
+    /// `namespace`.
+    pub namespace: Option<String>,
 }
 
 impl Place {
-    pub(super) fn of(bind: &Bind) -> Place {
-        Place { address: bind.address.clone(), interface: bind.options.interface.clone() }
+    /// Where a `bind` line listens.
+    pub fn of(bind: &Bind) -> Place {
+        let BindOptions { interface, namespace, .. } = &bind.options;
+        Place { address: bind.address.clone(), interface: interface.clone(), namespace: namespace.clone() }
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.interface {
-            Some(interface) => write!(out, "{} interface {interface}", self.address),
-            None => write!(out, "{}", self.address),
+        write!(out, "{}", self.address)?;
+        if let Some(interface) = &self.interface {
+            write!(out, " interface {interface}")?;
         }
+        if let Some(namespace) = &self.namespace {
+            write!(out, " namespace {namespace}")?;
+        }
+        Ok(())
     }
 }
 
@@ -71,7 +82,15 @@ pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
     binds.chain(stats).collect()
 }
 
-/// Whether both would be reached by some same destination.
+impl Place {
+    /// Whether both would be reached by some same destination. Two names are taken for two namespaces: who gives one two
+    /// names is told that the address is in use.
+    pub(super) fn overlaps(&self, other: &Place) -> bool {
+        self.namespace == other.namespace && overlap(&self.address, &other.address)
+    }
+}
+
+/// Whether both would be reached by some same destination, in one network namespace.
 pub(super) fn overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Inet(one), Address::Inet(other)) => {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use baton_kernel::Endpoint;
+use baton_kernel::listen::Identity;
 use baton_kernel::retire::{SynFilter, accept_queue};
 use socket2::SockRef;
 
@@ -83,8 +83,8 @@ impl Held {
     }
 
     /// Where the sockets listen.
-    pub fn addresses(&self) -> Vec<Endpoint> {
-        self.sockets.iter().filter_map(|held| Endpoint::local_of(&held.fd).ok()?).collect()
+    pub fn identities(&self) -> Vec<Identity> {
+        self.sockets.iter().filter_map(|held| Identity::of(&held.fd).ok()?).collect()
     }
 
     /// Lets go of what a worker that is gone was the last to have held, for nobody accepts from it; gives the kernel's numbers.
@@ -152,7 +152,8 @@ mod tests {
         drop(again);
         held.retire(&[cookie], one);
         assert!(!SynFilter::is_attached(&held.fds()[0]).unwrap(), "it is the other's by now");
-        assert_eq!(held.addresses(), [Endpoint::Inet(address)]);
+        assert_eq!(held.identities()[0].local, baton_kernel::Endpoint::Inet(address));
+        assert_eq!(held.identities().len(), 1);
         assert!(held.release(&[cookie], one, |_| true).is_empty());
         assert!(!held.is_empty() && held.get(cookie).is_some(), "the other has it too");
         assert_eq!(held.release(&[cookie], one, |_| false), [cookie]);

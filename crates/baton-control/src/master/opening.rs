@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_config::Options;
-use baton_kernel::Endpoint;
+use baton_kernel::listen::Identity;
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
@@ -89,7 +89,7 @@ pub fn ask(line: &Socket, all: Vec<Wanted>) -> io::Result<Granted> {
 ///
 /// # Errors
 /// When the worker is gone or silent; sockets it has not got are closed.
-pub fn answer(line: &Socket, reading: &Reading, held: &[Endpoint], mut tell: impl FnMut(SocketAddr)) -> io::Result<()> {
+pub fn answer(line: &Socket, reading: &Reading, held: &[Identity], mut tell: impl FnMut(SocketAddr)) -> io::Result<()> {
     let end = Instant::now() + TALK_WITHIN;
     // A configuration with faults names nothing.
     let model = reload::read(&reading.options, &reading.outside).model.unwrap_or_default();
@@ -132,7 +132,7 @@ fn wait_until(line: &Socket, end: Instant) -> io::Result<()> {
 mod tests {
     use std::net::TcpListener;
 
-    use baton_kernel::inherit;
+    use baton_kernel::{Endpoint, inherit};
 
     use super::*;
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn wanted(address: SocketAddr) -> Wanted {
-        Wanted { address, interface: None, transparent: false, v6only: None, sockets: 2 }
+        Wanted { address, interface: None, namespace: None, transparent: false, v6only: None, sockets: 2 }
     }
 
     fn reading(folder: &std::path::Path, address: SocketAddr) -> Reading {

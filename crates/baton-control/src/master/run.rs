@@ -433,6 +433,7 @@ struct Signals {
 
 impl Signals {
     fn listen() -> std::io::Result<Signals> {
+        baton_kernel::process::ignore_pauses()?;
         Ok(Signals {
             child: signal(SignalKind::child())?,
             usr1: signal(SignalKind::user_defined1())?,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::Endpoint;
+use crate::namespace::Unreachable;
 
 /// An address that could not be listened on. Nothing is left behind: no socket, no file.
 #[derive(Debug)]
@@ -29,6 +30,12 @@ pub enum ListenReason {
     NoSuchAddress,
     /// `interface` names none of this machine's interfaces.
     NoSuchInterface(String),
+    /// `namespace` names no network namespace.
+    NoSuchNamespace(String),
+    /// `namespace` names one that may not be entered.
+    NamespaceDenied(String),
+    /// The kernel does not tell namespaces apart.
+    NamespacesIndistinct,
     /// The kernel has no such address family (IPv6 switched off).
     FamilyUnavailable,
     /// A unix path (with the temporary suffix) or an abstract name that does not fit into a socket address.
@@ -68,6 +75,11 @@ impl ListenReason {
                 "add the address to an interface, or use `transparent` to bind one that may come later"
             }
             ListenReason::NoSuchInterface(_) => "`ip link` lists the interfaces there are",
+            ListenReason::NoSuchNamespace(_) => "`ip netns` lists the namespaces there are, `ip netns add` makes one",
+            ListenReason::NamespaceDenied(_) => {
+                "start as root or with CAP_SYS_ADMIN, and keep that with 'setcap cap_sys_admin' if it is to be opened later"
+            }
+            ListenReason::NamespacesIndistinct => "`namespace` needs Linux 5.14 or later",
             ListenReason::FamilyUnavailable => "enable it in the kernel, or use an address of another family",
             ListenReason::NameTooLong => "a socket's name has room for 107 bytes, including the suffix `.PID.tmp`",
             ListenReason::NoDirectory => "create the directory first",
@@ -94,6 +106,9 @@ impl fmt::Display for ListenReason {
             ListenReason::PermissionDenied => write!(f, "permission denied"),
             ListenReason::NoSuchAddress => write!(f, "no interface has this address"),
             ListenReason::NoSuchInterface(name) => write!(f, "there is no interface '{name}'"),
+            ListenReason::NoSuchNamespace(name) => write!(f, "there is no network namespace '{name}'"),
+            ListenReason::NamespaceDenied(name) => write!(f, "the network namespace '{name}' may not be entered"),
+            ListenReason::NamespacesIndistinct => write!(f, "the kernel does not tell network namespaces apart"),
             ListenReason::FamilyUnavailable => write!(f, "the kernel does not offer this address family"),
             ListenReason::NameTooLong => write!(f, "the name is too long"),
             ListenReason::NoDirectory => write!(f, "the directory does not exist"),
@@ -134,6 +149,17 @@ impl std::error::Error for ListenError {
 impl ListenError {
     pub(crate) fn new(endpoint: &Endpoint, reason: ListenReason, source: impl Into<Option<io::Error>>) -> Self {
         ListenError { endpoint: endpoint.clone(), reason, source: source.into() }
+    }
+
+    /// Nothing could be opened in a network namespace.
+    pub(crate) fn namespace(endpoint: &Endpoint, name: &str, error: Unreachable) -> Self {
+        let (reason, source) = match error {
+            Unreachable::Missing(source) => (ListenReason::NoSuchNamespace(name.into()), Some(source)),
+            Unreachable::NoRight(source) => (ListenReason::NamespaceDenied(name.into()), Some(source)),
+            Unreachable::Indistinct => (ListenReason::NamespacesIndistinct, None),
+            Unreachable::Other(source) => (ListenReason::Option("namespace"), Some(source)),
+        };
+        Self::new(endpoint, reason, source)
     }
 
     /// `socket` failed.

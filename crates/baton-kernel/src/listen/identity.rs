@@ -53,7 +53,8 @@ pub fn v6only_default() -> Option<bool> {
     Socket::new(Domain::IPV6, Type::STREAM.cloexec(), None).ok()?.only_v6().ok()
 }
 
-fn netns_of(socket: &impl AsFd) -> Option<u64> {
+/// The network namespace of a socket, as in [`Identity::netns`].
+pub(crate) fn netns_of(socket: &impl AsFd) -> Option<u64> {
     let mut cookie = [0; 8];
     let length = sockopt::bytes_of(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie).ok()?;
     (length == cookie.len()).then(|| u64::from_ne_bytes(cookie))

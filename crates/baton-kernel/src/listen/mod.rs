@@ -17,11 +17,13 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::Endpoint;
+use crate::namespace;
 use crate::retire::SynFilter;
 use crate::sockopt;
 use crate::stream::{self, Keepalive};
 
 pub use error::{ListenError, ListenReason};
+pub(crate) use identity::netns_of;
 pub use identity::{Identity, netns_here, v6only_default};
 pub use unix::SocketFile;
 
@@ -44,6 +46,8 @@ pub struct ListenOptions {
     pub v6only: Option<bool>,
     /// `SO_BINDTODEVICE`: only connections arriving by this interface.
     pub interface: Option<String>,
+    /// The network namespace to listen in, by its name (see [`namespace`]); `None` is ours.
+    pub namespace: Option<String>,
     /// `IP_TRANSPARENT`: addresses this machine does not have, for redirected connections.
     pub transparent: bool,
     /// `TCP_DEFER_ACCEPT`: hand a connection over only when its first data is there. Rounded to whole seconds.
@@ -74,6 +78,7 @@ impl Default for ListenOptions {
             exclusive: false,
             v6only: None,
             interface: None,
+            namespace: None,
             transparent: false,
             defer_accept: None,
             tfo: None,
@@ -94,6 +99,7 @@ impl ListenOptions {
     pub fn can_become(&self, new: &ListenOptions) -> bool {
         self.v6only == new.v6only
             && self.interface == new.interface
+            && self.namespace == new.namespace
             && self.transparent == new.transparent
             && self.reuse_port == new.reuse_port
             && self.tfo.is_some() <= new.tfo.is_some()
@@ -317,7 +323,7 @@ fn open_inet(
 pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Socket, ListenError> {
     let endpoint = &Endpoint::Inet(address);
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
-    let socket = new_socket(endpoint, Domain::for_address(address))?;
+    let socket = new_socket(endpoint, Domain::for_address(address), options)?;
     socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
     if options.reuse_port && !options.exclusive {
         socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
@@ -344,7 +350,7 @@ pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Socket, List
 
 fn bind_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepared, ListenError> {
     let address = endpoint.to_sockaddr().map_err(|e| ListenError::new(endpoint, ListenReason::NameTooLong, e))?;
-    let socket = new_socket(endpoint, Domain::UNIX)?;
+    let socket = new_socket(endpoint, Domain::UNIX, options)?;
     socket.bind(&address).map_err(|e| ListenError::bind(endpoint, e))?;
     let listening = finish(endpoint, socket.into(), None)?;
     Ok(Prepared { listening, options: options.clone(), hidden: Hidden::Bound })
@@ -408,8 +414,13 @@ fn adopt(endpoint: &Endpoint, fd: OwnedFd, backlog: u32) -> Result<Listening, Li
     finish(endpoint, fd, file)
 }
 
-fn new_socket(endpoint: &Endpoint, domain: Domain) -> Result<Socket, ListenError> {
-    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None).map_err(|e| ListenError::socket(endpoint, e))
+/// A socket is where it was opened: what is done to it later happens in its namespace, not in ours.
+fn new_socket(endpoint: &Endpoint, domain: Domain, options: &ListenOptions) -> Result<Socket, ListenError> {
+    let opened = match &options.namespace {
+        None => Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None),
+        Some(name) => namespace::socket(name, domain).map_err(|error| ListenError::namespace(endpoint, name, error))?,
+    };
+    opened.map_err(|e| ListenError::socket(endpoint, e))
 }
 
 fn finish(endpoint: &Endpoint, fd: OwnedFd, file: Option<SocketFile>) -> Result<Listening, ListenError> {

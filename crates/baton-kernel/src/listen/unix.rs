@@ -61,7 +61,7 @@ pub(super) fn prepare(endpoint: &Endpoint, path: &Path, options: &ListenOptions)
     let address = Endpoint::Unix(name.clone())
         .to_sockaddr()
         .map_err(|e| ListenError::new(endpoint, ListenReason::NameTooLong, e))?;
-    let socket = new_socket(endpoint, Domain::UNIX)?;
+    let socket = new_socket(endpoint, Domain::UNIX, options)?;
     // Left by a process of the same number that died between bind and rename.
     if fs::symlink_metadata(&name).is_ok_and(|found| found.file_type().is_socket()) {
         let _ = fs::remove_file(&name);

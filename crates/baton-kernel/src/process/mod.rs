@@ -25,6 +25,17 @@ pub fn ignore_sigpipe() -> io::Result<()> {
     Ok(())
 }
 
+/// Ignores the signals by which HAProxy's processes ask each other to stop listening for a while and to go on (SIGTTOU,
+/// SIGTTIN): where nothing follows them, their default would stop the whole process. A program started from here ignores
+/// them until it says otherwise.
+pub fn ignore_pauses() -> io::Result<()> {
+    for signal_of_pause in [Signal::SIGTTOU, Signal::SIGTTIN] {
+        // SAFETY: no handler function is installed, so nothing of ours runs in signal context.
+        unsafe { signal(signal_of_pause, SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}
+
 /// Sees to it that no program started from here can gain rights, by a setuid bit or otherwise. There is no way back.
 pub fn forbid_new_rights() -> io::Result<()> {
     Ok(prctl::set_no_new_privs()?)

@@ -88,7 +88,7 @@ fn a_handshake_under_way_ends_normally_behind_the_filter() {
         let listening = listener(text);
         let at = address(&listening);
         let client = half_open_client(at);
-        assert_eq!(half_open::count(at).unwrap(), 1);
+        assert_eq!(half_open::count(&listening).unwrap(), 1);
         let retiring = Retiring::start(listening).unwrap();
         assert!(retiring.listening().accept().unwrap().is_none());
         assert!(!retiring.is_empty().unwrap(), "one is under way");

@@ -115,7 +115,7 @@ async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
     assert_eq!(hear(channel).await, Message::Send);
     for (number, socket) in sockets.iter().enumerate() {
         let address = socket.local_addr().expect("bound").to_string();
-        let sockets = Sockets { sockets: vec![Socket { address, number: None }] };
+        let sockets = Sockets { sockets: vec![Socket { address, namespace: None, number: None }] };
         say(channel, Message::Sockets(sockets), &[socket.as_fd()]).await;
         end_if(step, ["some", "sockets"][number]);
     }

@@ -255,7 +255,9 @@ fn an_address_that_another_process_serves_by_now_is_only_let_go() {
     let mut new = Listeners::new(2);
     new.inherit(pool);
     let open = change(&mut new, &model(&both, |_| {})).unwrap();
-    both.iter().for_each(|address| old.handed_over(address, None, true));
+    for address in both.iter().cloned() {
+        old.handed_over(&crate::listeners::Place { address, interface: None, namespace: None }, true);
+    }
     let now = Instant::now();
     old.retire_all(now);
     let mut closed = old.look(now);

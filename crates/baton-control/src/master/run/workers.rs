@@ -144,7 +144,7 @@ impl Master {
         let Some(process) = self.workers.get_mut(&id) else { return };
         let is_busy = process.opening.as_ref().is_some_and(|task| !task.is_finished());
         let (Some(reading), Some(line), false) = (&self.setup.reading, fds.into_iter().next(), is_busy) else { return };
-        let (reading, line, held) = (reading.clone(), Socket::from(line), self.held.addresses());
+        let (reading, line, held) = (reading.clone(), Socket::from(line), self.held.identities());
         let events = self.events.clone();
         process.opening = Some(tokio::task::spawn_blocking(move || {
             let tell = |address| drop(events.send(Event::Bound(id, address)));
