@@ -30,12 +30,39 @@ pub enum Whom<'a> {
 /// # Errors
 /// A sentence: no process found, several found, not allowed, or gone before it answered.
 pub fn ask(whom: Whom<'_>, request: Request) -> Result<Reply, String> {
+    send(whom, request)?.answer()
+}
+
+/// Asks, and leaves the waiting to [`Asked::answer`].
+///
+/// # Errors
+/// As [`ask`].
+pub fn send(whom: Whom<'_>, request: Request) -> Result<Asked, String> {
     let pid = find(whom)?;
-    let stream = connect(pid)?;
-    talk(stream, request).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it answered"),
-        _ => format!("process {pid}: {error}"),
-    })
+    let mut stream = connect(pid)?;
+    say(&mut stream, request).map_err(|error| format!("process {pid}: {error}"))?;
+    Ok(Asked { pid, stream })
+}
+
+/// A question whose answer is to come.
+#[derive(Debug)]
+pub struct Asked {
+    pid: u32,
+    stream: UnixStream,
+}
+
+impl Asked {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// A sentence: gone before it answered, or not understood.
+    pub fn answer(self) -> Result<Reply, String> {
+        let Asked { pid, stream } = self;
+        hear(stream).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it answered"),
+            _ => format!("process {pid}: {error}"),
+        })
+    }
 }
 
 /// The number of the process to ask.
@@ -73,11 +100,11 @@ fn only(all: &[u32], is_stopping: impl Fn(u32) -> bool) -> Result<u32, String> {
 
 /// Whether a process says that it is about to end; one that does not answer says nothing.
 fn is_stopping(pid: u32) -> bool {
-    let Ok(stream) = reach(pid) else { return false };
-    if stream.set_read_timeout(Some(STATUS_WITHIN)).is_err() {
+    let Ok(mut stream) = reach(pid) else { return false };
+    if stream.set_read_timeout(Some(STATUS_WITHIN)).is_err() || say(&mut stream, Request::Status).is_err() {
         return false;
     }
-    matches!(talk(stream, Request::Status), Ok(Reply::Status(status)) if status.stopping)
+    matches!(hear(stream), Ok(Reply::Status(status)) if status.stopping)
 }
 
 /// All processes of this network namespace that can be asked; of a master and its workers the master.
@@ -133,10 +160,13 @@ pub(crate) fn reach(pid: u32) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-fn talk(mut stream: UnixStream, request: Request) -> io::Result<Reply> {
+fn say(stream: &mut UnixStream, request: Request) -> io::Result<()> {
     let mut line = serde_json::to_vec(&Envelope::new(request))?;
     line.push(b'\n');
-    stream.write_all(&line)?;
+    stream.write_all(&line)
+}
+
+fn hear(stream: UnixStream) -> io::Result<Reply> {
     let mut answer = String::new();
     BufReader::new(stream.take(REPLY_BYTES_MAX as u64)).read_line(&mut answer)?;
     if answer.is_empty() {

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::process::Command;
 
+use baton_control::ask::{self, Whom};
 use baton_control::handover::message::{Hello, Message, RefusedKind};
 use baton_control::protocol::{Reply, Request};
 use nix::sys::signal::Signal;
@@ -195,15 +196,13 @@ fn signals_wait_until_it_is_clear_who_serves() {
     let old = Proxy::start(&config(web, &servers));
     let mut slow = Taker::ask(old.pid());
     slow.receive_all();
-    let pid = old.pid();
-    let ask = move || baton_control::ask::ask(baton_control::ask::Whom::Pid(pid), Request::Reload);
-    let reload = std::thread::spawn(ask);
+    let reload = ask::send(Whom::Pid(old.pid()), Request::Reload).expect("it listens");
     old.signal(Signal::SIGUSR1);
     get(web);
-    assert!(!old.status().stopping && !reload.is_finished());
+    assert!(!old.status().stopping);
     drop(slow);
     until("the soft stop begins", || old.has_ended() || old.status().stopping);
-    match reload.join().expect("it ends") {
+    match reload.answer() {
         Ok(Reply::Failed { reason }) => assert!(reason.contains("soft stop"), "{reason}"),
         other => panic!("{other:?}"),
     }
@@ -218,9 +217,7 @@ fn a_reload_waits_too() {
     for is_taken in [false, true] {
         let mut slow = Taker::ask(old.pid());
         slow.receive_all();
-        let pid = old.pid();
-        let reload =
-            std::thread::spawn(move || baton_control::ask::ask(baton_control::ask::Whom::Pid(pid), Request::Reload));
+        let reload = ask::send(Whom::Pid(old.pid()), Request::Reload).expect("it listens");
         old.signal(Signal::SIGUSR2);
         get(web);
         let generation = old.status().generation;
@@ -229,7 +226,7 @@ fn a_reload_waits_too() {
             slow.ready();
         }
         drop(slow);
-        match (is_taken, reload.join().expect("it ends")) {
+        match (is_taken, reload.answer()) {
             (false, Ok(Reply::Reload(outcome))) => assert!(outcome.accepted),
             (true, Ok(Reply::Failed { reason })) => assert!(reason.contains("has taken over"), "{reason}"),
             (_, other) => panic!("{other:?}"),
@@ -326,7 +323,7 @@ fn a_master_takes_over_and_its_worker_serves() {
     let worker = master.status().pid;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker as i32), Signal::SIGKILL).expect("it lives");
     until("another worker serves", || {
-        let status = baton_control::ask::ask(baton_control::ask::Whom::Pid(master.pid()), Request::Status);
+        let status = ask::ask(Whom::Pid(master.pid()), Request::Status);
         matches!(status, Ok(Reply::Status(status)) if status.pid != worker)
     });
     get(web);
