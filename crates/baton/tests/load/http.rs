@@ -54,6 +54,7 @@ fn the_first_answer_sets_the_length_as_in_ab() {
     let said = load_json(&format!("-n 20 -k {url}"));
     assert_eq!(said.counts(), (Some(1), 20, 9, 11), "{said:?}");
     assert_eq!(said.json()["failures"]["wrong_length"], 11);
+    assert!(said.json()["warnings"].to_string().contains("with -l they may differ"), "{said:?}");
     assert_eq!(ab(&format!("-n 20 -k {url}"), "Failed requests:"), "11");
     assert_eq!(load_json(&format!("-n 20 -k -l {url}")).counts(), (Some(0), 20, 20, 0));
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use baton_prove::load::Series;
+use baton_prove::load::{BodyCheck, Series};
 use baton_prove::report::{meaning, time};
 use baton_prove::sessions::Loss;
 use baton_prove::table::Table;
@@ -71,11 +71,13 @@ impl Outcome {
             threads: options.threads.min(options.concurrency),
             rate: options.rate,
         });
+        let mut warnings = report.warnings(asking.as_ref().map_or(1, |asking| asking.threads));
+        warnings.extend(differing_lengths(plan, measured).map(str::to_owned));
         Outcome {
             clean: report.is_clean() && sessions.iter().all(|held| held.result.is_clean()),
             interrupted: measured.interrupted,
             urls: plan.asked.clone(),
-            warnings: report.warnings(asking.as_ref().map_or(1, |asking| asking.threads)),
+            warnings,
             asking,
             report,
             sessions,
@@ -193,6 +195,15 @@ impl Outcome {
         }
         Ok(())
     }
+}
+
+/// What to do when answers were called wrong for no other reason than that they differ in length.
+fn differing_lengths(plan: &Plan, measured: &Measured) -> Option<&'static str> {
+    let expected = plan.load.as_ref()?.requests.iter().any(|request| request.expect == BodyCheck::SameLength);
+    let met = measured.load.as_ref()?.counts.count(FailureKind::WrongLength) > 0;
+    (expected && met).then_some(
+        "every answer was expected to be as long as the first one of its URL, as ab does; with -l they may differ",
+    )
 }
 
 impl fmt::Display for Outcome {
