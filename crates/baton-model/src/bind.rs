@@ -1,6 +1,8 @@
 //! One listening address of a frontend (configuration manual, 5.1 "Bind options").
 
-use crate::{Address, Source};
+use std::sync::Arc;
+
+use crate::{Address, BindTls, Source};
 
 /// One address after expansion: a `bind` line with a port range or several addresses becomes several of these.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -69,6 +71,8 @@ pub struct BindOptions {
     pub shards: Option<u32>,
     /// `nice`: accepted for compatibility.
     pub nice: i32,
+    /// `ssl`: TLS with clients, and everything about it.
+    pub tls: Option<Arc<BindTls>>,
 }
 
 /// Owner and permission bits of a unix socket; `None` leaves what the process and its umask give.

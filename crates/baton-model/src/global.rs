@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{LogTarget, Process, Stats};
+use crate::{GlobalTls, LogTarget, Process, Stats};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -55,6 +55,8 @@ pub struct Global {
     pub spread_checks: u32,
     /// `max-spread-checks`.
     pub max_spread_checks: Option<Duration>,
+    /// Settings of TLS.
+    pub tls: GlobalTls,
     /// `stats …`: the runtime API.
     pub stats: Stats,
     /// `tune.bufsize` in bytes.
@@ -95,6 +97,7 @@ impl Default for Global {
             close_spread_time: None,
             spread_checks: 0,
             max_spread_checks: None,
+            tls: GlobalTls::default(),
             stats: Stats::default(),
             bufsize: 16384,
             maxrewrite: 1024,

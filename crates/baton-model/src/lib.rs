@@ -20,6 +20,7 @@ mod server;
 mod source;
 mod stats;
 mod timeouts;
+mod tls;
 
 pub use address::{Address, Family};
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
@@ -39,3 +40,7 @@ pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress
 pub use source::Source;
 pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
 pub use timeouts::Timeouts;
+pub use tls::{
+    BindTls, ClientVerify, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, IgnoredErrors, ServerTls,
+    TlsOptions, TlsVersion,
+};

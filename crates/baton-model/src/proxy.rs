@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset, Server, Source, TcpOptions,
-    Timeouts,
+    Balance, Bind, Check, Cookie, CrtStore, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset, Server, Source,
+    TcpOptions, Timeouts,
 };
 
 /// Everything that was asked for.
@@ -16,6 +16,8 @@ pub struct Model {
     /// All proxies in the order of the files. Names are unique among frontends and among backends; a `listen` section is
     /// one proxy with both roles.
     pub proxies: Vec<Arc<Proxy>>,
+    /// `crt-store` sections.
+    pub crt_stores: Vec<Arc<CrtStore>>,
 }
 
 /// Pipes for splicing where `maxpipes` is not set, at most: beyond that the kernel gives small ones to a process without

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, CheckSettings, Family, Source};
+use crate::{Address, CheckSettings, Family, ServerTls, Source};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +53,8 @@ pub struct Server {
     pub redir: Option<String>,
     /// `non-stick`.
     pub non_stick: bool,
+    /// `ssl`: TLS with the server, and everything about it.
+    pub tls: Option<Arc<ServerTls>>,
     /// `namespace` and others that only a note remembers: options accepted without effect, as written.
     pub accepted: Vec<String>,
     /// The `server` or `server-template` line.
@@ -85,6 +87,7 @@ impl Server {
             tcp_user_timeout_ms: None,
             redir: None,
             non_stick: false,
+            tls: None,
             accepted: Vec::new(),
             line: Source::default(),
         }

@@ -21,7 +21,8 @@ use crate::syntax::Line;
 
 /// Turns the drafts into a model and complains about what does not fit together.
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
-    let mut model = Model { global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
+    let mut model =
+        Model { crt_stores: Vec::new(), global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
