@@ -13,6 +13,7 @@
 //! - [`phase`]: which requests overlapped a change
 //! - [`proof`]: the results of experiments, and how they are shown
 //! - [`report`], [`table`], [`progress`]: results as numbers, as text, and as one live line
+//! - [`certificates`]: certificates made on the fly
 //! - [`units`]: times and counts as people write them
 //!
 //! ```
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod experiment;
 pub mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
