@@ -8,6 +8,7 @@ mod acceptor;
 mod connector;
 mod facts;
 mod hello;
+pub mod tickets;
 
 pub use acceptor::{Acceptor, Chosen, Unwanted};
 pub use connector::Connector;
