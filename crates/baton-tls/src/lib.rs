@@ -8,6 +8,7 @@ mod acceptor;
 mod connector;
 mod facts;
 mod hello;
+pub mod names;
 pub mod tickets;
 
 pub use acceptor::{Acceptor, Chosen, Unwanted};

@@ -1,0 +1,407 @@
+//! Cipher suites: OpenSSL's list for TLS 1.2 (`ciphers`, the grammar of ciphers(1)) and its names for TLS 1.3
+//! (`ciphersuites`).
+//!
+//! rustls has the suites with ECDHE and authenticated encryption, and no others: those with CBC, RSA key exchange or
+//! finite-field Diffie-Hellman are known by name, left out and noted. Of the grammar everything is read: words joined by `+`,
+//! `!`, `-` and `+` before them, `@STRENGTH`, `@SECLEVEL=…`.
+
+use rustls::crypto::aws_lc_rs::cipher_suite as suites;
+use rustls::{CipherSuite, SupportedCipherSuite};
+
+use super::absent::ABSENT;
+use super::{NameFault, Named, listed, parts};
+
+/// A suite that rustls has.
+pub(super) struct Row {
+    pub name: &'static str,
+    /// TLS's own name, which OpenSSL takes as well.
+    standard: &'static str,
+    suite: SupportedCipherSuite,
+    pub bits: u16,
+    /// The words of OpenSSL's grammar that mean it.
+    words: &'static [&'static str],
+}
+
+/// For TLS 1.2, in OpenSSL's own order.
+const TLS12: &[Row] = &[
+    Row {
+        name: "ECDHE-ECDSA-AES256-GCM-SHA384",
+        standard: "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        suite: suites::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        bits: 256,
+        words: &["ECDSA", "aECDSA", "AES", "AES256", "AESGCM", "SUITEB128", "SUITEB192"],
+    },
+    Row {
+        name: "ECDHE-RSA-AES256-GCM-SHA384",
+        standard: "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        suite: suites::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        bits: 256,
+        words: &["aRSA", "AES", "AES256", "AESGCM"],
+    },
+    Row {
+        name: "ECDHE-ECDSA-CHACHA20-POLY1305",
+        standard: "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        suite: suites::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        bits: 256,
+        words: &["ECDSA", "aECDSA", "CHACHA20"],
+    },
+    Row {
+        name: "ECDHE-RSA-CHACHA20-POLY1305",
+        standard: "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        suite: suites::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        bits: 256,
+        words: &["aRSA", "CHACHA20"],
+    },
+    Row {
+        name: "ECDHE-ECDSA-AES128-GCM-SHA256",
+        standard: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        suite: suites::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        bits: 128,
+        words: &["ECDSA", "aECDSA", "AES", "AES128", "AESGCM", "SUITEB128", "SUITEB128ONLY"],
+    },
+    Row {
+        name: "ECDHE-RSA-AES128-GCM-SHA256",
+        standard: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        suite: suites::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        bits: 128,
+        words: &["aRSA", "AES", "AES128", "AESGCM"],
+    },
+];
+
+/// For TLS 1.3, in OpenSSL's own order.
+const TLS13: &[Row] = &[
+    Row {
+        name: "TLS_AES_256_GCM_SHA384",
+        standard: "",
+        suite: suites::TLS13_AES_256_GCM_SHA384,
+        bits: 256,
+        words: &[],
+    },
+    Row {
+        name: "TLS_CHACHA20_POLY1305_SHA256",
+        standard: "",
+        suite: suites::TLS13_CHACHA20_POLY1305_SHA256,
+        bits: 256,
+        words: &[],
+    },
+    Row {
+        name: "TLS_AES_128_GCM_SHA256",
+        standard: "",
+        suite: suites::TLS13_AES_128_GCM_SHA256,
+        bits: 128,
+        words: &[],
+    },
+];
+
+/// Words of the grammar that mean every suite for TLS 1.2 that rustls has.
+#[rustfmt::skip]
+const ALL_OF_THEM: &[&str] = &[
+    "ALL", "DEFAULT", "HIGH", "TLSv1.2", "kECDHE", "kEECDH", "ECDHE", "EECDH", "ECDH", "kECDH",
+];
+
+/// Words that mean none of them.
+#[rustfmt::skip]
+const NONE_OF_THEM: &[&str] = &[
+    "COMPLEMENTOFALL", "COMPLEMENTOFDEFAULT", "MEDIUM", "LOW", "EXP", "EXPORT", "EXPORT40", "EXPORT56", "eNULL", "NULL",
+    "aNULL", "kRSA", "RSA", "kDHE", "kEDH", "DHE", "EDH", "DH", "ADH", "AECDH", "kDH", "kDHr", "kDHd", "aDH", "kECDHr",
+    "kECDHe", "aECDH", "aDSS", "DSS", "TLSv1.0", "TLSv1", "SSLv3", "SSLv2", "AESCCM", "AESCCM8", "ARIA", "ARIA128",
+    "ARIA256", "ARIAGCM", "CAMELLIA", "CAMELLIA128", "CAMELLIA256", "3DES", "DES", "RC4", "RC2", "IDEA", "SEED", "MD5",
+    "SHA1", "SHA", "SHA256", "SHA384", "GOST94", "GOST89MAC", "GOST12", "GOST89", "kGOST", "aGOST", "aGOST01", "PSK",
+    "kPSK", "kECDHEPSK", "kDHEPSK", "kRSAPSK", "aPSK", "SRP", "kSRP", "aSRP", "KRB5", "kKRB5", "aKRB5", "kFZA", "FZA",
+    "CBC",
+];
+
+pub(super) fn of(suite: CipherSuite) -> Option<&'static Row> {
+    TLS13.iter().chain(TLS12).find(|row| row.suite.suite() == suite)
+}
+
+pub(super) fn any(code: u16) -> Option<&'static str> {
+    let absent = || ABSENT.binary_search_by_key(&code, |&(code, _)| code).ok().map(|at| ABSENT[at].1);
+    of(CipherSuite::from(code)).map(|row| row.name).or_else(absent)
+}
+
+/// The suites for TLS 1.2 of `ciphers`.
+///
+/// # Errors
+/// An unknown word, or nothing that rustls has.
+pub fn ciphers(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
+    let mut list = CipherList::default();
+    for part in parts(text, &[':', ',', ' ', ';']) {
+        // `DEFAULT@SECLEVEL=1` is two: an `@` begins a part of its own.
+        let at = part.find('@').unwrap_or(part.len());
+        let (words, command) = part.split_at(at);
+        if !words.is_empty() {
+            list.take(words)?;
+        }
+        if !command.is_empty() {
+            list.command(&command[1..])?;
+        }
+    }
+    let left_out = || (!list.absent.is_empty()).then(|| left_out(&list.absent));
+    if list.used.is_empty() {
+        let message = left_out().unwrap_or_else(|| format!("no cipher of TLS 1.2 is left of '{text}'"));
+        return Err(NameFault::new(message)
+            .hint("ECDHE with AES-GCM or CHACHA20 is available, say ECDHE+AESGCM:ECDHE+CHACHA20"));
+    }
+    Ok(Named {
+        found: list.used.iter().map(|&nth| TLS12[nth].suite).collect(),
+        notes: left_out().into_iter().collect(),
+    })
+}
+
+/// The suites for TLS 1.3 of `ciphersuites`, names between colons.
+///
+/// # Errors
+/// An unknown name, or nothing that rustls has.
+pub fn ciphersuites(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
+    const HINT: &str = "TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384 and TLS_CHACHA20_POLY1305_SHA256 are available";
+    let mut found = Vec::new();
+    let mut absent = Vec::new();
+    for name in parts(text, &[':']) {
+        match TLS13.iter().find(|row| row.name == name) {
+            Some(row) if found.contains(&row.suite) => {}
+            Some(row) => found.push(row.suite),
+            None if is_absent(name) => absent.push(name),
+            None => return Err(NameFault::new(format!("unknown cipher suite of TLS 1.3 '{name}'")).hint(HINT)),
+        }
+    }
+    if found.is_empty() {
+        let message = if absent.is_empty() { "no cipher suite is named".to_owned() } else { left_out(&absent) };
+        return Err(NameFault::new(message).hint(HINT));
+    }
+    Ok(Named { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
+}
+
+/// A list of ciphers while it is read: places in [`TLS12`].
+struct CipherList<'a> {
+    used: Vec<usize>,
+    /// The others, in the order in which a word of several takes them.
+    unused: Vec<usize>,
+    absent: Vec<&'a str>,
+}
+
+impl Default for CipherList<'_> {
+    fn default() -> Self {
+        CipherList { used: Vec::new(), unused: (0..TLS12.len()).collect(), absent: Vec::new() }
+    }
+}
+
+impl<'a> CipherList<'a> {
+    fn take(&mut self, part: &'a str) -> Result<(), NameFault> {
+        let (sign, words) = match part.as_bytes()[0] {
+            sign @ (b'!' | b'-' | b'+') => (sign, &part[1..]),
+            _ => (b' ', part),
+        };
+        let meant = meant(words)?;
+        if meant.is_empty() && sign == b' ' && is_absent(words) {
+            self.absent.push(words);
+        }
+        let split = |list: &[usize]| list.iter().partition::<Vec<usize>, _>(|nth| meant.contains(nth));
+        let (used, rest) = split(&self.used);
+        let (unused, others) = split(&self.unused);
+        match sign {
+            b'!' => (self.used, self.unused) = (rest, others),
+            // As OpenSSL has it: what was taken away comes first when it is asked for again.
+            b'-' => (self.used, self.unused) = (rest, [&*used, &*self.unused].concat()),
+            b'+' => self.used = [rest, used].concat(),
+            _ => {
+                self.used.extend(unused);
+                self.unused = others;
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: &str) -> Result<(), NameFault> {
+        match command.strip_prefix("SECLEVEL=") {
+            // Levels below 4 ask for less than any suite here has.
+            Some("0" | "1" | "2" | "3") => {}
+            Some("4" | "5") => {
+                self.used.retain(|&nth| TLS12[nth].bits >= 192);
+                self.unused.retain(|&nth| TLS12[nth].bits >= 192);
+            }
+            Some(level) => return Err(NameFault::new(format!("'@SECLEVEL={level}' is none of the levels 0 to 5"))),
+            None if command == "STRENGTH" => self.used.sort_by_key(|&nth| std::cmp::Reverse(TLS12[nth].bits)),
+            None => return Err(unknown(&format!("@{command}"))),
+        }
+        Ok(())
+    }
+}
+
+/// The places in [`TLS12`] of what `A+B` means: what is both.
+fn meant(words: &str) -> Result<Vec<usize>, NameFault> {
+    let mut meant: Vec<usize> = (0..TLS12.len()).collect();
+    for word in words.split('+') {
+        let known = ALL_OF_THEM.contains(&word)
+            || NONE_OF_THEM.contains(&word)
+            || is_absent(word)
+            || TLS13.iter().any(|row| row.name == word)
+            || TLS12.iter().any(|row| row.is(word));
+        if !known {
+            return Err(unknown(word));
+        }
+        meant.retain(|&nth| ALL_OF_THEM.contains(&word) || TLS12[nth].is(word));
+    }
+    Ok(meant)
+}
+
+impl Row {
+    fn is(&self, word: &str) -> bool {
+        self.name == word || self.standard == word || self.words.contains(&word)
+    }
+}
+
+fn is_absent(name: &str) -> bool {
+    ABSENT.iter().any(|&(_, absent)| absent == name)
+}
+
+fn unknown(word: &str) -> NameFault {
+    NameFault::new(format!("unknown cipher '{word}'"))
+        .hint("OpenSSL's names and words are known, say ECDHE-RSA-AES128-GCM-SHA256, ECDHE+AESGCM or HIGH:!aNULL")
+}
+
+/// Why names were left out, those of one reason together.
+fn left_out(names: &[&str]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for name in names {
+        let reason = reason(name);
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    let texts: Vec<String> =
+        reasons.iter().map(|(reason, names)| format!("{} left out: {reason}", listed(names))).collect();
+    texts.join("; ")
+}
+
+fn reason(name: &str) -> &'static str {
+    let begins = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
+    if name.contains("NULL") || begins(&["ADH-", "AECDH-"]) {
+        "no suite without encryption or authentication"
+    } else if name.contains("PSK") || name.contains("SRP") {
+        "no pre-shared keys or passwords"
+    } else if begins(&["DHE-", "EDH-"]) {
+        "no finite-field Diffie-Hellman"
+    } else if begins(&["ECDHE-", "TLS_"]) {
+        "only AES-GCM and CHACHA20-POLY1305"
+    } else {
+        "no RSA key exchange"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(result: Result<Named<SupportedCipherSuite>, NameFault>) -> String {
+        match result {
+            Ok(named) => {
+                let names: Vec<&str> = named.found.iter().map(|suite| of(suite.suite()).unwrap().name).collect();
+                [vec![names.join(":")], named.notes].concat().join(" | ")
+            }
+            Err(fault) => format!("error: {}", fault.message),
+        }
+    }
+
+    fn check(text: &str, expect: &str) {
+        assert_eq!(say(ciphers(text)), expect, "{text}");
+    }
+
+    /// What OpenSSL gives of `text` for TLS 1.2, less what rustls lacks. `None`: it refuses the list.
+    fn openssl(text: &str) -> Option<String> {
+        let run = std::process::Command::new("openssl").args(["ciphers", "-s", "-tls1_2", text]).output();
+        let run = run.expect("openssl is installed by scripts/setup");
+        run.status.success().then(|| {
+            let all = String::from_utf8(run.stdout).expect("names are text");
+            let ours = |name: &&str| TLS12.iter().any(|row| row.name == *name);
+            all.trim().split(':').filter(ours).collect::<Vec<_>>().join(":")
+        })
+    }
+
+    #[test]
+    fn lists_mean_what_they_mean_to_openssl() {
+        for text in [
+            "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:\
+             ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-GCM-SHA384:\
+             DHE-RSA-CHACHA20-POLY1305",
+            "HIGH:!aNULL:!MD5",
+            "ECDHE+AESGCM:ECDHE+CHACHA20",
+            "EECDH+AESGCM:EDH+AESGCM:AES256+EECDH",
+            "ALL",
+            "DEFAULT",
+            "aRSA+AESGCM:ECDSA",
+            "ALL:!ECDSA",
+            "ALL:-CHACHA20:CHACHA20",
+            "ALL:+AES256",
+            "AES128:AES256:@STRENGTH",
+            "CHACHA20:!AES:ALL",
+            "DEFAULT@SECLEVEL=1",
+            "HIGH:@SECLEVEL=4",
+            "AESGCM, CHACHA20",
+            "kEECDH+aRSA+AES128",
+            "ECDHE-RSA-AES128-GCM-SHA256:-ECDHE-RSA-AES128-GCM-SHA256:HIGH",
+        ] {
+            let ours = say(ciphers(text));
+            let ours = ours.split(" | ").next().unwrap_or_default();
+            match openssl(text) {
+                Some(theirs) => assert_eq!(ours, theirs, "{text}"),
+                None => assert!(ours.starts_with("error"), "{text}: {ours}"),
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_the_standard_are_taken_too() {
+        check(
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256:ECDHE-RSA-AES128-GCM-SHA256",
+            "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-GCM-SHA256",
+        );
+    }
+
+    #[test]
+    fn what_rustls_lacks_is_left_out_and_said() {
+        check(
+            "DHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-SHA:AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256:DES-CBC3-SHA",
+            "ECDHE-RSA-AES128-GCM-SHA256 | DHE-RSA-AES128-GCM-SHA256 left out: no finite-field Diffie-Hellman; \
+             ECDHE-RSA-AES128-SHA left out: only AES-GCM and CHACHA20-POLY1305; AES128-SHA and DES-CBC3-SHA left out: \
+             no RSA key exchange",
+        );
+        check("AES128-SHA", "error: AES128-SHA left out: no RSA key exchange");
+        check("kRSA", "error: no cipher of TLS 1.2 is left of 'kRSA'");
+        check("", "error: no cipher of TLS 1.2 is left of ''");
+    }
+
+    #[test]
+    fn typing_errors_are_named() {
+        check("ECDHE+AESGCN", "error: unknown cipher 'AESGCN'");
+        check("ECDHE-RSA-AES128-GCM-SHA265", "error: unknown cipher 'ECDHE-RSA-AES128-GCM-SHA265'");
+        check("HIGH:!aNUL", "error: unknown cipher 'aNUL'");
+        check("HIGH:@SECLEVEL=9", "error: '@SECLEVEL=9' is none of the levels 0 to 5");
+        check("HIGH:@STRENGHT", "error: unknown cipher '@STRENGHT'");
+    }
+
+    #[test]
+    fn suites_of_tls13() {
+        let check = |text: &str, expect: &str| assert_eq!(say(ciphersuites(text)), expect, "{text}");
+        check(
+            "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256",
+            "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256",
+        );
+        check(
+            "TLS_AES_128_CCM_SHA256:TLS_AES_256_GCM_SHA384",
+            "TLS_AES_256_GCM_SHA384 | TLS_AES_128_CCM_SHA256 left out: only AES-GCM and CHACHA20-POLY1305",
+        );
+        check("TLS_AES_128", "error: unknown cipher suite of TLS 1.3 'TLS_AES_128'");
+        check("", "error: no cipher suite is named");
+    }
+
+    #[test]
+    fn every_code_has_its_name() {
+        assert!(ABSENT.is_sorted_by_key(|(code, _)| code), "names are found by their code");
+        assert_eq!(any(0x1301), Some("TLS_AES_128_GCM_SHA256"));
+        assert_eq!(any(0xc02f), Some("ECDHE-RSA-AES128-GCM-SHA256"));
+        assert_eq!(any(0x002f), Some("AES128-SHA"));
+        assert_eq!(any(0x0a0a), None);
+    }
+}
