@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use baton_http::{RequestHead, ResponseHead};
+use baton_tls::Facts;
 
 use crate::variable::Variables;
 
@@ -18,8 +19,10 @@ pub struct Context<'a> {
     pub client: Option<SocketAddr>,
     /// The address the client connected to; `None` for a unix socket.
     pub destination: Option<SocketAddr>,
-    /// Whether the client side is encrypted.
-    pub client_tls: bool,
+    /// What was agreed on with the client; `None`: the client side is not encrypted.
+    pub client_tls: Option<&'a Facts>,
+    /// What was agreed on with the server; `None`: there is no connection yet, or it is not encrypted.
+    pub server_tls: Option<&'a Facts>,
     /// The frontend.
     pub frontend: ProxyName<'a>,
     /// The backend; `None` before it is chosen.

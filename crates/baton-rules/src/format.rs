@@ -267,7 +267,7 @@ impl Variable {
             Variable::Frontend => out.extend_from_slice(cx.frontend.name.as_bytes()),
             Variable::FrontendTransport => {
                 out.extend_from_slice(cx.frontend.name.as_bytes());
-                if cx.client_tls {
+                if cx.client_tls.is_some() {
                     out.push(b'~');
                 }
             }

@@ -45,5 +45,5 @@ fn so_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 }
 
 fn ssl_fc<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    Some(Sample::Bool(cx.client_tls))
+    Some(Sample::Bool(cx.client_tls.is_some()))
 }
