@@ -5,16 +5,20 @@
 //! afterwards what was agreed on ([`Facts`]).
 
 mod acceptor;
+mod certificate;
 mod connector;
 mod facts;
 mod hello;
 pub mod names;
+pub mod store;
 pub mod tickets;
 
 pub use acceptor::{Acceptor, Chosen, Unwanted};
+pub use certificate::{Certificate, Chain, Chains, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
 pub use connector::Connector;
 pub use facts::Facts;
 pub use hello::{Hello, Incomplete};
+pub use store::{Index, Store};
 
 /// The rustls that configurations are made for.
 pub use rustls;

@@ -1,0 +1,297 @@
+//! One certificate with its private key, ready to be chosen: what a choice needs was read, everything else waits in the
+//! bytes of its files until somebody asks.
+
+mod chain;
+mod der;
+mod fault;
+mod key;
+mod parts;
+mod pem;
+#[expect(dead_code, reason = "views of certificates follow")]
+mod x509;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwapOption;
+use rustls::sign::CertifiedKey;
+use rustls::{SignatureScheme, crypto::aws_lc_rs::sign::any_supported_type};
+use rustls_pki_types::CertificateDer;
+
+pub use chain::{Chain, Chains};
+pub use fault::Fault;
+pub use parts::Parts;
+
+use key::{Form, Match};
+use x509::{Curve, PublicKey, X509};
+
+/// Most certificates behind the first one of a file.
+pub const MAX_CHAIN: usize = 32;
+
+/// A certificate that fits its private key. It never changes; another takes its place in its [`Entry`](crate::store::Entry).
+#[derive(Debug)]
+pub struct Certificate {
+    /// The certificate in DER, and behind it the private key.
+    bytes: Secret,
+    split: u32,
+    form: Form,
+    kind: KeyKind,
+    chain: Chain,
+    not_before: i64,
+    not_after: i64,
+    extras: Option<Box<Extras>>,
+    ocsp: ArcSwapOption<Vec<u8>>,
+    loaded: SystemTime,
+    /// What handshakes use: made when the first one asks, and given up again when many others were used since.
+    signer: ArcSwapOption<CertifiedKey>,
+    /// It was asked for since the cache of signers last looked.
+    used: AtomicBool,
+}
+
+/// Parts that few certificates have.
+#[derive(Debug, Default)]
+struct Extras {
+    issuer: Option<Arc<[u8]>>,
+    sctl: Option<Vec<u8>>,
+}
+
+/// Bytes that are shown to nobody.
+struct Secret(Box<[u8]>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "({} bytes)", self.0.len())
+    }
+}
+
+/// What a certificate signs with.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum KeyKind {
+    /// RSA, of this many bits.
+    Rsa(u16),
+    /// ECDSA on the curve P-256.
+    EcdsaP256,
+    /// ECDSA on the curve P-384.
+    EcdsaP384,
+    /// ECDSA on the curve P-521.
+    EcdsaP521,
+    /// Ed25519.
+    Ed25519,
+}
+
+impl Certificate {
+    fn build(parts: &Parts, chains: &Chains) -> Result<Certificate, Fault> {
+        let leaf = X509::read(&parts.leaf).ok_or(Fault::Certificate(1))?;
+        let public = leaf.key().ok_or(Fault::Kind)?;
+        let kind = KeyKind::of(public);
+        if let KeyKind::Rsa(bits) = kind
+            && !(2048..=8192).contains(&bits)
+        {
+            return Err(Fault::Size(usize::from(bits)));
+        }
+        let form = parts.form.ok_or(Fault::NoKey)?;
+        match key::belongs(form, &parts.key, public) {
+            Match::Yes => {}
+            Match::Unreadable => return Err(Fault::Key),
+            Match::No => return Err(Fault::Mismatch(owner(parts, form))),
+        }
+        let extras = Extras { issuer: parts.issuer.clone(), sctl: parts.sctl.clone() };
+        let has_extras = extras.issuer.is_some() || extras.sctl.is_some();
+        Ok(Certificate {
+            bytes: Secret([&parts.leaf[..], &parts.key].concat().into_boxed_slice()),
+            split: u32::try_from(parts.leaf.len()).map_err(|_| Fault::Certificate(1))?,
+            form,
+            kind,
+            chain: chains.chain(&parts.chain),
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+            extras: has_extras.then(|| Box::new(extras)),
+            ocsp: ArcSwapOption::from_pointee(parts.ocsp.clone()),
+            loaded: SystemTime::now(),
+            signer: ArcSwapOption::empty(),
+            used: AtomicBool::new(false),
+        })
+    }
+
+    /// The certificate, in DER.
+    pub fn der(&self) -> &[u8] {
+        &self.bytes.0[..self.split as usize]
+    }
+
+    fn key_der(&self) -> &[u8] {
+        &self.bytes.0[self.split as usize..]
+    }
+
+    fn x509(&self) -> X509<'_> {
+        X509::read(self.der()).expect("was read when it was built")
+    }
+
+    /// Its issuers as they are sent, the nearest first, in DER.
+    pub fn chain(&self) -> &[Arc<[u8]>] {
+        &self.chain
+    }
+
+    /// The issuer's certificate: of the chain, or the one that is known but not sent (`.issuer`).
+    pub fn issuer_der(&self) -> Option<&[u8]> {
+        let apart = self.extras.as_ref().and_then(|extras| extras.issuer.as_deref());
+        self.chain.first().map(|issuer| &**issuer).or(apart)
+    }
+
+    /// What it signs with.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// Its validity, in seconds since 1970; it holds still in the second one.
+    pub fn validity(&self) -> (i64, i64) {
+        (self.not_before, self.not_after)
+    }
+
+    /// When it was read.
+    pub fn loaded(&self) -> SystemTime {
+        self.loaded
+    }
+
+    /// Names of hosts it is for, as written in it: `subjectAltName`, then the subject's common names. A name may come twice.
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.x509().names().collect()
+    }
+
+    /// The OCSP response that is stapled, in DER.
+    pub fn ocsp(&self) -> Option<Arc<Vec<u8>>> {
+        self.ocsp.load_full()
+    }
+
+    /// Staples another response, or none, from the next handshake on.
+    pub fn set_ocsp(&self, response: Option<Vec<u8>>) {
+        self.ocsp.store(response.map(Arc::new));
+        self.signer.store(None);
+    }
+
+    /// The list of signed certificate timestamps; kept for whoever asks: rustls sends none.
+    pub fn timestamps(&self) -> Option<&[u8]> {
+        self.extras.as_ref()?.sctl.as_deref()
+    }
+
+    /// Reads the private key for signing: some tens of microseconds.
+    fn make_signer(&self) -> Result<CertifiedKey, Fault> {
+        let key = any_supported_type(&self.form.wrap(self.key_der())).map_err(|_| Fault::Key)?;
+        let mut cert = vec![CertificateDer::from(self.der().to_vec())];
+        cert.extend(self.chain.iter().map(|der| CertificateDer::from(der.to_vec())));
+        let mut made = CertifiedKey::new(cert, key);
+        made.ocsp = self.ocsp().map(|ocsp| ocsp.to_vec());
+        Ok(made)
+    }
+
+    /// The signer, if it is made; asking keeps it.
+    pub(crate) fn cached_signer(&self) -> Option<Arc<CertifiedKey>> {
+        let made = self.signer.load_full()?;
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        Some(made)
+    }
+
+    /// Makes a signer and keeps it until [`Certificate::forget_signer`].
+    pub(crate) fn keep_signer(&self) -> Result<Arc<CertifiedKey>, Fault> {
+        let made = Arc::new(self.make_signer()?);
+        self.signer.store(Some(made.clone()));
+        Ok(made)
+    }
+
+    /// Gives the signer up, unless it was asked for since this was last called.
+    pub(crate) fn forget_signer(&self) -> bool {
+        if self.used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        self.signer.store(None);
+        true
+    }
+
+    /// Bytes of memory it takes, without its chain.
+    pub(crate) fn memory(&self) -> usize {
+        let ocsp = self.ocsp.load().as_ref().map_or(0, |ocsp| ocsp.len());
+        let sctl = self.timestamps().map_or(0, <[u8]>::len);
+        size_of::<Certificate>() + self.bytes.0.len() + ocsp + sctl
+    }
+}
+
+/// The position, counted from 1, of the certificate that the key belongs to.
+fn owner(parts: &Parts, form: Form) -> Option<usize> {
+    let belongs = |der: &Arc<[u8]>| {
+        let key = X509::read(der).and_then(|certificate| certificate.key());
+        key.is_some_and(|key| key::belongs(form, &parts.key, key) == Match::Yes)
+    };
+    parts.chain.iter().position(belongs).map(|at| at + 2)
+}
+
+impl KeyKind {
+    fn of(key: PublicKey<'_>) -> KeyKind {
+        match key {
+            PublicKey::Rsa { modulus, .. } => {
+                let bits = modulus.len() * 8 - modulus.first().map_or(0, |byte| byte.leading_zeros() as usize);
+                KeyKind::Rsa(u16::try_from(bits).unwrap_or(u16::MAX))
+            }
+            PublicKey::Ec { curve: Curve::P256, .. } => KeyKind::EcdsaP256,
+            PublicKey::Ec { curve: Curve::P384, .. } => KeyKind::EcdsaP384,
+            PublicKey::Ec { curve: Curve::P521, .. } => KeyKind::EcdsaP521,
+            PublicKey::Ed25519(_) => KeyKind::Ed25519,
+        }
+    }
+
+    /// Whether it signs by ECDSA, which clients are given first.
+    pub fn is_ecdsa(self) -> bool {
+        matches!(self, KeyKind::EcdsaP256 | KeyKind::EcdsaP384 | KeyKind::EcdsaP521)
+    }
+
+    fn flag(self) -> u8 {
+        match self {
+            KeyKind::Rsa(_) => 1,
+            KeyKind::EcdsaP256 => 2,
+            KeyKind::EcdsaP384 => 4,
+            KeyKind::EcdsaP521 => 8,
+            KeyKind::Ed25519 => 16,
+        }
+    }
+}
+
+/// Kinds of key whose signatures a client can verify.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Verifies(u8);
+
+impl Verifies {
+    /// Every kind: nothing is known of the client.
+    pub const ALL: Verifies = Verifies(31);
+
+    /// What a client that offers these schemes (`signature_algorithms`) can verify.
+    pub fn of(schemes: &[SignatureScheme]) -> Verifies {
+        Verifies(schemes.iter().fold(0, |flags, scheme| {
+            flags
+                | match scheme {
+                    SignatureScheme::RSA_PKCS1_SHA256
+                    | SignatureScheme::RSA_PKCS1_SHA384
+                    | SignatureScheme::RSA_PKCS1_SHA512
+                    | SignatureScheme::RSA_PSS_SHA256
+                    | SignatureScheme::RSA_PSS_SHA384
+                    | SignatureScheme::RSA_PSS_SHA512 => 1,
+                    SignatureScheme::ECDSA_NISTP256_SHA256 => 2,
+                    SignatureScheme::ECDSA_NISTP384_SHA384 => 4,
+                    SignatureScheme::ECDSA_NISTP521_SHA512 => 8,
+                    SignatureScheme::ED25519 => 16,
+                    _ => 0,
+                }
+        }))
+    }
+
+    /// The same without ECDSA and Ed25519: a client of TLS 1.2 offers no cipher suite with them.
+    #[must_use]
+    pub fn only_rsa(self) -> Verifies {
+        Verifies(self.0 & 1)
+    }
+
+    /// Whether it can verify what such a key signs.
+    pub fn can(self, kind: KeyKind) -> bool {
+        self.0 & kind.flag() != 0
+    }
+}

@@ -1,0 +1,59 @@
+//! Issuers' certificates, of which thousands of certificates share the same few: each is kept once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::x509::X509;
+
+/// The issuers that are sent with a certificate, the nearest first.
+pub type Chain = Arc<[Arc<[u8]>]>;
+
+/// Where issuers' certificates are kept while somebody uses them.
+#[derive(Debug, Default)]
+pub struct Chains {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    certificates: HashSet<Arc<[u8]>>,
+    chains: HashSet<Chain>,
+}
+
+impl Chains {
+    /// The certificate in `der`, kept from now on; `None` when it is none.
+    pub(crate) fn certificate(&self, der: &[u8]) -> Option<Arc<[u8]>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.certificates.get(der) {
+            return Some(known.clone());
+        }
+        X509::read(der)?;
+        let new: Arc<[u8]> = der.into();
+        kept.certificates.insert(new.clone());
+        Some(new)
+    }
+
+    /// The chain of these certificates.
+    pub(crate) fn chain(&self, certificates: &[Arc<[u8]>]) -> Chain {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.chains.get(certificates) {
+            return known.clone();
+        }
+        let new: Chain = certificates.into();
+        kept.chains.insert(new.clone());
+        new
+    }
+
+    /// Forgets what nobody uses any more.
+    pub(crate) fn tidy(&self) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.chains.retain(|chain| Arc::strong_count(chain) > 1);
+        kept.certificates.retain(|certificate| Arc::strong_count(certificate) > 1);
+    }
+
+    /// How many different certificates are kept, and the bytes they take.
+    pub(crate) fn figures(&self) -> (usize, usize) {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        (kept.certificates.len(), kept.certificates.iter().map(|certificate| certificate.len()).sum())
+    }
+}

@@ -1,0 +1,136 @@
+//! Why a certificate cannot be used, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use super::pem::PemFault;
+
+/// What is wrong with a certificate's files. Its text is a reason; [`Fault::remedy`] says what to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// A file cannot be read.
+    File {
+        /// Its name, if it is not the certificate's own.
+        name: Option<String>,
+        /// The system's reason.
+        reason: String,
+        /// There is no such file.
+        missing: bool,
+    },
+    /// There is nothing in the file.
+    Empty,
+    /// It holds no block that is a certificate.
+    NoCertificate,
+    /// A block begins on this line and never ends.
+    Unended(usize),
+    /// The block that begins on this line is no base64.
+    Text(usize),
+    /// The certificate of this position in the file, counted from 1, cannot be read.
+    Certificate(usize),
+    /// The certificate's public key is of a kind that TLS is not spoken with here.
+    Kind,
+    /// RSA keys must have at least 2048 bits and at most 8192: this has another number.
+    Size(usize),
+    /// No private key came with the certificate.
+    NoKey,
+    /// The private key asks for a pass phrase.
+    Encrypted,
+    /// The private key cannot be read.
+    Key,
+    /// The private key is another's: of the certificate of this position in the file, if it is there.
+    Mismatch(Option<usize>),
+    /// A name such as `@web/site` that no `crt-store` has.
+    Unknown,
+    /// There are more parts in the file than [`MAX_CHAIN`](super::MAX_CHAIN).
+    Long,
+    /// What stands in `.sctl` is no list of signed timestamps.
+    Timestamps,
+    /// What stands in `.issuer` is no certificate.
+    Issuer,
+}
+
+impl Fault {
+    /// A file cannot be read: the certificate's own, or the one called `name`.
+    pub(crate) fn file(name: Option<String>, error: &io::Error) -> Fault {
+        Fault::File { name, reason: reason(error), missing: error.kind() == io::ErrorKind::NotFound }
+    }
+
+    /// The block of PEM that begins on `line` cannot be read.
+    pub(crate) fn pem(line: usize, fault: PemFault) -> Fault {
+        match fault {
+            PemFault::Unended => Fault::Unended(line),
+            PemFault::Text => Fault::Text(line),
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Fault::File { missing: true, .. } => "name a file that exists",
+            Fault::File { .. } => "let the user that Baton starts as read it",
+            Fault::Empty | Fault::NoCertificate => {
+                "put the certificate into it in PEM: between BEGIN CERTIFICATE and END CERTIFICATE"
+            }
+            Fault::Unended(_) | Fault::Text(_) => "copy it again: this one was cut or changed on its way",
+            Fault::Certificate(_) => "look at it with `openssl x509 -in FILE -noout -text`",
+            Fault::Kind => "use a key of RSA, of the curves P-256, P-384 or P-521, or Ed25519",
+            Fault::Size(_) => "use a key of RSA of 2048 to 8192 bits, or of the curve P-256",
+            Fault::NoKey => {
+                "append the private key to the file, or put it beside it in a file of the same name and .key"
+            }
+            Fault::Encrypted => "take the pass phrase off: `openssl pkey -in FILE -out NEW`",
+            Fault::Key => "look at it with `openssl pkey -in FILE -noout -check`",
+            Fault::Mismatch(Some(_)) => "put the certificate that the key belongs to first, its issuers behind it",
+            Fault::Mismatch(None) => "use the key that the certificate was requested with",
+            Fault::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
+            Fault::Long => "leave in it the certificate, its issuers and the key",
+            Fault::Timestamps => "fetch the list again, or remove the file",
+            Fault::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
+        }
+    }
+}
+
+/// The system's words without its number.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => {
+            let text = error.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_lowercase()
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::File { name: None, reason, .. } => write!(out, "cannot be read: {reason}"),
+            Fault::File { name: Some(name), reason, .. } => write!(out, "its file {name} cannot be read: {reason}"),
+            Fault::Empty => write!(out, "is empty"),
+            Fault::NoCertificate => write!(out, "holds no certificate"),
+            Fault::Unended(line) => write!(out, "the block that begins on line {line} has no end"),
+            Fault::Text(line) => write!(out, "the block that begins on line {line} is no base64"),
+            Fault::Certificate(1) => write!(out, "its certificate cannot be read: it is no X.509 in DER"),
+            Fault::Certificate(at) => write!(out, "certificate {at} in it cannot be read: it is no X.509 in DER"),
+            Fault::Kind => write!(out, "its public key is of a kind that is not supported"),
+            Fault::Size(bits) => write!(out, "its RSA key has {bits} bits"),
+            Fault::NoKey => write!(out, "has no private key"),
+            Fault::Encrypted => {
+                write!(out, "its private key is encrypted, and nobody can be asked for the pass phrase")
+            }
+            Fault::Key => write!(out, "its private key cannot be read"),
+            Fault::Mismatch(None) => write!(out, "its private key belongs to another certificate"),
+            Fault::Mismatch(Some(at)) => {
+                write!(out, "its private key belongs to certificate {at} in it, not to the first one")
+            }
+            Fault::Unknown => write!(out, "is loaded by no crt-store"),
+            Fault::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
+            Fault::Timestamps => write!(out, "its list of signed certificate timestamps (.sctl) cannot be read"),
+            Fault::Issuer => write!(out, "its .issuer holds no certificate that can be read"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,178 @@
+//! The parts of a certificate, as files or an operator bring them, before they are judged together.
+
+use std::sync::Arc;
+
+use super::chain::Chains;
+use super::fault::Fault;
+use super::key::Form;
+use super::pem::{self, Blocks};
+use super::{Certificate, MAX_CHAIN};
+
+/// What a certificate is made of. Each part may come from a file of its own; [`Parts::build`] judges them together.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// The certificate itself, in DER; empty: missing.
+    pub(crate) leaf: Vec<u8>,
+    /// Its private key, in DER.
+    pub(crate) key: Vec<u8>,
+    /// What the key is wrapped in; `None`: there is no key.
+    pub(crate) form: Option<Form>,
+    /// The issuers that are sent with it.
+    pub(crate) chain: Vec<Arc<[u8]>>,
+    /// The issuer that is not sent: for OCSP.
+    pub(crate) issuer: Option<Arc<[u8]>>,
+    /// An OCSP response in DER.
+    pub(crate) ocsp: Option<Vec<u8>>,
+    /// A list of signed certificate timestamps (RFC 6962 3.3).
+    pub(crate) sctl: Option<Vec<u8>>,
+}
+
+impl Parts {
+    /// The parts of a certificate that is in use.
+    pub fn of(certificate: &Certificate) -> Parts {
+        Parts {
+            leaf: certificate.der().to_vec(),
+            key: certificate.key_der().to_vec(),
+            form: Some(certificate.form),
+            chain: certificate.chain().to_vec(),
+            issuer: certificate.extras.as_ref().and_then(|extras| extras.issuer.clone()),
+            ocsp: certificate.ocsp().map(|ocsp| ocsp.to_vec()),
+            sctl: certificate.extras.as_ref().and_then(|extras| extras.sctl.clone()),
+        }
+    }
+
+    /// Forgets everything, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        let (mut leaf, mut key, mut chain) =
+            (std::mem::take(&mut self.leaf), std::mem::take(&mut self.key), std::mem::take(&mut self.chain));
+        leaf.clear();
+        key.clear();
+        chain.clear();
+        *self = Parts { leaf, key, chain, ..Parts::default() };
+    }
+
+    /// Takes certificate, issuers and key from a PEM text; the key only if it has one. Other blocks, such as DH parameters,
+    /// are skipped: Baton needs none.
+    ///
+    /// # Errors
+    /// When the text cannot be read; the parts are then of no use.
+    pub fn read_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+        if text.trim_ascii().is_empty() {
+            return Err(Fault::Empty);
+        }
+        self.leaf.clear();
+        self.chain.clear();
+        let mut der = Vec::new();
+        let mut has_key = false;
+        for block in Blocks::new(text) {
+            let block = block.map_err(|(at, fault)| Fault::pem(pem::line_of(text, at), fault))?;
+            let fault = |fault| Fault::pem(pem::line_of(text, block.start), fault);
+            match block.label {
+                b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" if self.leaf.is_empty() => {
+                    pem::decode(block.body, &mut self.leaf).map_err(fault)?;
+                    if self.leaf.is_empty() {
+                        return Err(Fault::Certificate(1));
+                    }
+                }
+                b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" => {
+                    if self.chain.len() >= MAX_CHAIN {
+                        return Err(Fault::Long);
+                    }
+                    der.clear();
+                    pem::decode(block.body, &mut der).map_err(fault)?;
+                    let position = self.chain.len() + 2;
+                    self.chain.push(chains.certificate(&der).ok_or(Fault::Certificate(position))?);
+                }
+                _ if !has_key => has_key = self.read_key_block(text, &block)?,
+                _ => {}
+            }
+        }
+        if self.leaf.is_empty() { Err(Fault::NoCertificate) } else { Ok(()) }
+    }
+
+    /// Takes the private key from a PEM text (`.key`).
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read_key(&mut self, text: &[u8]) -> Result<(), Fault> {
+        for block in Blocks::new(text) {
+            let block = block.map_err(|(at, fault)| Fault::pem(pem::line_of(text, at), fault))?;
+            if self.read_key_block(text, &block)? {
+                return Ok(());
+            }
+        }
+        Err(Fault::NoKey)
+    }
+
+    /// Whether `block` was a key.
+    fn read_key_block(&mut self, text: &[u8], block: &pem::Block<'_>) -> Result<bool, Fault> {
+        if block.label == b"ENCRYPTED PRIVATE KEY" {
+            return Err(Fault::Encrypted);
+        }
+        if block.label == b"DSA PRIVATE KEY" {
+            return Err(Fault::Kind);
+        }
+        let Some(form) = Form::of(block.label) else { return Ok(false) };
+        if block.encrypted {
+            return Err(Fault::Encrypted);
+        }
+        self.key.clear();
+        let fault = |fault| Fault::pem(pem::line_of(text, block.start), fault);
+        pem::decode(block.body, &mut self.key).map_err(fault)?;
+        self.form = Some(form);
+        Ok(true)
+    }
+
+    /// Whether a private key is among the parts.
+    pub fn has_key(&self) -> bool {
+        self.form.is_some()
+    }
+
+    /// Takes the issuer's certificate from a PEM text (`.issuer`).
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read_issuer(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+        let mut blocks = Blocks::new(text).filter_map(Result::ok);
+        let block = blocks.find(|block| block.label == b"CERTIFICATE").ok_or(Fault::Issuer)?;
+        let mut der = Vec::new();
+        pem::decode(block.body, &mut der).map_err(|_| Fault::Issuer)?;
+        self.issuer = Some(chains.certificate(&der).ok_or(Fault::Issuer)?);
+        Ok(())
+    }
+
+    /// Takes an OCSP response in DER (`.ocsp`); empty bytes: none yet.
+    pub fn set_ocsp(&mut self, response: &[u8]) {
+        self.ocsp = (!response.is_empty()).then(|| response.to_vec());
+    }
+
+    /// Takes a list of signed certificate timestamps (`.sctl`).
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn set_timestamps(&mut self, list: &[u8]) -> Result<(), Fault> {
+        self.sctl = Some(check_timestamps(list).ok_or(Fault::Timestamps)?.to_vec());
+        Ok(())
+    }
+
+    /// Judges the parts together: the certificate can be read, and the key is its own.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn build(&self, chains: &Chains) -> Result<Certificate, Fault> {
+        Certificate::build(self, chains)
+    }
+}
+
+/// RFC 6962 3.3: a list of lists, each with its length before it.
+fn check_timestamps(list: &[u8]) -> Option<&[u8]> {
+    let (length, mut rest) = list.split_first_chunk::<2>()?;
+    if usize::from(u16::from_be_bytes(*length)) != rest.len() || rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<2>()?;
+        rest = after.get(usize::from(u16::from_be_bytes(*length)).max(1)..)?;
+    }
+    Some(list)
+}

@@ -1,0 +1,226 @@
+//! All certificates of the process, each under the name that runtime commands use: its path, or `@STORE/ALIAS`.
+//!
+//! [`Store::prepare`] reads what a configuration wants beside what is in use, and may fail; [`Prepared::commit`] puts it in
+//! use, and cannot. A file that did not change since it was read is not read again. Each `bind` has an [`Index`] over its
+//! certificates, which handshakes ask. Whoever calls prepares and commits one change at a time.
+
+mod files;
+#[expect(dead_code, reason = "changes of single certificates follow")]
+mod index;
+#[expect(dead_code, reason = "changes of single certificates follow")]
+mod load;
+mod problem;
+mod signers;
+mod wanted;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use files::Digest;
+use index::NewUse;
+use load::Loader;
+use signers::Signers;
+use wanted::Plan;
+
+pub use files::{Files, Found, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
+pub use index::{Choice, Index};
+pub use problem::Problem;
+pub use signers::MAX_SIGNERS;
+pub use wanted::{Wanted, certificates_among};
+
+use crate::certificate::{Certificate, Chains};
+
+/// The certificates of the process. One for all configurations that come after each other.
+#[derive(Debug)]
+pub struct Store {
+    entries: RwLock<Entries>,
+    indexes: Mutex<Vec<Weak<Index>>>,
+    chains: Chains,
+    signers: Arc<Signers>,
+}
+
+type Entries = HashMap<Arc<Path>, Arc<Entry>>;
+
+/// The place of a certificate: it stays while certificates in it come and go.
+#[derive(Debug)]
+pub struct Entry {
+    path: Arc<Path>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    certificate: Arc<Certificate>,
+    /// The files it was read from; `None`: it came from elsewhere.
+    digest: Option<Digest>,
+    problem: Option<Arc<Problem>>,
+}
+
+/// What a configuration wants, read and judged.
+#[derive(Debug)]
+pub struct Prepared {
+    store: Arc<Store>,
+    entries: Entries,
+    changed: Vec<(Arc<Entry>, Arc<Certificate>, Digest)>,
+    indexes: Vec<Arc<Index>>,
+    binds: Vec<usize>,
+}
+
+/// What the store holds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Figures {
+    /// Certificates.
+    pub certificates: usize,
+    /// Bytes they and their keys take, without what is shared.
+    pub bytes: usize,
+    /// Different certificates of issuers.
+    pub issuers: usize,
+    /// Bytes those take.
+    pub issuer_bytes: usize,
+    /// Signers made and kept.
+    pub signers: usize,
+}
+
+impl Store {
+    /// An empty one that keeps up to [`MAX_SIGNERS`] signers.
+    pub fn new() -> Arc<Store> {
+        Store::with_signers(MAX_SIGNERS)
+    }
+
+    /// An empty one that keeps up to so many signers.
+    pub fn with_signers(most: usize) -> Arc<Store> {
+        Arc::new(Store {
+            entries: RwLock::default(),
+            indexes: Mutex::default(),
+            chains: Chains::default(),
+            signers: Arc::new(Signers::new(most.max(1))),
+        })
+    }
+
+    /// Reads what a configuration wants, by a thread for each CPU. Nothing is in use before [`Prepared::commit`].
+    ///
+    /// # Errors
+    /// Every certificate that cannot be used, in the order of the configuration.
+    pub fn prepare(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> Result<Prepared, Vec<Problem>> {
+        let mut plan = Plan::new(wanted, files);
+        let loader = Loader { files, chains: &self.chains, extra: wanted.extra, listings: &plan.listings };
+        let old = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = |name: &Path| {
+            let state = old.get(name)?.lock();
+            Some((state.certificate.clone(), state.digest?))
+        };
+        let loaded = loader.load_all(&plan.recipes, &known);
+        let mut problems = std::mem::take(&mut plan.problems);
+        let mut entries = Entries::with_capacity(loaded.len());
+        let mut changed = Vec::new();
+        let mut found: Vec<Option<(Arc<Entry>, Arc<Certificate>)>> = Vec::with_capacity(loaded.len());
+        for (recipe, loaded) in plan.recipes.iter().zip(loaded) {
+            let (certificate, digest) = match loaded {
+                Ok(loaded) => loaded,
+                Err(fault) => {
+                    problems.push(Problem::new(Some(recipe.source.clone()), recipe.name.clone(), fault));
+                    found.push(None);
+                    continue;
+                }
+            };
+            let entry = match old.get(&*recipe.name) {
+                Some(entry) => {
+                    changed.push((entry.clone(), certificate.clone(), digest));
+                    entry.clone()
+                }
+                None => Arc::new(Entry::new(recipe.name.as_path().into(), certificate.clone(), Some(digest))),
+            };
+            entries.insert(entry.path.clone(), entry.clone());
+            found.push(Some((entry, certificate)));
+        }
+        if !problems.is_empty() {
+            self.chains.tidy();
+            return Err(problems);
+        }
+        let indexes = plan.sets.into_iter().map(|set| {
+            let index = Index::new(self.signers.clone());
+            for asked in set {
+                let Some((entry, certificate)) = found[asked.recipe].clone() else { continue };
+                let wanted::Asked { order, options, filters, is_default, .. } = asked;
+                index.add(NewUse { entry, certificate, order, options, filters, is_default });
+            }
+            Arc::new(index)
+        });
+        let indexes = indexes.collect();
+        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds })
+    }
+
+    /// The certificate under a name: a path as the configuration names it, or `@STORE/ALIAS`.
+    pub fn entry(&self, name: &Path) -> Option<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// All certificates, by name.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        let mut all: Vec<_> = self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        all.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        all
+    }
+
+    /// What it holds now. Costs a walk over all certificates.
+    pub fn figures(&self) -> Figures {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let (issuers, issuer_bytes) = self.chains.figures();
+        let bytes = entries.values().map(|entry| entry.memory()).sum();
+        Figures { certificates: entries.len(), bytes, issuers, issuer_bytes, signers: self.signers.count() }
+    }
+}
+
+impl Prepared {
+    /// The certificates of each `bind`, in the order of [`Wanted::binds`]. Those that want the same share theirs.
+    pub fn indexes(&self) -> Vec<Arc<Index>> {
+        self.binds.iter().map(|set| self.indexes[*set].clone()).collect()
+    }
+
+    /// A certificate that was wanted by name, as `server … crt`.
+    pub fn entry(&self, name: &Path) -> Option<&Arc<Entry>> {
+        self.entries.get(name)
+    }
+
+    /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over.
+    pub fn commit(self) {
+        let Prepared { store, entries, changed, indexes, .. } = self;
+        for (entry, certificate, digest) in changed {
+            *entry.lock() = State { certificate, digest: Some(digest), problem: None };
+        }
+        let old = std::mem::replace(&mut *store.entries.write().unwrap_or_else(PoisonError::into_inner), entries);
+        *store.indexes.lock().unwrap_or_else(PoisonError::into_inner) = indexes.iter().map(Arc::downgrade).collect();
+        drop(old);
+        store.chains.tidy();
+    }
+}
+
+impl Entry {
+    fn new(path: Arc<Path>, certificate: Arc<Certificate>, digest: Option<Digest>) -> Entry {
+        Entry { path, state: Mutex::new(State { certificate, digest, problem: None }) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name it has in the store.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is in use.
+    pub fn certificate(&self) -> Arc<Certificate> {
+        self.lock().certificate.clone()
+    }
+
+    /// Why a newer state of its files is not in use.
+    pub fn problem(&self) -> Option<Arc<Problem>> {
+        self.lock().problem.clone()
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Entry>() + self.path.as_os_str().len() + self.certificate().memory()
+    }
+}

@@ -1,0 +1,410 @@
+//! Which certificate answers a name: the choice of HAProxy 2.6 over the certificates of one `bind`.
+//!
+//! A name is looked for as it is, then with its first label replaced by `*`; the first place that has a certificate for the
+//! client decides. Among the certificates of one place those with an ECDSA key come first if the client can verify them, then
+//! those with RSA, each in the order of the configuration. For a name that nobody has the default certificate answers.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use baton_model::TlsOptions;
+use rustc_hash::FxHashMap;
+use rustls::sign::CertifiedKey;
+
+use super::Entry;
+use super::signers::Signers;
+use crate::certificate::{Certificate, Fault, KeyKind, Verifies};
+
+/// Longest name of a host (RFC 1035 2.3.4).
+const MAX_NAME: usize = 255;
+
+/// The certificates of a `bind`, by name. Cores ask it in each handshake while others change it.
+#[derive(Debug)]
+pub struct Index {
+    names: RwLock<Names>,
+    signers: Arc<Signers>,
+}
+
+/// The certificate for a client.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What is shown.
+    pub certificate: Arc<Certificate>,
+    /// Its number among [`Index::contexts`]: the settings that a `crt-list` line gave it.
+    pub context: u32,
+    /// No certificate has the name: this is the default. With `strict-sni` such a client is refused.
+    pub by_default: bool,
+    signers: Arc<Signers>,
+}
+
+impl Choice {
+    /// What signs for it.
+    ///
+    /// # Errors
+    /// When its key turns out to be of no use.
+    pub fn signer(&self) -> Result<Arc<CertifiedKey>, Fault> {
+        self.signers.of(&self.certificate)
+    }
+}
+
+/// One certificate in one place of a configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    /// Whose.
+    pub(crate) entry: Arc<Entry>,
+    /// What it is now.
+    pub(crate) certificate: Arc<Certificate>,
+    /// Where it stands.
+    pub(crate) order: Order,
+    /// Its settings.
+    pub(crate) context: u32,
+    /// For which names; `None`: its own.
+    pub(crate) filters: Option<Arc<[String]>>,
+    /// `default-crt`.
+    pub(crate) is_default: bool,
+    /// The next use of the same entry.
+    next: u32,
+}
+
+/// A place in a configuration: the number of a word, then of a line in its list. Certificates of a directory stand at the same
+/// place, in the order of their names.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Order {
+    pub(crate) source: u32,
+    pub(crate) line: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+struct Names {
+    uses: Vec<Option<Use>>,
+    free: Vec<u32>,
+    exact: HashMap<Box<[u8]>, Places>,
+    /// Without the `*`.
+    wild: HashMap<Box<[u8]>, Places>,
+    /// The first use of each entry, by its address.
+    by_entry: FxHashMap<usize, u32>,
+    /// The first use of all, and every `default-crt`.
+    first: Option<u32>,
+    defaults: Vec<u32>,
+    contexts: Vec<Arc<TlsOptions>>,
+}
+
+/// Uses that have a name, in their order. A filter `!name` is one that keeps the others from being looked at.
+#[derive(Debug)]
+enum Places {
+    One(Place),
+    Many(Vec<Place>),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Place {
+    id: u32,
+    /// `!name`.
+    not: bool,
+}
+
+impl Places {
+    fn all(&self) -> &[Place] {
+        match self {
+            Places::One(place) => std::slice::from_ref(place),
+            Places::Many(places) => places,
+        }
+    }
+}
+
+impl Index {
+    pub(crate) fn new(signers: Arc<Signers>) -> Index {
+        let names = Names { contexts: vec![Arc::default()], ..Names::default() };
+        Index { names: RwLock::new(names), signers }
+    }
+
+    /// The certificate for a client that asks for `name` and can verify what `client` says. `None`: there is none at all.
+    pub fn find(&self, name: Option<&str>, client: Verifies) -> Option<Choice> {
+        let names = self.read();
+        let named = name.and_then(|name| names.find(name.as_bytes(), client));
+        let by_default = named.is_none();
+        let found = named.or_else(|| names.default_use(client))?;
+        Some(Choice {
+            certificate: found.certificate.clone(),
+            context: found.context,
+            by_default,
+            signers: self.signers.clone(),
+        })
+    }
+
+    /// Different settings that lines of a `crt-list` give, as written there: number 0 are those of the `bind` itself. There may
+    /// be more later, but a number stays what it is.
+    pub fn contexts(&self) -> Vec<Arc<TlsOptions>> {
+        self.read().contexts.clone()
+    }
+
+    /// How many certificates there are, each as often as it is used.
+    pub fn len(&self) -> usize {
+        let names = self.read();
+        names.uses.len() - names.free.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a use. Its settings are `options`.
+    pub(crate) fn add(&self, new: NewUse) {
+        self.write().add(new);
+    }
+
+    /// Gives every use of `entry` another certificate.
+    pub(crate) fn replace(&self, entry: &Arc<Entry>, certificate: &Arc<Certificate>) -> usize {
+        let mut names = self.write();
+        let ids = names.uses_of(entry);
+        for id in &ids {
+            names.unlink(*id);
+            if let Some(found) = names.uses[*id as usize].as_mut() {
+                found.certificate = certificate.clone();
+            }
+            names.link(*id);
+        }
+        ids.len()
+    }
+
+    /// Removes the uses of `entry` that `which` says.
+    pub(crate) fn remove(&self, entry: &Arc<Entry>, which: impl Fn(&Use) -> bool) -> usize {
+        let mut names = self.write();
+        let ids = names.uses_of(entry);
+        let ids: Vec<u32> =
+            ids.into_iter().filter(|id| names.uses[*id as usize].as_ref().is_some_and(&which)).collect();
+        for id in &ids {
+            names.remove(*id);
+        }
+        ids.len()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Names> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Names> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A use to be added.
+#[derive(Clone, Debug)]
+pub(crate) struct NewUse {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) certificate: Arc<Certificate>,
+    pub(crate) order: Order,
+    pub(crate) options: Option<Arc<TlsOptions>>,
+    pub(crate) filters: Option<Arc<[String]>>,
+    pub(crate) is_default: bool,
+}
+
+/// A name in which one use is found.
+#[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Name {
+    wild: bool,
+    not: bool,
+    text: Box<[u8]>,
+}
+
+impl Use {
+    /// Where it is to be found.
+    fn names(&self) -> Vec<Name> {
+        let mut names = Vec::new();
+        let mut add = |text: &[u8], not: bool| {
+            if text.is_empty() || text.len() > MAX_NAME {
+                return;
+            }
+            let (wild, text) = match text.strip_prefix(b"*") {
+                Some(rest) => (true, rest),
+                None => (false, text),
+            };
+            names.push(Name { wild, not, text: text.to_ascii_lowercase().into_boxed_slice() });
+        };
+        match &self.filters {
+            None => self.certificate.names().into_iter().for_each(|name| add(name, false)),
+            Some(filters) => {
+                for filter in filters.iter() {
+                    match filter.strip_prefix('!') {
+                        Some(filter) => add(filter.as_bytes(), true),
+                        None => add(filter.as_bytes(), false),
+                    }
+                }
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl Names {
+    fn add(&mut self, new: NewUse) {
+        let context = match new.options {
+            None => 0,
+            Some(options) => self.context(options),
+        };
+        let key = Arc::as_ptr(&new.entry) as usize;
+        let NewUse { entry, certificate, order, filters, is_default, .. } = new;
+        let next = self.by_entry.get(&key).copied().unwrap_or(NONE);
+        let made = Use { entry, certificate, order, context, filters, is_default, next };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.uses[id as usize] = Some(made);
+                id
+            }
+            None => {
+                self.uses.push(Some(made));
+                (self.uses.len() - 1) as u32
+            }
+        };
+        self.by_entry.insert(key, id);
+        if self.first.is_none_or(|first| self.is_before(id, first)) {
+            self.first = Some(id);
+        }
+        if is_default {
+            let at = self.defaults.partition_point(|other| self.is_before(*other, id));
+            self.defaults.insert(at, id);
+        }
+        self.link(id);
+    }
+
+    fn remove(&mut self, id: u32) {
+        self.unlink(id);
+        let Some(gone) = self.uses[id as usize].take() else { return };
+        let key = Arc::as_ptr(&gone.entry) as usize;
+        self.free.push(id);
+        self.defaults.retain(|other| *other != id);
+        if self.by_entry.get(&key) == Some(&id) {
+            if gone.next == NONE {
+                self.by_entry.remove(&key)
+            } else {
+                self.by_entry.insert(key, gone.next)
+            };
+        } else {
+            let mut at = self.by_entry.get(&key).copied().unwrap_or(NONE);
+            while let Some(other) = self.uses.get_mut(at as usize).and_then(Option::as_mut) {
+                at = other.next;
+                if other.next == id {
+                    other.next = gone.next;
+                }
+            }
+        }
+        if self.first == Some(id) {
+            let ids = (0..self.uses.len() as u32).filter(|id| self.uses[*id as usize].is_some());
+            self.first = ids.reduce(|first, id| if self.is_before(id, first) { id } else { first });
+        }
+    }
+
+    /// The number of settings, a new one if nobody has them yet.
+    fn context(&mut self, options: Arc<TlsOptions>) -> u32 {
+        let known = self.contexts.iter().position(|known| Arc::ptr_eq(known, &options) || **known == *options);
+        let at = known.unwrap_or_else(|| {
+            self.contexts.push(options);
+            self.contexts.len() - 1
+        });
+        at as u32
+    }
+
+    fn uses_of(&self, entry: &Arc<Entry>) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let mut at = self.by_entry.get(&(Arc::as_ptr(entry) as usize)).copied().unwrap_or(NONE);
+        while let Some(found) = self.uses.get(at as usize).and_then(Option::as_ref) {
+            ids.push(at);
+            at = found.next;
+        }
+        ids
+    }
+
+    fn is_before(&self, one: u32, other: u32) -> bool {
+        let place = |id: u32| self.uses.get(id as usize).and_then(Option::as_ref).map(|found| found.place());
+        place(one) < place(other)
+    }
+
+    fn link(&mut self, id: u32) {
+        let Some(found) = self.uses.get(id as usize).and_then(Option::as_ref) else { return };
+        for Name { wild, not, text } in found.names() {
+            let place = Place { id, not };
+            let map = if wild { &mut self.wild } else { &mut self.exact };
+            let Some(places) = map.get_mut(&text) else {
+                map.insert(text, Places::One(place));
+                continue;
+            };
+            let mut all = places.all().to_vec();
+            let uses = &self.uses;
+            let order = |id: u32| uses.get(id as usize).and_then(Option::as_ref).map(Use::place);
+            let at = all.partition_point(|other| order(other.id) <= order(id));
+            all.insert(at, place);
+            *places = Places::Many(all);
+        }
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Some(found) = self.uses.get(id as usize).and_then(Option::as_ref) else { return };
+        for Name { wild, text, .. } in found.names() {
+            let map = if wild { &mut self.wild } else { &mut self.exact };
+            let Some(places) = map.get_mut(&text) else { continue };
+            let mut all = places.all().to_vec();
+            all.retain(|place| place.id != id);
+            match all[..] {
+                [] => drop(map.remove(&text)),
+                [place] => *places = Places::One(place),
+                _ => *places = Places::Many(all),
+            }
+        }
+    }
+
+    fn find(&self, name: &[u8], client: Verifies) -> Option<&Use> {
+        let mut lower = [0; MAX_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let exact = self.exact.get(&*lower).map_or(&[][..], Places::all);
+        let wild = memchr::memchr(b'.', lower).and_then(|dot| self.wild.get(&lower[dot..]));
+        let wild = wild.map_or(&[][..], Places::all);
+        let is_refused = |id: u32| exact.iter().chain(wild).any(|place| place.not && place.id == id);
+        let best = |places: &[Place]| {
+            let wanted = places.iter().filter(|place| !place.not && !is_refused(place.id));
+            self.best(wanted.map(|place| place.id), client)
+        };
+        best(exact).or_else(|| best(wild))
+    }
+
+    /// The best for a client among some that are in order.
+    fn best(&self, ids: impl Iterator<Item = u32>, client: Verifies) -> Option<&Use> {
+        let mut best: Option<&Use> = None;
+        for found in ids.filter_map(|id| self.uses.get(id as usize)?.as_ref()) {
+            let rank = |found: &Use| rank(found.certificate.kind(), client);
+            if best.is_none_or(|best| rank(found) < rank(best)) {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    fn default_use(&self, client: Verifies) -> Option<&Use> {
+        if self.defaults.is_empty() {
+            return self.uses.get(self.first? as usize)?.as_ref();
+        }
+        self.best(self.defaults.iter().copied(), client)
+    }
+}
+
+impl Use {
+    fn place(&self) -> (Order, &Path) {
+        (self.order, self.entry.path())
+    }
+}
+
+/// Smaller is better.
+fn rank(kind: KeyKind, client: Verifies) -> u8 {
+    match (client.can(kind), kind.is_ecdsa()) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, _) => 2,
+    }
+}

@@ -1,0 +1,197 @@
+//! Reads many certificates at once, with a thread for each CPU.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use baton_model::ExtraFiles;
+
+use super::Problem;
+use super::files::{Digest, Files, Found, Stamps};
+use super::wanted::{Listings, Places, Recipe, with_suffix};
+use crate::certificate::{Certificate, Chains, Fault, Parts};
+
+/// How many certificates a thread takes at a time.
+const BATCH: usize = 64;
+/// Fewer than this are read by one thread.
+const FEW: usize = 128;
+
+/// What was read of one recipe.
+pub(crate) type Loaded = Result<(Arc<Certificate>, Digest), Fault>;
+
+/// What is in use already under a name.
+pub(crate) type Known<'a> = dyn Fn(&Path) -> Option<(Arc<Certificate>, Digest)> + Sync + 'a;
+
+/// What everything that is read has in common.
+pub(crate) struct Loader<'a> {
+    pub(crate) files: &'a dyn Files,
+    pub(crate) chains: &'a Chains,
+    pub(crate) extra: ExtraFiles,
+    pub(crate) listings: &'a Listings,
+}
+
+/// The memory of a thread that reads.
+#[derive(Default)]
+struct Desk {
+    text: Vec<u8>,
+    parts: Parts,
+}
+
+impl Loader<'_> {
+    /// Reads all recipes; those for which `known` has a certificate of the same files are not read again.
+    pub(crate) fn load_all(&self, recipes: &[Recipe], known: &Known<'_>) -> Vec<Loaded> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut desk = Desk::default();
+            let mut done = Vec::new();
+            loop {
+                let from = next.fetch_add(BATCH, Ordering::Relaxed);
+                let Some(batch) = recipes.get(from..(from + BATCH).min(recipes.len())) else { break };
+                done.push((from, batch.iter().map(|recipe| self.load(recipe, known, &mut desk)).collect::<Vec<_>>()));
+            }
+            done
+        };
+        let mut done = if threads == 1 || recipes.len() < FEW {
+            work()
+        } else {
+            std::thread::scope(|scope| {
+                let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+                let mut done = work();
+                for other in others {
+                    done.extend(other.join().expect("reading certificates does not panic"));
+                }
+                done
+            })
+        };
+        done.sort_unstable_by_key(|(from, _)| *from);
+        done.into_iter().flat_map(|(_, batch)| batch).collect()
+    }
+
+    fn load(&self, recipe: &Recipe, known: &Known<'_>, desk: &mut Desk) -> Loaded {
+        if let Some((certificate, digest)) = known(&recipe.name)
+            && self.digest(recipe).is_some_and(|now| digest.is_same(now))
+        {
+            return Ok((certificate, digest));
+        }
+        self.read(recipe, desk)
+    }
+
+    /// The paths of a recipe: the certificate's and those of its other parts, which may be missing unless they were asked for.
+    fn paths<'b>(&self, recipe: &'b Recipe) -> (&'b Path, impl Iterator<Item = Extra>) {
+        let crt = match &recipe.places {
+            Places::Beside => recipe.name.as_path(),
+            Places::Load(load) => load.crt.as_path(),
+        };
+        let ExtraFiles { sctl, ocsp, issuer, key, .. } = self.extra;
+        let kinds = [(Part::Key, key), (Part::Issuer, issuer), (Part::Ocsp, ocsp), (Part::Timestamps, sctl)];
+        let stem = match crt.extension() {
+            Some(extension) if self.extra.replace_extension && extension == "crt" => Some(crt.with_extension("")),
+            _ => None,
+        };
+        let extras = kinds.into_iter().filter_map(move |(part, automatic)| {
+            let named = match &recipe.places {
+                Places::Beside => None,
+                Places::Load(load) => match part {
+                    Part::Key => load.key.clone(),
+                    Part::Issuer => load.issuer.clone(),
+                    Part::Ocsp => load.ocsp.clone(),
+                    Part::Timestamps => load.sctl.clone(),
+                },
+            };
+            match named {
+                Some(path) => Some(Extra { part, path, required: true }),
+                None if automatic => {
+                    let path = with_suffix(stem.as_deref().unwrap_or(crt), part.suffix());
+                    self.listings.may_have(&path).then_some(Extra { part, path, required: false })
+                }
+                None => None,
+            }
+        });
+        (crt, extras)
+    }
+
+    /// What the files look like now; `None` when one cannot be asked.
+    fn digest(&self, recipe: &Recipe) -> Option<Digest> {
+        let (crt, extras) = self.paths(recipe);
+        let mut stamps = Stamps::new();
+        let stamp = |path: &Path| match self.files.find(path) {
+            Ok(Found::File(stamp)) => Some(stamp),
+            _ => None,
+        };
+        stamps.add(crt, Some(stamp(crt)?));
+        for extra in extras {
+            if let Some(found) = stamp(&extra.path) {
+                stamps.add(&extra.path, Some(found));
+            }
+        }
+        Some(stamps.digest(i64::MAX))
+    }
+
+    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Loaded {
+        let now_ns = now_ns();
+        let mut stamps = Stamps::new();
+        let Desk { text, parts } = desk;
+        parts.clear();
+        let (crt, extras) = self.paths(recipe);
+        let stamp = self.files.read(crt, text).map_err(|error| Fault::file(None, &error))?;
+        stamps.add(crt, Some(stamp));
+        parts.read_bundle(text, self.chains)?;
+        for extra in extras {
+            match self.files.read(&extra.path, text) {
+                Ok(stamp) => stamps.add(&extra.path, Some(stamp)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !extra.required => continue,
+                Err(error) => return Err(Fault::file(Some(extra.path.display().to_string()), &error)),
+            }
+            match extra.part {
+                Part::Key if parts.has_key() && !extra.required => {}
+                Part::Key => parts.read_key(text)?,
+                Part::Issuer => parts.read_issuer(text, self.chains)?,
+                Part::Ocsp => parts.set_ocsp(text),
+                Part::Timestamps => parts.set_timestamps(text)?,
+            }
+        }
+        let certificate = parts.build(self.chains)?;
+        Ok((Arc::new(certificate), stamps.digest(now_ns)))
+    }
+
+    /// Reads one certificate, whatever is known of it.
+    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Arc<Certificate>, Digest), Problem> {
+        let loaded = self.read(recipe, &mut Desk::default());
+        loaded.map_err(|fault| Problem::new(Some(recipe.source.clone()), recipe.name.clone(), fault))
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A file beside a certificate's.
+struct Extra {
+    part: Part,
+    path: PathBuf,
+    /// It is named by the configuration.
+    required: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Key,
+    Issuer,
+    Ocsp,
+    Timestamps,
+}
+
+impl Part {
+    fn suffix(self) -> &'static str {
+        match self {
+            Part::Key => "key",
+            Part::Issuer => "issuer",
+            Part::Ocsp => "ocsp",
+            Part::Timestamps => "sctl",
+        }
+    }
+}

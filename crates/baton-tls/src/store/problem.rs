@@ -1,0 +1,45 @@
+//! What is wrong, and where it was asked for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use baton_model::Source;
+
+use crate::certificate::Fault;
+
+/// A certificate that cannot be used.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Where the configuration names it; `None`: nowhere, somebody brought it while Baton ran.
+    pub source: Option<Source>,
+    /// The certificate's name: its path, or `@STORE/ALIAS`.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// When it was found.
+    pub at: SystemTime,
+}
+
+impl Problem {
+    /// Found now.
+    pub(crate) fn new(source: Option<Source>, path: PathBuf, fault: Fault) -> Problem {
+        Problem { source, path, fault, at: SystemTime::now() }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        self.fault.remedy()
+    }
+}
+
+impl fmt::Display for Problem {
+    /// Without the place and the remedy: `certificate 'site.pem' has no private key`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = match self.fault {
+            Fault::Unended(_) | Fault::Text(_) | Fault::Certificate(2..) => ":",
+            _ => "",
+        };
+        write!(out, "certificate '{}'{separator} {}", self.path.display(), self.fault)
+    }
+}

@@ -1,0 +1,290 @@
+//! What a configuration wants of the store: the certificates of each `bind`, in order, under the names that runtime commands
+//! use.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_model::{BindTls, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, Model, Source, TlsOptions};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Problem;
+use super::files::{Files, Found};
+use super::index::Order;
+use crate::certificate::Fault;
+
+/// What a configuration says about certificates.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Every `bind … ssl`, and its line.
+    pub binds: Vec<(&'a Arc<BindTls>, &'a Source)>,
+    /// Certificates that are named by path elsewhere, as `server … crt`.
+    pub others: Vec<(&'a Path, &'a Source)>,
+    /// `crt-store` sections.
+    pub stores: &'a [Arc<CrtStore>],
+    /// Which files are read beside a certificate's.
+    pub extra: ExtraFiles,
+    /// `issuers-chain-path`.
+    pub issuers_chain_path: Option<&'a Path>,
+}
+
+impl<'a> Wanted<'a> {
+    /// All that a model says, in its order.
+    pub fn of(model: &'a Model) -> Wanted<'a> {
+        let binds = model.proxies.iter().flat_map(|proxy| &proxy.binds);
+        let others = model.proxies.iter().flat_map(|proxy| {
+            let paths = proxy.servers.iter().filter_map(|server| server.tls.as_ref()?.crt.as_deref());
+            paths.map(|path| (path, &proxy.source))
+        });
+        let GlobalTls { extra, issuers_chain_path, .. } = &model.global.tls;
+        Wanted {
+            binds: binds.filter_map(|bind| Some((bind.options.tls.as_ref()?, &bind.source))).collect(),
+            others: others.collect(),
+            stores: &model.crt_stores,
+            extra: *extra,
+            issuers_chain_path: issuers_chain_path.as_deref(),
+        }
+    }
+}
+
+/// How to come by one certificate.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    /// The name it has in the store.
+    pub(crate) name: PathBuf,
+    /// Where its files are.
+    pub(crate) places: Places,
+    /// Where it is first asked for.
+    pub(crate) source: Source,
+}
+
+/// Where the files of a certificate are.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    /// In one file, and what stands beside it.
+    Beside,
+    /// Where a `crt-store` says.
+    Load(Box<CrtLoad>),
+}
+
+/// One use of a recipe.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// Its number.
+    pub(crate) recipe: usize,
+    pub(crate) order: Order,
+    pub(crate) options: Option<Arc<TlsOptions>>,
+    pub(crate) filters: Option<Arc<[String]>>,
+    pub(crate) is_default: bool,
+}
+
+/// All of it, in the order of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) recipes: Vec<Recipe>,
+    by_name: FxHashMap<PathBuf, usize>,
+    /// For each different set of certificates.
+    pub(crate) sets: Vec<Vec<Asked>>,
+    /// The set of each `bind`.
+    pub(crate) binds: Vec<usize>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) listings: Listings,
+}
+
+/// Directories that were read: whether a file is beside another is known without asking for it.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    directories: HashMap<PathBuf, FxHashSet<OsString>>,
+}
+
+/// A directory is listed, instead of asked for single files, when so many of its files are wanted.
+const LIST_FROM: usize = 16;
+
+impl Listings {
+    /// Whether a file may exist.
+    pub(crate) fn may_have(&self, path: &Path) -> bool {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return true };
+        self.directories.get(directory).is_none_or(|names| names.contains(name))
+    }
+}
+
+/// The suffixes of a bundle, in the order in which they are looked for.
+const BUNDLE: [&str; 3] = ["rsa", "dsa", "ecdsa"];
+
+/// Files of a directory that are no certificates of their own.
+const RESERVED: [&[u8]; 4] = [b".key", b".issuer", b".ocsp", b".sctl"];
+
+/// `path` with `.suffix` appended.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(".");
+    whole.push(suffix);
+    whole.into()
+}
+
+impl Plan {
+    /// Finds out what is wanted. Directories are listed here, files are not read.
+    pub(crate) fn new(wanted: &Wanted<'_>, files: &dyn Files) -> Plan {
+        let mut plan = Plan::default();
+        plan.list_directories(wanted, files);
+        let mut known: Vec<&[CrtSource]> = Vec::new();
+        for (tls, source) in &wanted.binds {
+            let set = known.iter().position(|known| *known == tls.certificates).unwrap_or_else(|| {
+                known.push(&tls.certificates);
+                let set = plan.set(&tls.certificates, source, wanted, files);
+                plan.sets.push(set);
+                plan.sets.len() - 1
+            });
+            plan.binds.push(set);
+        }
+        for (path, source) in &wanted.others {
+            plan.recipe(path, source, wanted);
+        }
+        plan
+    }
+
+    fn set(&mut self, sources: &[CrtSource], bind: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Vec<Asked> {
+        let mut set = Vec::new();
+        for (number, source) in sources.iter().enumerate() {
+            let order = |line: usize| Order { source: number as u32, line: line as u32 };
+            match source {
+                CrtSource::Crt { path, default } => {
+                    for recipe in self.crt(path, bind, wanted, files) {
+                        let is_default = *default;
+                        set.push(Asked { recipe, order: order(0), options: None, filters: None, is_default });
+                    }
+                }
+                CrtSource::List { lines, .. } => {
+                    for (at, line) in lines.iter().enumerate() {
+                        self.line(line, order(at), wanted, files, &mut set);
+                    }
+                }
+                CrtSource::Line(line) => self.line(line, order(0), wanted, files, &mut set),
+            }
+        }
+        set
+    }
+
+    fn line(&mut self, line: &CrtLine, order: Order, wanted: &Wanted<'_>, files: &dyn Files, set: &mut Vec<Asked>) {
+        let options = (line.options != TlsOptions::default()).then(|| Arc::new(line.options.clone()));
+        let filters: Option<Arc<[String]>> = (!line.filters.is_empty()).then(|| line.filters.as_slice().into());
+        for recipe in self.file(&line.crt, &line.source, wanted, files) {
+            set.push(Asked { recipe, order, options: options.clone(), filters: filters.clone(), is_default: false });
+        }
+    }
+
+    /// `crt PATH`: a file, the files of a directory, or a name of a `crt-store`.
+    fn crt(&mut self, path: &Path, source: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Vec<usize> {
+        if is_store_name(path) || find_load(path, wanted.stores).is_some() {
+            return self.recipe(path, source, wanted).into_iter().collect();
+        }
+        if !matches!(files.find(path), Ok(Found::Directory)) {
+            return self.file(path, source, wanted, files);
+        }
+        if !self.list(path, files) {
+            let error = files.list(path).err().unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
+            self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::file(None, &error)));
+            return Vec::new();
+        }
+        let names = certificates_among(self.listings.directories[path].iter());
+        names.into_iter().filter_map(|name| self.recipe(&path.join(name), source, wanted)).collect()
+    }
+
+    /// One file, or the bundle of files that have its name and a suffix.
+    fn file(&mut self, path: &Path, source: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Vec<usize> {
+        let is_there = |plan: &Plan, path: &Path| match path.parent() {
+            Some(parent) if plan.listings.directories.contains_key(parent) => plan.listings.may_have(path),
+            _ => files.find(path).is_ok(),
+        };
+        let plain = is_store_name(path) || find_load(path, wanted.stores).is_some() || !wanted.extra.bundle;
+        if !plain && !is_there(self, path) {
+            let bundle = BUNDLE.map(|suffix| with_suffix(path, suffix));
+            let there: Vec<_> = bundle.iter().filter(|path| is_there(self, path)).collect();
+            if !there.is_empty() {
+                return there.into_iter().filter_map(|path| self.recipe(path, source, wanted)).collect();
+            }
+        }
+        self.recipe(path, source, wanted).into_iter().collect()
+    }
+
+    /// The number of the recipe for `path`.
+    fn recipe(&mut self, path: &Path, source: &Source, wanted: &Wanted<'_>) -> Option<usize> {
+        if let Some(known) = self.by_name.get(path) {
+            return Some(*known);
+        }
+        let load = find_load(path, wanted.stores);
+        if load.is_none() && is_store_name(path) {
+            self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::Unknown));
+            return None;
+        }
+        let places = load.map_or(Places::Beside, |load| Places::Load(Box::new(load.clone())));
+        let number = self.recipes.len();
+        self.recipes.push(Recipe { name: path.to_owned(), places, source: source.clone() });
+        self.by_name.insert(path.to_owned(), number);
+        Some(number)
+    }
+
+    /// Lists a directory once.
+    fn list(&mut self, directory: &Path, files: &dyn Files) -> bool {
+        if self.listings.directories.contains_key(directory) {
+            return true;
+        }
+        let Ok(names) = files.list(directory) else { return false };
+        self.listings.directories.insert(directory.to_owned(), names.into_iter().collect());
+        true
+    }
+
+    /// Lists the directories of which a list names many files.
+    fn list_directories(&mut self, wanted: &Wanted<'_>, files: &dyn Files) {
+        let mut counts: FxHashMap<&Path, usize> = FxHashMap::default();
+        let sources = wanted.binds.iter().flat_map(|(tls, _)| &tls.certificates);
+        for source in sources {
+            let paths: &mut dyn Iterator<Item = &Path> = match source {
+                CrtSource::Crt { path, .. } => &mut std::iter::once(path.as_path()),
+                CrtSource::List { lines, .. } => &mut lines.iter().map(|line| line.crt.as_path()),
+                CrtSource::Line(line) => &mut std::iter::once(line.crt.as_path()),
+            };
+            for parent in paths.filter_map(Path::parent) {
+                *counts.entry(parent).or_default() += 1;
+            }
+        }
+        for (directory, count) in counts {
+            if count >= LIST_FROM {
+                self.list(directory, files);
+            }
+        }
+    }
+}
+
+/// The names among those of a directory that are certificates (configuration manual, 5.1 `crt`), in order.
+pub fn certificates_among<'a>(names: impl Iterator<Item = &'a OsString>) -> Vec<OsString> {
+    let is_certificate = |name: &&OsString| {
+        let name = name.as_bytes();
+        !name.starts_with(b".") && !RESERVED.iter().any(|reserved| name.ends_with(reserved))
+    };
+    let mut names: Vec<OsString> = names.filter(is_certificate).cloned().collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_store_name(path: &Path) -> bool {
+    path.as_os_str().as_bytes().starts_with(b"@")
+}
+
+/// The `load` line that `path` means: `@STORE/ALIAS`, `@STORE/CRT`, or the `crt` of a section without a name.
+fn find_load<'a>(path: &Path, stores: &'a [Arc<CrtStore>]) -> Option<&'a CrtLoad> {
+    let mut loads = stores.iter().flat_map(|store| store.loads.iter().map(move |load| (store, load)));
+    let Some(name) = path.as_os_str().as_bytes().strip_prefix(b"@") else {
+        return loads.find(|(store, load)| store.name.is_empty() && load.crt == path).map(|(_, load)| load);
+    };
+    let slash = memchr::memchr(b'/', name)?;
+    let (section, rest) = (&name[..slash], Path::new(OsStr::from_bytes(&name[slash + 1..])));
+    let mut loads = loads.filter(|(store, _)| store.name.as_bytes() == section);
+    let is_meant = |load: &CrtLoad| match &load.alias {
+        Some(alias) => Path::new(alias) == rest,
+        None => load.crt == rest || load.crt.ends_with(rest),
+    };
+    loads.find(|(_, load)| is_meant(load)).map(|(_, load)| load)
+}
