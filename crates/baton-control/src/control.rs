@@ -184,6 +184,7 @@ impl Control {
                 Event::Time => {}
             }
             self.step_pause().await;
+            self.rotate_tickets().await;
             runtime::figures::tick(&mut self, Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
@@ -274,7 +275,13 @@ impl Control {
     fn look_again(&self) -> Option<Instant> {
         let leaving = (self.line.listeners.leaving_count() > 0).then(|| Instant::now() + retirement::LOOK_EVERY);
         let draining = self.drain.as_ref().map(|(_, at)| *at);
-        leaving.into_iter().chain(self.look_at_pause()).chain(draining).chain(self.line.runtime.due()).min()
+        leaving
+            .into_iter()
+            .chain(self.look_at_pause())
+            .chain(draining)
+            .chain(self.line.runtime.due())
+            .chain(self.tickets_due())
+            .min()
     }
 
     fn answer(&mut self, asked: Asked) {

@@ -23,6 +23,7 @@ pub mod retirement;
 pub mod runtime;
 pub mod service_manager;
 mod status;
+pub mod tickets;
 mod tidy;
 
 pub use capacity::Capacity;

@@ -11,6 +11,7 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_model::{CpuMap, Model, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
+use baton_tls::tickets::TicketVault;
 
 use crate::capacity::Capacity;
 use crate::environment::Outside;
@@ -20,6 +21,7 @@ use crate::listeners::{self, Inherited, Listeners};
 use crate::plan::Plan;
 use crate::protocol::{Message, Outcome};
 use crate::runtime::Runtime;
+use crate::tickets;
 use crate::tidy::Tidy;
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
@@ -36,6 +38,8 @@ pub struct ChangeLine {
     pub checker: Checker,
     /// The sockets of operators, on this thread.
     pub runtime: Runtime,
+    /// Keys of session tickets.
+    pub tickets: Arc<TicketVault>,
     /// Reloads that were refused.
     pub refused: u64,
     tidy: Tidy,
@@ -79,7 +83,7 @@ impl ChangeLine {
     /// A process of `cores` cores that has no configuration yet.
     ///
     /// `log` takes what health checks have to say.
-    pub fn new(cores: usize, now: Instant, log: impl Fn(health::Event) + 'static) -> ChangeLine {
+    pub fn new(cores: usize, tickets: TicketVault, now: Instant, log: impl Fn(health::Event) + 'static) -> ChangeLine {
         ChangeLine {
             model: Arc::default(),
             generation: None,
@@ -87,6 +91,7 @@ impl ChangeLine {
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
             runtime: Runtime::default(),
+            tickets: Arc::new(tickets),
             refused: 0,
             tidy: Tidy::default(),
         }
@@ -148,6 +153,7 @@ impl ChangeLine {
     /// Goes on from what another process remembers; for the first configuration, before its commit.
     pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) {
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
+        tickets::recall(&self.tickets, &state.tickets);
     }
 
     /// Lets clients in to new addresses already, who wait until the commit: for the first configuration, as long as the

@@ -11,9 +11,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use baton_tls::tickets::Kept;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use super::named::{Counters, Named};
 use crate::health::Status;
@@ -269,6 +270,37 @@ pub struct State {
     /// For how long, milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub quiet_ms: u64,
+    /// Keys of session tickets, the oldest first: clients resume their sessions with the taker. Those of files are not among
+    /// them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<TicketKey>,
+}
+
+/// A key of session tickets. Neither logged nor kept: its text is wiped when it is dropped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TicketKey(pub Kept);
+
+/// [`TicketKey`] as it is written.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenKey<'a> {
+    /// In base64.
+    key: Cow<'a, str>,
+    /// Since when it seals, in seconds since 1970.
+    since_s: u64,
+}
+
+impl Serialize for TicketKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        WrittenKey { key: Cow::Borrowed(&self.0.key), since_s: self.0.since }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for TicketKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TicketKey, D::Error> {
+        let WrittenKey { key, since_s } = WrittenKey::deserialize(deserializer)?;
+        Ok(TicketKey(Kept { key: key.into_owned().into(), since: since_s }))
+    }
 }
 
 /// Figures of traffic: all of them in a state, the difference in a report. Gauges and maxima are always as they are now.

@@ -17,6 +17,7 @@ use super::{report, state};
 use crate::control::Control;
 use crate::drain::Drain;
 use crate::listeners::Place;
+use crate::tickets;
 
 /// Events of conversations that wait for the change line; further ones wait themselves.
 pub const EVENTS_MAX: usize = 64;
@@ -166,7 +167,8 @@ impl Control {
                 Socket { address: offer.place.address.to_string(), namespace: offer.place.namespace.clone(), number };
             sockets.push((socket, offer.shards.clone()));
         }
-        let state = state::remember(generation, &self.line.checker, Instant::now());
+        let mut state = state::remember(generation, &self.line.checker, Instant::now());
+        state.tickets = tickets::remember(&self.line.tickets);
         let counts = state.counts.clone();
         self.succession.stage = Stage::Giving(Giving { pid: hello.pid, places, counts, is_stop_wanted: false });
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage.clone());

@@ -44,6 +44,8 @@ pub enum ToWorker {
     /// With a memory file: a text that was in use before the last one, some of whose addresses may not be empty yet. The
     /// oldest comes first.
     Earlier,
+    /// With a memory file: keys of session tickets that the worker before used (see [`crate::tickets`]).
+    Tickets,
     /// Everything was said that is needed for a start.
     Begin(Begin),
     /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
@@ -99,6 +101,8 @@ pub enum ToMaster {
     },
     /// With a memory file: the text that is in use now.
     Text,
+    /// With a memory file: keys of session tickets, for a worker after this one.
+    Tickets,
     /// No address of a text before is left to be emptied.
     Settled,
     /// It serves.
@@ -242,6 +246,8 @@ mod tests {
         check(ToWorker::Earlier, r#"{"say":"earlier"}"#);
         check(ToWorker::Number { number: 7 }, r#"{"say":"number","number":7}"#);
         check(ToMaster::Number { number: 7 }, r#"{"say":"number","number":7}"#);
+        check(ToWorker::Tickets, r#"{"say":"tickets"}"#);
+        check(ToMaster::Tickets, r#"{"say":"tickets"}"#);
         check(ToMaster::Settled, r#"{"say":"settled"}"#);
         check(ToMaster::Open, r#"{"say":"open"}"#);
         check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);

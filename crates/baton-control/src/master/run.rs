@@ -82,6 +82,8 @@ struct Master {
     text: Option<OwnedFd>,
     /// Texts before it, the newest last, some of whose addresses are not empty yet; at most [`EARLIER_MAX`].
     earlier: VecDeque<OwnedFd>,
+    /// Keys of session tickets that the worker uses.
+    tickets: Option<OwnedFd>,
     /// Who waits for an upgrade.
     waiting: Vec<Waiting>,
     since: Instant,
@@ -209,6 +211,7 @@ impl Master {
             input,
             text: None,
             earlier: VecDeque::new(),
+            tickets: None,
             waiting: Vec::new(),
             since: Instant::now(),
             logs: String::new(),

@@ -34,6 +34,8 @@ pub struct Summons {
     pub text: Option<Vec<u8>>,
     /// Texts before it, the newest last, some of whose addresses may not be empty yet.
     pub earlier: Vec<Vec<u8>>,
+    /// Keys of session tickets that the worker before used.
+    pub tickets: Option<Vec<u8>>,
     sockets: Vec<OwnedFd>,
     /// Numbers by which the configuration may name some of them (`fd@N`), by the kernel's.
     numbers: BTreeMap<u64, i32>,
@@ -51,6 +53,7 @@ impl Summons {
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
         let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
         let mut numbers = BTreeMap::new();
+        let mut tickets = None;
         loop {
             match link::hear(&line).map_err(wrong)? {
                 Heard::Message(ToWorker::Sockets, fds) => sockets.extend(fds),
@@ -61,8 +64,9 @@ impl Summons {
                 Heard::Message(ToWorker::Input, fds) => input = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Earlier, fds) => earlier.extend(content(fds).map_err(wrong)?),
+                Heard::Message(ToWorker::Tickets, fds) => tickets = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Begin(begin), _) => {
-                    return Ok(Summons { line, begin, input, text, earlier, sockets, numbers });
+                    return Ok(Summons { line, begin, input, text, earlier, tickets, sockets, numbers });
                 }
                 Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
                 Heard::Closed => return Err("the master is gone".into()),
@@ -205,6 +209,15 @@ impl Servant {
     pub async fn keep_text(&self, text: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-text", text)?;
         self.link.say(&ToMaster::Text, &[file.as_fd()]).await
+    }
+
+    /// Keeps keys of session tickets with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`], or without memory.
+    pub async fn keep_tickets(&self, keys: &[u8]) -> io::Result<()> {
+        let file = memory_file("baton-tickets", keys)?;
+        self.link.say(&ToMaster::Tickets, &[file.as_fd()]).await
     }
 
     /// Says that no address is left to be emptied.

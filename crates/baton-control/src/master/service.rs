@@ -60,6 +60,7 @@ impl Control {
             Err(error) => return self.messages.warning(&format!("the master is not told how we are: {error}")),
         }
         self.keep_text(text).await;
+        self.keep_tickets().await;
         self.report_sockets().await;
         let said = self.messages.startup();
         let version = self.settings.version.clone();
@@ -149,6 +150,14 @@ impl Control {
         }
     }
 
+    /// Keeps the keys of session tickets with the master.
+    pub(crate) async fn keep_tickets(&mut self) {
+        if let (Some(servant), Some(keys)) = (&self.servant, self.tickets_to_keep()) {
+            let told = servant.keep_tickets(&keys).await;
+            self.look_at_master(told);
+        }
+    }
+
     /// Does what the master says.
     pub(crate) async fn obey(
         &mut self,
@@ -195,6 +204,7 @@ impl Control {
             | ToWorker::Input
             | ToWorker::Text
             | ToWorker::Earlier
+            | ToWorker::Tickets
             | ToWorker::Begin(_) => {}
         }
     }

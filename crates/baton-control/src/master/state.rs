@@ -36,6 +36,8 @@ pub struct State {
     pub text: Option<RawFd>,
     /// Texts before it, the newest last, some of whose addresses are not empty yet.
     pub earlier: Vec<RawFd>,
+    /// Keys of session tickets that the worker uses.
+    pub tickets: Option<RawFd>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
     /// Where `baton reload` asks.

@@ -175,7 +175,8 @@ impl TicketKeys {
             return;
         }
         // Ours is older than theirs for this purpose: nobody has a ticket of it yet, or hardly anybody.
-        let ours = self.load().keys.clone();
+        let mut ours = self.load().keys.clone();
+        ours.retain(|ours| theirs.iter().all(|theirs| theirs.key != ours.key));
         theirs.splice(0..0, ours);
         self.store(theirs);
     }
@@ -251,6 +252,8 @@ mod tests {
         assert_eq!(taker.load().sealing(), giver.load().sealing());
         assert_eq!(taker.due(), giver.due(), "a key does not seal longer by being handed on");
         assert_eq!(taker.shown().len(), 2);
+        taker.recall(&kept, 9_000);
+        assert_eq!(taker.shown().len(), 2, "it has them already");
         let from_the_future = vec![Kept { since: u64::MAX, ..kept[0].clone() }];
         let third = TicketKeys::own(9_000).unwrap();
         third.recall(&from_the_future, 9_000);

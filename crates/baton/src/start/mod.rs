@@ -24,9 +24,11 @@ use baton_control::listeners::Inherited;
 use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
+use baton_control::tickets::{recall_kept, wall_seconds};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
 use baton_kernel::process::ignore_sigpipe;
 use baton_model::Model;
+use baton_tls::tickets::TicketVault;
 
 use crate::arguments::Run;
 use crate::texts::VERSION;
@@ -177,11 +179,13 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     let mut taken = take_over::take(&run, &model, messages)?;
     let mut inherited = inherit::sockets(&run, messages)?;
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
+    let kept = origin.summons.as_mut().and_then(|summons| summons.tickets.take());
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
     let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
     let models = first.iter().chain([&model]);
     let (mut line, ready) = bind(models, cores, inherited, taken.as_mut(), &view, messages)?;
+    kept.into_iter().for_each(|kept| recall_kept(&line.tickets, kept));
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
     let terminal = match &summoned {
@@ -211,7 +215,9 @@ fn bind<'a>(
     outside: &Outside,
     messages: &Rc<Messages>,
 ) -> Result<(ChangeLine, Ready), Stop> {
-    let mut line = ChangeLine::new(cores, Instant::now(), live::say_health(messages.clone()));
+    let tickets =
+        TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot make a key of session tickets: {fault}"))?;
+    let mut line = ChangeLine::new(cores, tickets, Instant::now(), live::say_health(messages.clone()));
     line.inherit(inherited);
     if let Some(taken) = &mut taken {
         line.inherit(std::mem::take(&mut taken.sockets));

@@ -105,6 +105,7 @@ impl Master {
             input: self.input.as_ref().map(AsRawFd::as_raw_fd),
             text: self.text.as_ref().map(AsRawFd::as_raw_fd),
             earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
+            tickets: self.tickets.as_ref().map(AsRawFd::as_raw_fd),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
             asked: self.endpoint.as_ref().map(AsRawFd::as_raw_fd),
             is_detached: self.setup.is_detached,
@@ -116,7 +117,15 @@ impl Master {
         };
         kept.extend(self.held.fds());
         kept.extend(self.endpoint.iter().map(AsFd::as_fd));
-        kept.extend(self.input.iter().chain(&self.text).chain(&self.earlier).chain(&self.cli).map(AsFd::as_fd));
+        kept.extend(
+            self.input
+                .iter()
+                .chain(&self.text)
+                .chain(&self.earlier)
+                .chain(&self.tickets)
+                .chain(&self.cli)
+                .map(AsFd::as_fd),
+        );
         let file = memory_file("baton-master", &state.to_bytes()?)?;
         kept.push(file.as_fd());
         hold_back(&SIGNALS)?;
@@ -155,6 +164,7 @@ impl Master {
         master.input = state.input.and_then(|number| take(number).ok());
         master.text = state.text.and_then(|number| take(number).ok());
         master.earlier = state.earlier.into_iter().filter_map(|number| take(number).ok()).collect();
+        master.tickets = state.tickets.and_then(|number| take(number).ok());
         master.endpoint = state.asked.and_then(|number| take(number).ok()).map(Into::into);
         let current = state.workers.last().map(|worker| WorkerId(worker.id));
         for number in state.sockets {

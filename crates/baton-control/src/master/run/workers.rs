@@ -77,6 +77,9 @@ impl Master {
         if let (Text::LastGood, Some(text)) = (text, &self.text) {
             link.say(&ToWorker::Text, &[text.as_fd()]).await?;
         }
+        if let Some(tickets) = &self.tickets {
+            link.say(&ToWorker::Tickets, &[tickets.as_fd()]).await?;
+        }
         link.say(&ToWorker::Begin(begin), &[]).await
     }
 
@@ -109,6 +112,7 @@ impl Master {
                     self.earlier.pop_front();
                 }
             }
+            ToMaster::Tickets => self.tickets = fds.into_iter().next(),
             ToMaster::Settled => self.earlier.clear(),
             ToMaster::Said { text } => {
                 let is_room = text.len() <= LOGS_BYTES_MAX;
