@@ -1,5 +1,6 @@
 //! ACL criteria: a sample, flags and patterns (configuration manual 7.1), and the predefined ACLs (7.4).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use baton_model::Source;
@@ -112,6 +113,7 @@ impl Criterion {
                 .hint("add a matching method, such as '-m str'")
                 .at(0));
         };
+        let versions = method == Method::Int && expr.name() == "req.ssl_ver" && !expr.has_converters();
         let mut reader = Reader::new(method, ignore_case);
         for (word, path) in pattern_files {
             read_file(&mut reader, path, files).map_err(|fault| fault.at(word))?;
@@ -120,7 +122,11 @@ impl Criterion {
             if pattern.is_empty() {
                 return Err(Fault::new("an empty pattern").hint("use '-m len 0' to match an empty text").at(word));
             }
-            reader.add(pattern, false).map_err(|fault| fault.at(word))?;
+            let pattern = match versions {
+                true => Cow::Owned(dotted(pattern)),
+                false => Cow::Borrowed(pattern.as_str()),
+            };
+            reader.add(&pattern, false).map_err(|fault| fault.at(word))?;
         }
         Ok(Criterion { expr, patterns: reader.finish() })
     }
@@ -188,6 +194,16 @@ fn matching_method(name: &str, expr: &Expr) -> Result<Method, Fault> {
             expr.gives().word()
         ))),
     }
+}
+
+/// `3.1` and `3.1:3.3` as the numbers that `req.ssl_ver` gives; other words stay as they are.
+fn dotted(pattern: &str) -> String {
+    let number = |text: &str| {
+        let (major, minor) = text.split_once('.')?;
+        Some((u32::from(major.parse::<u16>().ok()?) << 16 | u32::from(minor.parse::<u16>().ok()?)).to_string())
+    };
+    let ends: Vec<String> = pattern.split(':').map(|text| number(text).unwrap_or_else(|| text.to_owned())).collect();
+    ends.join(":")
 }
 
 /// One pattern a line; blank lines and lines that begin with `#` are skipped.

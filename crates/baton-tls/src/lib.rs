@@ -17,7 +17,7 @@ pub use acceptor::{Acceptor, Chosen, Unwanted};
 pub use certificate::{Certificate, Chain, Chains, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
 pub use connector::Connector;
 pub use facts::Facts;
-pub use hello::{Hello, Incomplete};
+pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use store::{Index, Store};
 
 /// The rustls that configurations are made for.
