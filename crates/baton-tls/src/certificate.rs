@@ -184,6 +184,27 @@ impl Certificate {
         Ok(made)
     }
 
+    /// Whether both are made of the same bytes.
+    pub(crate) fn is_same(&self, other: &Certificate) -> bool {
+        let extras = |certificate: &Certificate| {
+            let extras = certificate.extras.as_ref();
+            extras.map(|extras| (extras.issuer.clone(), extras.sctl.clone()))
+        };
+        self.bytes.0 == other.bytes.0
+            && self.split == other.split
+            && self.chain == other.chain
+            && extras(self) == extras(other)
+            && self.ocsp() == other.ocsp()
+    }
+
+    /// Judges the private key as a handshake will: some tens of microseconds that a start cannot give to each of many.
+    ///
+    /// # Errors
+    /// When it cannot sign.
+    pub fn check_signer(&self) -> Result<(), Fault> {
+        self.make_signer().map(drop)
+    }
+
     /// The signer, if it is made; asking keeps it.
     pub(crate) fn cached_signer(&self) -> Option<Arc<CertifiedKey>> {
         let made = self.signer.load_full()?;

@@ -5,29 +5,30 @@
 //! certificates, which handshakes ask. Whoever calls prepares and commits one change at a time.
 
 mod files;
-#[expect(dead_code, reason = "changes of single certificates follow")]
 mod index;
-#[expect(dead_code, reason = "changes of single certificates follow")]
 mod load;
 mod problem;
 mod signers;
+mod transaction;
 mod wanted;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use baton_model::{ExtraFiles, Source};
 use files::Digest;
 use index::NewUse;
 use load::Loader;
 use signers::Signers;
-use wanted::Plan;
+use wanted::{Asked, Places, Plan};
 
-pub use files::{Files, Found, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
-pub use index::{Choice, Index};
+pub use files::{Files, Found, Listed, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
+pub use index::{Choice, Index, Line};
 pub use problem::Problem;
 pub use signers::MAX_SIGNERS;
-pub use wanted::{Wanted, certificates_among};
+pub use transaction::{Refused, Report, Transaction};
+pub use wanted::{Wanted, is_certificate};
 
 use crate::certificate::{Certificate, Chains};
 
@@ -38,6 +39,16 @@ pub struct Store {
     indexes: Mutex<Vec<Weak<Index>>>,
     chains: Chains,
     signers: Arc<Signers>,
+    /// Of the configuration in use.
+    settings: Mutex<Settings>,
+    /// Held while something is put in use.
+    change: Mutex<()>,
+}
+
+/// What a configuration says about all certificates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    extra: ExtraFiles,
 }
 
 type Entries = HashMap<Arc<Path>, Arc<Entry>>;
@@ -46,6 +57,8 @@ type Entries = HashMap<Arc<Path>, Arc<Entry>>;
 #[derive(Debug)]
 pub struct Entry {
     path: Arc<Path>,
+    places: Places,
+    source: Source,
     state: Mutex<State>,
 }
 
@@ -65,6 +78,7 @@ pub struct Prepared {
     changed: Vec<(Arc<Entry>, Arc<Certificate>, Digest)>,
     indexes: Vec<Arc<Index>>,
     binds: Vec<usize>,
+    settings: Settings,
 }
 
 /// What the store holds.
@@ -95,6 +109,8 @@ impl Store {
             indexes: Mutex::default(),
             chains: Chains::default(),
             signers: Arc::new(Signers::new(most.max(1))),
+            settings: Mutex::default(),
+            change: Mutex::default(),
         })
     }
 
@@ -104,7 +120,8 @@ impl Store {
     /// Every certificate that cannot be used, in the order of the configuration.
     pub fn prepare(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> Result<Prepared, Vec<Problem>> {
         let mut plan = Plan::new(wanted, files);
-        let loader = Loader { files, chains: &self.chains, extra: wanted.extra, listings: &plan.listings };
+        let settings = Settings { extra: wanted.extra };
+        let loader = Loader::new(files, &self.chains, &settings, &plan.listings);
         let old = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name: &Path| {
             let state = old.get(name)?.lock();
@@ -129,7 +146,11 @@ impl Store {
                     changed.push((entry.clone(), certificate.clone(), digest));
                     entry.clone()
                 }
-                None => Arc::new(Entry::new(recipe.name.as_path().into(), certificate.clone(), Some(digest))),
+                None => {
+                    let (path, places, source) =
+                        (recipe.name.as_path().into(), recipe.places.clone(), recipe.source.clone());
+                    Arc::new(Entry::new(path, places, source, certificate.clone(), Some(digest)))
+                }
             };
             entries.insert(entry.path.clone(), entry.clone());
             found.push(Some((entry, certificate)));
@@ -139,16 +160,18 @@ impl Store {
             return Err(problems);
         }
         let indexes = plan.sets.into_iter().map(|set| {
-            let index = Index::new(self.signers.clone());
-            for asked in set {
-                let Some((entry, certificate)) = found[asked.recipe].clone() else { continue };
-                let wanted::Asked { order, options, filters, is_default, .. } = asked;
-                index.add(NewUse { entry, certificate, order, options, filters, is_default });
+            let index = Index::new(self.signers.clone(), set.lists);
+            let mut change = index.change();
+            for asked in set.asked {
+                let Asked { recipe, order, options, filters, is_default } = asked;
+                let Some((entry, certificate)) = found[recipe].clone() else { continue };
+                change.add(NewUse { entry, certificate, order, options, filters, is_default });
             }
+            drop(change);
             Arc::new(index)
         });
         let indexes = indexes.collect();
-        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds })
+        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings })
     }
 
     /// The certificate under a name: a path as the configuration names it, or `@STORE/ALIAS`.
@@ -185,7 +208,9 @@ impl Prepared {
 
     /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over.
     pub fn commit(self) {
-        let Prepared { store, entries, changed, indexes, .. } = self;
+        let Prepared { store, entries, changed, indexes, settings, .. } = self;
+        let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
+        *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         for (entry, certificate, digest) in changed {
             *entry.lock() = State { certificate, digest: Some(digest), problem: None };
         }
@@ -197,8 +222,14 @@ impl Prepared {
 }
 
 impl Entry {
-    fn new(path: Arc<Path>, certificate: Arc<Certificate>, digest: Option<Digest>) -> Entry {
-        Entry { path, state: Mutex::new(State { certificate, digest, problem: None }) }
+    fn new(
+        path: Arc<Path>,
+        places: Places,
+        source: Source,
+        certificate: Arc<Certificate>,
+        digest: Option<Digest>,
+    ) -> Entry {
+        Entry { path, places, source, state: Mutex::new(State { certificate, digest, problem: None }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -213,6 +244,11 @@ impl Entry {
     /// What is in use.
     pub fn certificate(&self) -> Arc<Certificate> {
         self.lock().certificate.clone()
+    }
+
+    /// Whether it was read from its files; else an operator brought it.
+    pub fn is_from_files(&self) -> bool {
+        self.lock().digest.is_some()
     }
 
     /// Why a newer state of its files is not in use.

@@ -1,56 +1,10 @@
 //! The store with real files: what is found under a name, what is refused, what a change costs.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod support;
 
-use baton_model::{BindTls, CrtSource, Source};
-use baton_tls::store::{Prepared, Problem, SystemFiles, Wanted};
-use baton_tls::{Store, Verifies};
-use rcgen::{CertificateParams, DnType, KeyPair};
-use tempfile::TempDir;
+use std::path::Path;
 
-/// A certificate for `names` that signs itself, and its key, in PEM.
-fn issue(names: &[&str]) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
-    params.distinguished_name.remove(DnType::CommonName);
-    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
-}
-
-struct World {
-    folder: TempDir,
-    store: Arc<Store>,
-}
-
-impl World {
-    fn new() -> World {
-        World { folder: tempfile::tempdir().unwrap(), store: Store::new() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        std::fs::write(self.path(name), content).unwrap();
-    }
-
-    fn site(&self, name: &str, names: &[&str]) {
-        let (certificate, key) = issue(names);
-        self.write(name, certificate + &key);
-    }
-
-    fn prepare(&self, sources: Vec<CrtSource>) -> Result<Prepared, Vec<Problem>> {
-        let tls = Arc::new(BindTls { certificates: sources, ..BindTls::default() });
-        let source = Source::default();
-        let wanted = Wanted { binds: vec![(&tls, &source)], ..Wanted::default() };
-        self.store.prepare(&wanted, &SystemFiles::default())
-    }
-
-    fn crt(&self, name: &str) -> CrtSource {
-        CrtSource::Crt { path: self.path(name), default: false }
-    }
-}
+use support::{World, issue};
 
 #[test]
 fn a_directory_is_found_by_name_and_its_first_file_is_the_default() {
@@ -59,16 +13,7 @@ fn a_directory_is_found_by_name_and_its_first_file_is_the_default() {
     world.site("a.pem", &["A.example"]);
     world.write(".hidden", "nothing");
     world.write("a.pem.ocsp", "");
-    let prepared = world.prepare(vec![world.crt("")]).unwrap();
-    let index = prepared.indexes().remove(0);
-    prepared.commit();
-    let found = |name: Option<&str>| {
-        let found = index.find(name, Verifies::ALL).unwrap();
-        let entry =
-            world.store.entries().into_iter().find(|entry| Arc::ptr_eq(&entry.certificate(), &found.certificate));
-        assert!(found.signer().is_ok());
-        (entry.unwrap().path().file_name().unwrap().to_owned().into_string().unwrap(), found.by_default)
-    };
+    let index = world.load(vec![world.crt("")]);
     for (name, file, by_default) in [
         (Some("a.example"), "a.pem", false),
         (Some("B.EXAMPLE"), "b.pem", false),
@@ -77,7 +22,7 @@ fn a_directory_is_found_by_name_and_its_first_file_is_the_default() {
         (Some("w.example"), "a.pem", true),
         (None, "a.pem", true),
     ] {
-        assert_eq!(found(name), (file.to_owned(), by_default), "{name:?}");
+        assert_eq!(world.found(&index, name), (file.to_owned(), by_default), "{name:?}");
     }
     assert!(world.store.entry(Path::new("/nowhere")).is_none());
     assert_eq!(world.store.figures().certificates, 2);

@@ -28,10 +28,12 @@ pub struct Stamp {
 /// What is found under a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// Something that can be read.
+    /// A regular file.
     File(Stamp),
     /// A directory.
     Directory,
+    /// A pipe, a socket, a device.
+    Other,
 }
 
 /// Files as the store reads them. Several threads ask at once.
@@ -48,11 +50,20 @@ pub trait Files: Sync {
     /// When nothing is, or it cannot be asked.
     fn find(&self, path: &Path) -> io::Result<Found>;
 
-    /// The names in a directory, in any order.
+    /// What is in a directory, in any order.
     ///
     /// # Errors
     /// When it is none, or cannot be read.
-    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
+    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>>;
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listed {
+    /// Without the directory.
+    pub name: OsString,
+    /// Whether it is a regular file (`true`) or something else; `None`: a symbolic link, or the directory does not say.
+    pub is_file: Option<bool>,
 }
 
 /// The files of the system as this process sees them.
@@ -69,22 +80,33 @@ impl Files for SystemFiles {
 
     fn find(&self, path: &Path) -> io::Result<Found> {
         let found = fs::metadata(self.directory.join(path))?;
-        Ok(if found.is_dir() { Found::Directory } else { Found::File(Stamp::of(&found)) })
+        Ok(match () {
+            () if found.is_dir() => Found::Directory,
+            () if found.is_file() => Found::File(Stamp::of(&found)),
+            () => Found::Other,
+        })
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
-        fs::read_dir(self.directory.join(directory))?.map(|entry| Ok(entry?.file_name())).collect()
+    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>> {
+        let listed = |entry: fs::DirEntry| {
+            let kind = entry.file_type()?;
+            Ok(Listed { name: entry.file_name(), is_file: (!kind.is_symlink()).then_some(kind.is_file()) })
+        };
+        fs::read_dir(self.directory.join(directory))?.map(|entry| listed(entry?)).collect()
     }
 }
 
 /// Replaces what is in `into` by the content of an open file, with as few calls as can be: its length is asked first.
 ///
 /// # Errors
-/// When it cannot be read, is a directory, or is larger than [`MAX_FILE_BYTES`].
+/// When it cannot be read, is no regular file, or is larger than [`MAX_FILE_BYTES`].
 pub fn read_file(file: &File, into: &mut Vec<u8>) -> io::Result<Stamp> {
     let found = file.metadata()?;
     if found.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
     }
     if found.len() > MAX_FILE_BYTES {
         return Err(too_large());
@@ -103,7 +125,7 @@ pub fn read_file(file: &File, into: &mut Vec<u8>) -> io::Result<Stamp> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        if length as u64 == found.len() && found.is_file() {
+        if length as u64 == found.len() {
             break;
         }
         if length as u64 > MAX_FILE_BYTES {

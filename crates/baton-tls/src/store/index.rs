@@ -1,11 +1,13 @@
 //! Which certificate answers a name: the choice of HAProxy 2.6 over the certificates of one `bind`.
 //!
-//! A name is looked for as it is, then with its first label replaced by `*`; the first place that has a certificate for the
-//! client decides. Among the certificates of one place those with an ECDSA key come first if the client can verify them, then
-//! those with RSA, each in the order of the configuration. For a name that nobody has the default certificate answers.
+//! A name is looked for as it is, and with its first label replaced by `*`. Among all certificates found one with an ECDSA key
+//! is taken if the client can verify it, else one with RSA, else one with Ed25519; of the same kind one that has the name itself
+//! goes before one that has the wildcard, and then the order of the configuration decides. If the client can verify none of
+//! them, the first is shown all the same, and the handshake fails. For a name that nobody has, and where none is asked for, the
+//! default certificate answers.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use baton_model::TlsOptions;
@@ -23,7 +25,32 @@ const MAX_NAME: usize = 255;
 #[derive(Debug)]
 pub struct Index {
     names: RwLock<Names>,
+    lists: Box<[ListPlace]>,
     signers: Arc<Signers>,
+}
+
+/// Where a `crt-list` or a directory stands among the words of a `bind`.
+#[derive(Clone, Debug)]
+pub(crate) struct ListPlace {
+    pub(crate) path: PathBuf,
+    pub(crate) source: u32,
+    /// Its certificates have the order of their names.
+    pub(crate) is_directory: bool,
+}
+
+/// A line of a `crt-list`, or a file of a directory.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Whose certificate it is.
+    pub entry: Arc<Entry>,
+    /// Its number in its list: from 1, and for lines that were added later above those of the file; 0 in a directory.
+    pub number: u32,
+    /// Its settings.
+    pub options: Arc<TlsOptions>,
+    /// Its filters; `None`: the certificate's own names.
+    pub filters: Option<Arc<[String]>>,
+    /// It is what clients without a name get.
+    pub is_default: bool,
 }
 
 /// The certificate for a client.
@@ -61,8 +88,6 @@ pub(crate) struct Use {
     pub(crate) context: u32,
     /// For which names; `None`: its own.
     pub(crate) filters: Option<Arc<[String]>>,
-    /// `default-crt`.
-    pub(crate) is_default: bool,
     /// The next use of the same entry.
     next: u32,
 }
@@ -90,6 +115,8 @@ struct Names {
     first: Option<u32>,
     defaults: Vec<u32>,
     contexts: Vec<Arc<TlsOptions>>,
+    /// How many lines were added since.
+    added: u32,
 }
 
 /// Uses that have a name, in their order. A filter `!name` is one that keeps the others from being looked at.
@@ -116,9 +143,9 @@ impl Places {
 }
 
 impl Index {
-    pub(crate) fn new(signers: Arc<Signers>) -> Index {
+    pub(crate) fn new(signers: Arc<Signers>, lists: Vec<ListPlace>) -> Index {
         let names = Names { contexts: vec![Arc::default()], ..Names::default() };
-        Index { names: RwLock::new(names), signers }
+        Index { names: RwLock::new(names), lists: lists.into(), signers }
     }
 
     /// The certificate for a client that asks for `name` and can verify what `client` says. `None`: there is none at all.
@@ -152,35 +179,47 @@ impl Index {
         self.len() == 0
     }
 
-    /// Adds a use. Its settings are `options`.
-    pub(crate) fn add(&self, new: NewUse) {
-        self.write().add(new);
+    /// Whether a `crt-list` or a directory of this name belongs to it.
+    pub(crate) fn has_list(&self, list: &Path) -> bool {
+        self.sources(list).next().is_some()
     }
 
-    /// Gives every use of `entry` another certificate.
-    pub(crate) fn replace(&self, entry: &Arc<Entry>, certificate: &Arc<Certificate>) -> usize {
-        let mut names = self.write();
-        let ids = names.uses_of(entry);
-        for id in &ids {
-            names.unlink(*id);
-            if let Some(found) = names.uses[*id as usize].as_mut() {
-                found.certificate = certificate.clone();
-            }
-            names.link(*id);
-        }
-        ids.len()
+    fn sources(&self, list: &Path) -> impl Iterator<Item = &ListPlace> {
+        self.lists.iter().filter(move |place| place.path == list)
     }
 
-    /// Removes the uses of `entry` that `which` says.
-    pub(crate) fn remove(&self, entry: &Arc<Entry>, which: impl Fn(&Use) -> bool) -> usize {
-        let mut names = self.write();
-        let ids = names.uses_of(entry);
-        let ids: Vec<u32> =
-            ids.into_iter().filter(|id| names.uses[*id as usize].as_ref().is_some_and(&which)).collect();
-        for id in &ids {
-            names.remove(*id);
-        }
-        ids.len()
+    /// The lines of a `crt-list`, or the files of a directory, in order. Costs a walk over all certificates.
+    pub fn lines(&self, list: &Path) -> Vec<Line> {
+        let names = self.read();
+        let is_there = |found: &&Use| self.sources(list).any(|place| place.source == found.order.source);
+        let mut all: Vec<&Use> = names.uses.iter().flatten().filter(is_there).collect();
+        all.sort_unstable_by_key(|found| found.place());
+        let first = names.default_use(Verifies::ALL).map(Use::place);
+        let line = |found: &Use| Line {
+            entry: found.entry.clone(),
+            number: found.order.line,
+            options: names.contexts.get(found.context as usize).cloned().unwrap_or_default(),
+            filters: found.filters.clone(),
+            is_default: Some(found.place()) == first,
+        };
+        all.into_iter().map(line).collect()
+    }
+
+    /// Whether a certificate is used by the list.
+    pub(crate) fn uses(&self, entry: &Arc<Entry>, list: &Path) -> bool {
+        let names = self.read();
+        let mut sources = names.uses_of(entry).into_iter().filter_map(|id| Some(names.get(id)?.order.source));
+        sources.any(|source| self.sources(list).any(|place| place.source == source))
+    }
+
+    /// Whether a certificate is used at all.
+    pub(crate) fn is_used(&self, entry: &Arc<Entry>) -> bool {
+        !self.read().uses_of(entry).is_empty()
+    }
+
+    /// Handshakes wait until the change is dropped.
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change { index: self, names: self.write() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Names> {
@@ -191,6 +230,70 @@ impl Index {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Several changes that are seen together.
+pub(crate) struct Change<'a> {
+    index: &'a Index,
+    names: RwLockWriteGuard<'a, Names>,
+}
+
+impl Change<'_> {
+    /// Adds a use.
+    pub(crate) fn add(&mut self, new: NewUse) {
+        self.names.add(new);
+    }
+
+    /// Adds a use to every list of this name: behind all lines, or by its name in a directory.
+    pub(crate) fn add_to(
+        &mut self,
+        list: &Path,
+        entry: &Arc<Entry>,
+        options: Option<Arc<TlsOptions>>,
+        filters: Option<Arc<[String]>>,
+    ) {
+        for place in self.index.sources(list) {
+            let line = if place.is_directory && filters.is_none() && options.is_none() {
+                0
+            } else {
+                self.names.added += 1;
+                ADDED + self.names.added
+            };
+            self.names.add(NewUse {
+                entry: entry.clone(),
+                certificate: entry.certificate(),
+                order: Order { source: place.source, line },
+                options: options.clone(),
+                filters: filters.clone(),
+                is_default: false,
+            });
+        }
+    }
+
+    /// Gives every use of `entry` another certificate.
+    pub(crate) fn replace(&mut self, entry: &Arc<Entry>, certificate: &Arc<Certificate>) {
+        let names = &mut *self.names;
+        for id in names.uses_of(entry) {
+            names.unlink(id);
+            if let Some(found) = names.uses[id as usize].as_mut() {
+                found.certificate = certificate.clone();
+            }
+            names.link(id);
+        }
+    }
+
+    /// Removes the uses of `entry` by a list that `which` says.
+    pub(crate) fn remove(&mut self, entry: &Arc<Entry>, list: &Path, which: impl Fn(Order) -> bool) {
+        for id in self.names.uses_of(entry) {
+            let Some(order) = self.names.get(id).map(|found| found.order) else { continue };
+            if which(order) && self.index.sources(list).any(|place| place.source == order.source) {
+                self.names.remove(id);
+            }
+        }
+    }
+}
+
+/// Numbers of lines that were added later begin above this.
+const ADDED: u32 = 1 << 30;
 
 /// A use to be added.
 #[derive(Clone, Debug)]
@@ -243,6 +346,10 @@ impl Use {
 }
 
 impl Names {
+    fn get(&self, id: u32) -> Option<&Use> {
+        self.uses.get(id as usize)?.as_ref()
+    }
+
     fn add(&mut self, new: NewUse) {
         let context = match new.options {
             None => 0,
@@ -251,7 +358,7 @@ impl Names {
         let key = Arc::as_ptr(&new.entry) as usize;
         let NewUse { entry, certificate, order, filters, is_default, .. } = new;
         let next = self.by_entry.get(&key).copied().unwrap_or(NONE);
-        let made = Use { entry, certificate, order, context, filters, is_default, next };
+        let made = Use { entry, certificate, order, context, filters, next };
         let id = match self.free.pop() {
             Some(id) => {
                 self.uses[id as usize] = Some(made);
@@ -313,7 +420,7 @@ impl Names {
     fn uses_of(&self, entry: &Arc<Entry>) -> Vec<u32> {
         let mut ids = Vec::new();
         let mut at = self.by_entry.get(&(Arc::as_ptr(entry) as usize)).copied().unwrap_or(NONE);
-        while let Some(found) = self.uses.get(at as usize).and_then(Option::as_ref) {
+        while let Some(found) = self.get(at) {
             ids.push(at);
             at = found.next;
         }
@@ -321,12 +428,12 @@ impl Names {
     }
 
     fn is_before(&self, one: u32, other: u32) -> bool {
-        let place = |id: u32| self.uses.get(id as usize).and_then(Option::as_ref).map(|found| found.place());
+        let place = |id: u32| self.get(id).map(|found| found.place());
         place(one) < place(other)
     }
 
     fn link(&mut self, id: u32) {
-        let Some(found) = self.uses.get(id as usize).and_then(Option::as_ref) else { return };
+        let Some(found) = self.get(id) else { return };
         for Name { wild, not, text } in found.names() {
             let place = Place { id, not };
             let map = if wild { &mut self.wild } else { &mut self.exact };
@@ -344,7 +451,7 @@ impl Names {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Some(found) = self.uses.get(id as usize).and_then(Option::as_ref) else { return };
+        let Some(found) = self.get(id) else { return };
         for Name { wild, text, .. } in found.names() {
             let map = if wild { &mut self.wild } else { &mut self.exact };
             let Some(places) = map.get_mut(&text) else { continue };
@@ -366,18 +473,17 @@ impl Names {
         let exact = self.exact.get(&*lower).map_or(&[][..], Places::all);
         let wild = memchr::memchr(b'.', lower).and_then(|dot| self.wild.get(&lower[dot..]));
         let wild = wild.map_or(&[][..], Places::all);
-        let is_refused = |id: u32| exact.iter().chain(wild).any(|place| place.not && place.id == id);
-        let best = |places: &[Place]| {
-            let wanted = places.iter().filter(|place| !place.not && !is_refused(place.id));
-            self.best(wanted.map(|place| place.id), client)
-        };
-        best(exact).or_else(|| best(wild))
+        // `!name` takes a name out of the wildcards of its own line, and out of nothing else.
+        let is_taken_out = |id: u32| exact.iter().any(|place| place.not && place.id == id);
+        let exactly = exact.iter().filter(|place| !place.not);
+        let widely = wild.iter().filter(|place| !place.not && !is_taken_out(place.id));
+        self.best(exactly.chain(widely).map(|place| place.id), client)
     }
 
     /// The best for a client among some that are in order.
     fn best(&self, ids: impl Iterator<Item = u32>, client: Verifies) -> Option<&Use> {
         let mut best: Option<&Use> = None;
-        for found in ids.filter_map(|id| self.uses.get(id as usize)?.as_ref()) {
+        for found in ids.filter_map(|id| self.get(id)) {
             let rank = |found: &Use| rank(found.certificate.kind(), client);
             if best.is_none_or(|best| rank(found) < rank(best)) {
                 best = Some(found);
@@ -388,7 +494,7 @@ impl Names {
 
     fn default_use(&self, client: Verifies) -> Option<&Use> {
         if self.defaults.is_empty() {
-            return self.uses.get(self.first? as usize)?.as_ref();
+            return self.get(self.first?);
         }
         self.best(self.defaults.iter().copied(), client)
     }
@@ -402,9 +508,10 @@ impl Use {
 
 /// Smaller is better.
 fn rank(kind: KeyKind, client: Verifies) -> u8 {
-    match (client.can(kind), kind.is_ecdsa()) {
-        (true, true) => 0,
-        (true, false) => 1,
-        (false, _) => 2,
+    match kind {
+        _ if !client.can(kind) => 3,
+        KeyKind::EcdsaP256 | KeyKind::EcdsaP384 | KeyKind::EcdsaP521 => 0,
+        KeyKind::Rsa(_) => 1,
+        KeyKind::Ed25519 => 2,
     }
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_model::ExtraFiles;
 
-use super::Problem;
+use super::Settings;
 use super::files::{Digest, Files, Found, Stamps};
 use super::wanted::{Listings, Places, Recipe, with_suffix};
 use crate::certificate::{Certificate, Chains, Fault, Parts};
@@ -25,10 +25,10 @@ pub(crate) type Known<'a> = dyn Fn(&Path) -> Option<(Arc<Certificate>, Digest)> 
 
 /// What everything that is read has in common.
 pub(crate) struct Loader<'a> {
-    pub(crate) files: &'a dyn Files,
-    pub(crate) chains: &'a Chains,
-    pub(crate) extra: ExtraFiles,
-    pub(crate) listings: &'a Listings,
+    files: &'a dyn Files,
+    chains: &'a Chains,
+    extra: ExtraFiles,
+    listings: &'a Listings,
 }
 
 /// The memory of a thread that reads.
@@ -38,7 +38,16 @@ struct Desk {
     parts: Parts,
 }
 
-impl Loader<'_> {
+impl<'a> Loader<'a> {
+    pub(crate) fn new(
+        files: &'a dyn Files,
+        chains: &'a Chains,
+        settings: &Settings,
+        listings: &'a Listings,
+    ) -> Loader<'a> {
+        Loader { files, chains, extra: settings.extra, listings }
+    }
+
     /// Reads all recipes; those for which `known` has a certificate of the same files are not read again.
     pub(crate) fn load_all(&self, recipes: &[Recipe], known: &Known<'_>) -> Vec<Loaded> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -75,7 +84,8 @@ impl Loader<'_> {
         {
             return Ok((certificate, digest));
         }
-        self.read(recipe, desk)
+        let (certificate, digest) = self.read(recipe, desk)?;
+        Ok((Arc::new(certificate), digest))
     }
 
     /// The paths of a recipe: the certificate's and those of its other parts, which may be missing unless they were asked for.
@@ -129,7 +139,7 @@ impl Loader<'_> {
         Some(stamps.digest(i64::MAX))
     }
 
-    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Loaded {
+    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Result<(Certificate, Digest), Fault> {
         let now_ns = now_ns();
         let mut stamps = Stamps::new();
         let Desk { text, parts } = desk;
@@ -152,14 +162,12 @@ impl Loader<'_> {
                 Part::Timestamps => parts.set_timestamps(text)?,
             }
         }
-        let certificate = parts.build(self.chains)?;
-        Ok((Arc::new(certificate), stamps.digest(now_ns)))
+        Ok((parts.build(self.chains)?, stamps.digest(now_ns)))
     }
 
     /// Reads one certificate, whatever is known of it.
-    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Arc<Certificate>, Digest), Problem> {
-        let loaded = self.read(recipe, &mut Desk::default());
-        loaded.map_err(|fault| Problem::new(Some(recipe.source.clone()), recipe.name.clone(), fault))
+    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest), Fault> {
+        self.read(recipe, &mut Desk::default())
     }
 }
 

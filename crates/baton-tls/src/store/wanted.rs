@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Problem;
 use super::files::{Files, Found};
-use super::index::Order;
+use super::index::{ListPlace, Order};
 use crate::certificate::Fault;
 
 /// What a configuration says about certificates.
@@ -80,23 +80,32 @@ pub(crate) struct Asked {
     pub(crate) is_default: bool,
 }
 
+/// The certificates of one `bind`.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) lists: Vec<ListPlace>,
+}
+
 /// All of it, in the order of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) recipes: Vec<Recipe>,
     by_name: FxHashMap<PathBuf, usize>,
     /// For each different set of certificates.
-    pub(crate) sets: Vec<Vec<Asked>>,
+    pub(crate) sets: Vec<Set>,
     /// The set of each `bind`.
     pub(crate) binds: Vec<usize>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) listings: Listings,
+    /// Those that `crt` names.
+    directories: FxHashSet<PathBuf>,
 }
 
 /// Directories that were read: whether a file is beside another is known without asking for it.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    directories: HashMap<PathBuf, FxHashSet<OsString>>,
+    directories: HashMap<PathBuf, FxHashMap<OsString, Option<bool>>>,
 }
 
 /// A directory is listed, instead of asked for single files, when so many of its files are wanted.
@@ -106,12 +115,12 @@ impl Listings {
     /// Whether a file may exist.
     pub(crate) fn may_have(&self, path: &Path) -> bool {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return true };
-        self.directories.get(directory).is_none_or(|names| names.contains(name))
+        self.directories.get(directory).is_none_or(|names| names.contains_key(name))
     }
 }
 
 /// The suffixes of a bundle, in the order in which they are looked for.
-const BUNDLE: [&str; 3] = ["rsa", "dsa", "ecdsa"];
+const BUNDLE: [&str; 3] = ["ecdsa", "rsa", "dsa"];
 
 /// Files of a directory that are no certificates of their own.
 const RESERVED: [&[u8]; 4] = [b".key", b".issuer", b".ocsp", b".sctl"];
@@ -145,33 +154,44 @@ impl Plan {
         plan
     }
 
-    fn set(&mut self, sources: &[CrtSource], bind: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Vec<Asked> {
-        let mut set = Vec::new();
+    fn set(&mut self, sources: &[CrtSource], bind: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Set {
+        let mut set = Set::default();
         for (number, source) in sources.iter().enumerate() {
             let order = |line: usize| Order { source: number as u32, line: line as u32 };
             match source {
                 CrtSource::Crt { path, default } => {
-                    for recipe in self.crt(path, bind, wanted, files) {
+                    let recipes = self.crt(path, bind, wanted, files);
+                    if self.directories.contains(path) {
+                        set.lists.push(ListPlace { path: path.clone(), source: number as u32, is_directory: true });
+                    }
+                    for recipe in recipes {
                         let is_default = *default;
-                        set.push(Asked { recipe, order: order(0), options: None, filters: None, is_default });
+                        set.asked.push(Asked { recipe, order: order(0), options: None, filters: None, is_default });
                     }
                 }
-                CrtSource::List { lines, .. } => {
+                CrtSource::List { path, lines } => {
+                    set.lists.push(ListPlace { path: path.clone(), source: number as u32, is_directory: false });
                     for (at, line) in lines.iter().enumerate() {
-                        self.line(line, order(at), wanted, files, &mut set);
+                        self.line(line, order(at + 1), wanted, files, &mut set);
                     }
                 }
-                CrtSource::Line(line) => self.line(line, order(0), wanted, files, &mut set),
+                CrtSource::Line(line) => self.line(line, order(1), wanted, files, &mut set),
             }
         }
         set
     }
 
-    fn line(&mut self, line: &CrtLine, order: Order, wanted: &Wanted<'_>, files: &dyn Files, set: &mut Vec<Asked>) {
+    fn line(&mut self, line: &CrtLine, order: Order, wanted: &Wanted<'_>, files: &dyn Files, set: &mut Set) {
         let options = (line.options != TlsOptions::default()).then(|| Arc::new(line.options.clone()));
         let filters: Option<Arc<[String]>> = (!line.filters.is_empty()).then(|| line.filters.as_slice().into());
         for recipe in self.file(&line.crt, &line.source, wanted, files) {
-            set.push(Asked { recipe, order, options: options.clone(), filters: filters.clone(), is_default: false });
+            set.asked.push(Asked {
+                recipe,
+                order,
+                options: options.clone(),
+                filters: filters.clone(),
+                is_default: false,
+            });
         }
     }
 
@@ -188,7 +208,15 @@ impl Plan {
             self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::file(None, &error)));
             return Vec::new();
         }
-        let names = certificates_among(self.listings.directories[path].iter());
+        self.directories.insert(path.to_owned());
+        // Links are followed; one that leads nowhere is refused when it is read.
+        let is_file = |name: &OsString, is_file: Option<bool>| {
+            is_file.unwrap_or_else(|| !matches!(files.find(&path.join(name)), Ok(Found::Directory | Found::Other)))
+        };
+        let names = self.listings.directories[path].iter().filter(|(name, _)| is_certificate(name));
+        let names = names.filter(|(name, kind)| is_file(name, **kind));
+        let mut names: Vec<OsString> = names.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
         names.into_iter().filter_map(|name| self.recipe(&path.join(name), source, wanted)).collect()
     }
 
@@ -232,7 +260,8 @@ impl Plan {
             return true;
         }
         let Ok(names) = files.list(directory) else { return false };
-        self.listings.directories.insert(directory.to_owned(), names.into_iter().collect());
+        let names = names.into_iter().map(|listed| (listed.name, listed.is_file));
+        self.listings.directories.insert(directory.to_owned(), names.collect());
         true
     }
 
@@ -258,15 +287,14 @@ impl Plan {
     }
 }
 
-/// The names among those of a directory that are certificates (configuration manual, 5.1 `crt`), in order.
-pub fn certificates_among<'a>(names: impl Iterator<Item = &'a OsString>) -> Vec<OsString> {
-    let is_certificate = |name: &&OsString| {
-        let name = name.as_bytes();
-        !name.starts_with(b".") && !RESERVED.iter().any(|reserved| name.ends_with(reserved))
-    };
-    let mut names: Vec<OsString> = names.filter(is_certificate).cloned().collect();
-    names.sort_unstable();
-    names
+/// Whether a file is a part of a certificate, by its name.
+pub(crate) fn is_reserved(name: &OsStr) -> bool {
+    RESERVED.iter().any(|reserved| name.as_bytes().ends_with(reserved))
+}
+
+/// Whether a file of a directory is a certificate of its own, by its name (configuration manual, 5.1 `crt`).
+pub fn is_certificate(name: &OsStr) -> bool {
+    !name.as_bytes().starts_with(b".") && !is_reserved(name)
 }
 
 fn is_store_name(path: &Path) -> bool {

@@ -1,0 +1,61 @@
+//! What the store costs: loads directories of certificates, then again, and prints CPU time and memory.
+//!
+//! `cargo run --release -p baton-tls --example store -- FOLDER…` (`--example certificates` of baton-prove makes a folder).
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{BindTls, CrtSource, Source};
+use baton_tls::store::{SystemFiles, Wanted};
+use baton_tls::{Store, Verifies};
+
+fn main() {
+    let paths = std::env::args_os().skip(1).map(PathBuf::from);
+    let certificates = paths.map(|path| CrtSource::Crt { path, default: false }).collect();
+    let tls = Arc::new(BindTls { certificates, ..BindTls::default() });
+    let source = Source::default();
+    let wanted = Wanted { binds: vec![(&tls, &source)], ..Wanted::default() };
+    let store = Store::new();
+    let before_kib = resident_kib();
+    for round in ["first", "again"] {
+        let (start, cpu) = (Instant::now(), cpu_s());
+        let prepared = match store.prepare(&wanted, &SystemFiles::default()) {
+            Ok(prepared) => prepared,
+            Err(problems) => {
+                problems.iter().take(20).for_each(|problem| eprintln!("{problem}: {}", problem.remedy()));
+                std::process::exit(1);
+            }
+        };
+        let index = prepared.indexes().remove(0);
+        prepared.commit();
+        let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu_s() - cpu);
+        let figures = store.figures();
+        let each = cpu * 1e6 / figures.certificates as f64;
+        println!("{round}: {wall:.3} s, {cpu:.3} s of CPU, {each:.1} µs each");
+        if round == "first" {
+            let kib = resident_kib() - before_kib;
+            println!("{figures:?}: {:.2} KiB resident each", kib as f64 / figures.certificates as f64);
+            let found = index.find(None, Verifies::ALL).expect("there is one");
+            println!("default: {:?}", found.signer().is_ok());
+        }
+    }
+}
+
+/// CPU time of all threads so far, in seconds.
+fn cpu_s() -> f64 {
+    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let own = stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or_default() / 1e9;
+    let _ = own;
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or_default();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn resident_kib() -> i64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or_default()
+}

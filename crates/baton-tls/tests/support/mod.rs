@@ -1,0 +1,87 @@
+//! A store over a folder of certificates that are made on the fly.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use baton_model::{BindTls, CrtLine, CrtSource, Source};
+use baton_tls::store::{Entry, Index, Prepared, Problem, SystemFiles, Wanted};
+use baton_tls::{Store, Verifies};
+use rcgen::{CertificateParams, DnType, KeyPair};
+use tempfile::TempDir;
+
+/// A certificate for `names` that signs itself, and its key, in PEM.
+pub fn issue(names: &[&str]) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+    params.distinguished_name.remove(DnType::CommonName);
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+pub struct World {
+    pub folder: TempDir,
+    pub store: Arc<Store>,
+}
+
+impl World {
+    pub fn new() -> World {
+        World { folder: tempfile::tempdir().unwrap(), store: Store::new() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    pub fn site(&self, name: &str, names: &[&str]) {
+        let (certificate, key) = issue(names);
+        self.write(name, certificate + &key);
+    }
+
+    pub fn prepare(&self, sources: Vec<CrtSource>) -> Result<Prepared, Vec<Problem>> {
+        let tls = Arc::new(BindTls { certificates: sources, ..BindTls::default() });
+        let source = Source::default();
+        let wanted = Wanted { binds: vec![(&tls, &source)], ..Wanted::default() };
+        self.store.prepare(&wanted, &SystemFiles::default())
+    }
+
+    pub fn crt(&self, name: &str) -> CrtSource {
+        CrtSource::Crt { path: self.path(name), default: false }
+    }
+}
+
+impl World {
+    /// The answer to a client that can verify everything: the file's name, and whether it is the default.
+    pub fn found(&self, index: &Index, name: Option<&str>) -> (String, bool) {
+        self.found_by(index, name, Verifies::ALL)
+    }
+
+    pub fn found_by(&self, index: &Index, name: Option<&str>, client: Verifies) -> (String, bool) {
+        let Some(found) = index.find(name, client) else { return ("nothing".to_owned(), true) };
+        assert!(found.signer().is_ok(), "{name:?}");
+        let is_it = |entry: &Arc<Entry>| Arc::ptr_eq(&entry.certificate(), &found.certificate);
+        let entry = self.store.entries().into_iter().find(is_it).expect("what is shown is in the store");
+        (entry.path().file_name().unwrap().to_str().unwrap().to_owned(), found.by_default)
+    }
+
+    /// Prepares and commits.
+    pub fn load(&self, sources: Vec<CrtSource>) -> Arc<Index> {
+        let prepared = self.prepare(sources).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let index = prepared.indexes().remove(0);
+        prepared.commit();
+        index
+    }
+
+    pub fn list(&self, name: &str, lines: &[(&str, &[&str])]) -> CrtSource {
+        let line = |(file, filters): &(&str, &[&str])| CrtLine {
+            crt: self.path(file),
+            filters: filters.iter().map(|filter| (*filter).to_owned()).collect(),
+            ..CrtLine::default()
+        };
+        CrtSource::List { path: self.path(name), lines: lines.iter().map(line).collect() }
+    }
+}

@@ -1,0 +1,202 @@
+//! Changes of single certificates while others serve.
+
+mod support;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use baton_model::CrtLine;
+use baton_tls::Certificate;
+use baton_tls::store::{Refused, SystemFiles};
+use support::{World, issue};
+
+fn files() -> SystemFiles {
+    SystemFiles::default()
+}
+
+fn names(names: &[&str]) -> Option<Vec<OsString>> {
+    Some(names.iter().map(OsString::from).collect())
+}
+
+#[test]
+fn a_certificate_is_replaced_with_its_names() {
+    let world = World::new();
+    world.site("a.pem", &["a.example"]);
+    world.site("b.pem", &["b.example", "both.example"]);
+    let index = world.load(vec![world.crt("a.pem"), world.crt("b.pem")]);
+    let old = world.store.entry(&world.path("b.pem")).unwrap().certificate();
+    world.site("b.pem", &["new.example", "both.example"]);
+
+    let mut change = world.store.transaction();
+    assert!(change.refresh(&world.path("b.pem"), &files()).unwrap());
+    assert_eq!(world.found(&index, Some("b.example")), ("b.pem".to_owned(), false), "not before the commit");
+    let report = change.commit();
+    assert_eq!(report.replaced, [world.path("b.pem")]);
+    for (name, file, by_default) in
+        [("b.example", "a.pem", true), ("new.example", "b.pem", false), ("both.example", "b.pem", false)]
+    {
+        assert_eq!(world.found(&index, Some(name)), (file.to_owned(), by_default), "{name}");
+    }
+    assert_ne!(old.der(), world.store.entry(&world.path("b.pem")).unwrap().certificate().der());
+
+    let mut again = world.store.transaction();
+    assert!(!again.refresh(&world.path("b.pem"), &files()).unwrap());
+    assert!(again.commit().replaced.is_empty());
+}
+
+#[test]
+fn a_broken_file_is_refused_alone_and_told_until_it_is_right() {
+    let world = World::new();
+    world.site("a.pem", &["a.example"]);
+    world.site("b.pem", &["b.example"]);
+    let index = world.load(vec![world.crt("")]);
+    world.site("a.pem", &["a2.example"]);
+    world.write("b.pem", issue(&["b2.example"]).0 + &issue(&["c.example"]).1);
+    world.write("c.pem", "half");
+
+    let mut change = world.store.transaction();
+    change.refresh_directory(&world.path(""), None, &files()).unwrap();
+    let report = change.commit();
+    assert_eq!(report.replaced, [world.path("a.pem")]);
+    assert_eq!(
+        report.refused.iter().map(|problem| &*problem.path).collect::<Vec<_>>(),
+        [world.path("b.pem"), world.path("c.pem")]
+    );
+    assert_eq!(world.found(&index, Some("a2.example")), ("a.pem".to_owned(), false));
+    assert_eq!(world.found(&index, Some("b.example")), ("b.pem".to_owned(), false), "the old one serves on");
+    let entry = world.store.entry(&world.path("b.pem")).unwrap();
+    assert_eq!(entry.problem().unwrap().fault.to_string(), "its private key belongs to another certificate");
+
+    world.site("b.pem", &["b3.example"]);
+    let mut change = world.store.transaction();
+    change.refresh_directory(&world.path(""), names(&["b.pem"]).as_deref(), &files()).unwrap();
+    assert_eq!(change.commit().replaced, [world.path("b.pem")]);
+    assert!(entry.problem().is_none());
+}
+
+#[test]
+fn files_come_to_and_leave_a_directory() {
+    let world = World::new();
+    world.site("b.pem", &["b.example", "two.example"]);
+    world.site("c.pem", &["c.example"]);
+    let index = world.load(vec![world.crt("")]);
+    world.site("a.pem", &["a.example", "two.example"]);
+    let refresh = |names: Option<Vec<OsString>>| {
+        let mut change = world.store.transaction();
+        change.refresh_directory(&world.path(""), names.as_deref(), &files()).unwrap();
+        change.commit()
+    };
+    assert_eq!(refresh(names(&["a.pem", ".b.pem.swp", "nothing.ocsp"])).added, [world.path("a.pem")]);
+    let expected = |name: &str, file: &str| assert_eq!(world.found(&index, Some(name)).0, file, "{name}");
+    expected("a.example", "a.pem");
+    expected("two.example", "a.pem");
+    expected("nobody.example", "a.pem");
+
+    // Its key comes in a file of its own.
+    let (certificate, key) = issue(&["d.example"]);
+    world.write("d.pem", certificate);
+    assert_eq!(refresh(names(&["d.pem"])).refused.len(), 1);
+    world.write("d.pem.key", key);
+    assert_eq!(refresh(names(&["d.pem.key"])).added, [world.path("d.pem")]);
+    expected("d.example", "d.pem");
+
+    std::fs::remove_file(world.path("a.pem")).unwrap();
+    std::fs::remove_file(world.path("c.pem")).unwrap();
+    let report = refresh(None);
+    assert_eq!(report.removed, [world.path("a.pem"), world.path("c.pem")]);
+    expected("two.example", "b.pem");
+    expected("a.example", "b.pem");
+    assert!(world.store.entry(&world.path("a.pem")).is_none());
+
+    for file in ["b.pem", "d.pem"] {
+        std::fs::remove_file(world.path(file)).unwrap();
+    }
+    let report = refresh(None);
+    assert_eq!((report.removed.len(), report.refused.len(), index.len()), (1, 1, 1), "the last one stays");
+
+    std::fs::remove_dir_all(world.folder.path()).unwrap();
+    let mut change = world.store.transaction();
+    assert!(change.refresh_directory(&world.path(""), None, &files()).is_err());
+    assert_eq!(index.len(), 1);
+}
+
+#[test]
+fn lists_get_lines_and_lose_them() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.site(&format!("{name}.pem"), &[&format!("{name}.example")]);
+    }
+    let index = world.load(vec![world.list("list", &[("a.pem", &[]), ("b.pem", &["b.example"])])]);
+    let list = world.path("list");
+    let judged: Certificate = {
+        world.site("new.pem", &["new.example"]);
+        world.store.judge(&world.path("new.pem"), &files()).unwrap()
+    };
+    let line = |file: &str, filters: &[&str]| CrtLine {
+        crt: world.path(file),
+        filters: filters.iter().map(|filter| (*filter).to_owned()).collect(),
+        ..CrtLine::default()
+    };
+    let mut change = world.store.transaction();
+    assert_eq!(change.add(&list, &line("new.pem", &[])), Err(Refused::NoCertificate(world.path("new.pem"))));
+    assert_eq!(change.add(Path::new("x"), &line("a.pem", &[])), Err(Refused::NoList("x".into())));
+    change.set(&world.path("new.pem"), judged);
+    change.add(&list, &line("new.pem", &["*.new.example", "!x.new.example"])).unwrap();
+    assert_eq!(change.commit().added, [world.path("new.pem")]);
+    assert_eq!(world.found(&index, Some("y.new.example")), ("new.pem".to_owned(), false));
+    assert_eq!(world.found(&index, Some("x.new.example")), ("a.pem".to_owned(), true));
+    let lines = index.lines(&list);
+    let files: Vec<_> = lines.iter().map(|line| line.entry.path().file_name().unwrap()).collect();
+    assert_eq!((files, lines[0].is_default), (["a.pem", "b.pem", "new.pem"].map(std::ffi::OsStr::new).to_vec(), true));
+
+    let mut change = world.store.transaction();
+    assert_eq!(change.remove(&world.path("new.pem")), Err(Refused::InUse(world.path("new.pem"))));
+    assert_eq!(change.del(&list, &world.path("a.pem"), None), Err(Refused::Default(world.path("a.pem"))));
+    assert_eq!(change.del(&list, &world.path("b.pem"), Some(7)), Err(Refused::NotInList(world.path("b.pem"))));
+    change.del(&list, &world.path("new.pem"), Some(lines[2].number)).unwrap();
+    change.commit();
+    assert_eq!(world.found(&index, Some("y.new.example")), ("a.pem".to_owned(), true));
+    drop(lines);
+    let mut change = world.store.transaction();
+    change.remove(&world.path("new.pem")).unwrap();
+    change.commit();
+    assert_eq!(world.store.entries().len(), 2);
+}
+
+#[test]
+fn a_reload_takes_what_the_files_say_and_reads_only_what_changed() {
+    let world = World::new();
+    world.site("a.pem", &["a.example"]);
+    world.site("b.pem", &["b.example"]);
+    world.load(vec![world.crt("")]);
+    let of = |name: &str| world.store.entry(&world.path(name)).unwrap().certificate();
+    let (a, b) = (of("a.pem"), of("b.pem"));
+    let mut change = world.store.transaction();
+    world.site("else.pem", &["else.example"]);
+    change.set(&world.path("a.pem"), world.store.judge(&world.path("else.pem"), &files()).unwrap());
+    change.commit();
+    std::fs::remove_file(world.path("else.pem")).unwrap();
+    assert!(!world.store.entry(&world.path("a.pem")).unwrap().is_from_files());
+    // Written within the same tick of the clock, with the same length: told from the old one all the same.
+    let old = std::fs::metadata(world.path("b.pem")).unwrap();
+    loop {
+        world.site("b.pem", &["c.example"]);
+        if std::fs::metadata(world.path("b.pem")).unwrap().len() == old.len() {
+            break;
+        }
+    }
+    std::fs::File::options()
+        .write(true)
+        .open(world.path("b.pem"))
+        .unwrap()
+        .set_modified(old.modified().unwrap())
+        .unwrap();
+    let index = world.load(vec![world.crt("")]);
+    assert_eq!(world.found(&index, Some("c.example")), ("b.pem".to_owned(), false));
+    assert_eq!(a.der(), of("a.pem").der());
+    assert_ne!(b.der(), of("b.pem").der());
+    let again = Arc::clone(&of("b.pem"));
+    world.load(vec![world.crt("")]);
+    assert_eq!(again.der(), of("b.pem").der());
+}
