@@ -259,7 +259,13 @@ impl Listeners {
             let (id, shards) = (listener.id, listener.shards.clone());
             match owner {
                 Owner::Frontend(proxy) => {
-                    published.frontends.push(OpenListener { id, frontend: proxy.name.clone(), bind, shards });
+                    published.frontends.push(OpenListener {
+                        id,
+                        frontend: proxy.name.clone(),
+                        bind,
+                        shards,
+                        tls: None,
+                    });
                 }
                 Owner::Stats(socket) => published.stats.push(OpenStats { id, socket: *socket, shards }),
             }

@@ -23,6 +23,7 @@ use crate::record::LogWriter;
 use crate::runner::Runner;
 use crate::spare::Spare;
 use crate::state::Registry;
+use crate::stream::RecordPool;
 use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
 use crate::work::Work;
@@ -43,6 +44,8 @@ pub struct Core {
     pub clock: Rc<Clock>,
     /// Read buffers.
     pub buffers: BufferPool,
+    /// Memory for encrypted bytes.
+    pub records: Rc<RecordPool>,
     /// For splicing.
     pub pipes: Rc<Pipes>,
     /// Idle connections to servers.
@@ -108,6 +111,7 @@ impl Core {
             registry,
             clock,
             buffers: BufferPool::new(bufsize),
+            records: Rc::default(),
             pipes,
             upstreams: Upstreams::default(),
             log: LogWriter::default(),
@@ -188,6 +192,7 @@ impl Core {
                 core.spare.thin();
                 core.runners.thin();
                 core.buffers.thin();
+                core.records.thin();
             }
         });
     }

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use baton_model::{Bind, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
+use baton_tls::Acceptor;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
@@ -94,6 +95,8 @@ pub struct ListenerPlan {
     pub number: u64,
     /// The frontend it leads to.
     pub frontend: Arc<FrontendPlan>,
+    /// TLS for its clients; `None`: they speak plainly.
+    pub tls: Option<Arc<Acceptor>>,
     /// Its figures, with the connections that are open (`maxconn` of the `bind`).
     pub state: Arc<ListenerState>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
@@ -105,10 +108,10 @@ pub struct ListenerPlan {
 impl ListenerPlan {
     /// Open sockets that lead to `frontend`.
     pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>, registry: &Registry) -> ListenerPlan {
-        let OpenListener { id, bind, shards, .. } = open;
+        let OpenListener { id, bind, shards, tls, .. } = open;
         let place = frontend.proxy.binds.iter().position(|other| other.is_same_place(&bind));
         let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
-        ListenerPlan { id, bind, number, frontend, shards: Arc::downgrade(&shards), state: registry.listener(id) }
+        ListenerPlan { id, bind, number, frontend, tls, shards: Arc::downgrade(&shards), state: registry.listener(id) }
     }
 }
 
@@ -140,6 +143,8 @@ pub struct OpenListener {
     pub bind: Bind,
     /// Its sockets.
     pub shards: Arc<[OwnedFd]>,
+    /// TLS for its clients.
+    pub tls: Option<Arc<Acceptor>>,
 }
 
 impl Generation {

@@ -11,6 +11,7 @@ pub mod core;
 mod deadline;
 mod ended;
 pub mod generation;
+mod handshake;
 mod parse;
 mod pipes;
 mod place;

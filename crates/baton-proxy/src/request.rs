@@ -10,6 +10,7 @@ use baton_model::{ConnectionMode, Mode};
 use crate::accept::Client;
 use crate::core::{Core, Interrupt};
 use crate::ended::{Cause, Ended, Phase};
+use crate::handshake;
 use crate::parse::{self, Arrival};
 use crate::record::{self, Entry};
 use crate::relay::{self, Sent};
@@ -25,6 +26,14 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
         && let Err(fault) = Box::pin(client.accept_proxy(&core)).await
     {
         return record::refused(&core, &client, fault);
+    }
+    if !route::admits_connection(&core, &mut client) {
+        return client.stream.reset_on_close();
+    }
+    if let Some(acceptor) = client.listener.tls.clone()
+        && let Err(failed) = Box::pin(handshake::agree(&core, &mut client, &acceptor)).await
+    {
+        return record::disagreed(&core, &client, failed);
     }
     match admit(&core, &mut client) {
         None => client.stream.reset_on_close(),
@@ -53,10 +62,10 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     }
 }
 
-/// Rules about connections, and the line of one. The frontend's mode if the connection is to be served.
+/// Rules about sessions, and the line of one. The frontend's mode if the connection is to be served.
 fn admit(core: &Core, client: &mut Client) -> Option<Mode> {
     let view = client.view();
-    if !route::admits(core, client, &view) {
+    if !route::admits_session(core, client, &view) {
         return None;
     }
     record::connected(core, client, &view);

@@ -66,9 +66,15 @@ pub enum Counter {
     Connections,
     /// Log lines that could not be sent.
     LogsLost,
+    /// `ssl_sess`: TLS sessions agreed on with clients.
+    TlsSessions,
+    /// `ssl_reused_sess`: those of them that went on with what an earlier connection had agreed on.
+    TlsResumed,
+    /// `ssl_failed_handshake`: clients with which there was no agreement.
+    TlsFailures,
 }
 
-const COUNTERS: usize = Counter::LogsLost as usize + 1;
+const COUNTERS: usize = Counter::TlsFailures as usize + 1;
 
 impl Counter {
     /// All of them, each with the name under which it goes from one process to the next: a name never changes its meaning.
@@ -98,6 +104,9 @@ impl Counter {
         (Counter::Reuses, "reuse"),
         (Counter::Connections, "conn_tot"),
         (Counter::LogsLost, "logs_lost"),
+        (Counter::TlsSessions, "ssl_sess"),
+        (Counter::TlsResumed, "ssl_reused_sess"),
+        (Counter::TlsFailures, "ssl_failed_handshake"),
     ];
 
     /// Its name, see [`Counter::NAMED`].
@@ -254,6 +263,22 @@ impl Rate {
     }
 }
 
+/// TLS with clients, as `show info` counts it for the whole process. A handshake costs so much more than these that all cores
+/// share them.
+#[derive(Debug, Default)]
+pub struct TlsFigures {
+    /// `CurrSslConns`: encrypted connections now.
+    pub open: AtomicI64,
+    /// `CumSslConns`: handshakes begun.
+    pub total: AtomicU64,
+    /// `SslRate`: handshakes begun in the current second.
+    pub rate: Rate,
+    /// `SslFrontendKeyRate`: full handshakes in the current second.
+    pub keys: Rate,
+    /// Handshakes in the current second that took an earlier session up again, for `SslFrontendSessionReuse_pct`.
+    pub resumed: Rate,
+}
+
 /// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].
 #[derive(Debug)]
 pub struct BackendFigures {
@@ -296,6 +321,8 @@ pub struct Registry {
     pub open: AtomicI64,
     /// Pipes of the whole process, for `maxpipes`.
     pub pipes: Arc<AtomicUsize>,
+    /// TLS with clients.
+    pub tls: TlsFigures,
     inner: Mutex<Names>,
 }
 
@@ -309,7 +336,14 @@ struct Names {
 impl Registry {
     /// An empty registry for a process of `cores` cores.
     pub fn new(cores: usize, now: Instant) -> Registry {
-        Registry { cores, started: now, open: AtomicI64::new(0), pipes: Arc::default(), inner: Mutex::default() }
+        Registry {
+            cores,
+            started: now,
+            open: AtomicI64::new(0),
+            pipes: Arc::default(),
+            tls: TlsFigures::default(),
+            inner: Mutex::default(),
+        }
     }
 
     /// The number of cores each block counts for.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_rules::{LogLevel, Variables};
+use baton_tls::Facts;
 use socket2::{SockAddr, Socket};
 
 use crate::accept::proxy_protocol::{self, Header, Malformed};
@@ -111,6 +112,11 @@ impl Client {
         self.slot.view()
     }
 
+    /// What was agreed on with the client; `None` without TLS.
+    pub fn tls(&self) -> Option<&Facts> {
+        self.stream.facts()
+    }
+
     /// The bytes that were read but not used.
     pub fn take_input(&mut self) -> Option<Buffer> {
         self.input.take().map(|buffer| *buffer)
@@ -211,6 +217,9 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.leave();
         self.registered.core.registry.open.fetch_sub(1, Ordering::Relaxed);
+        if self.stream.is_secure() {
+            self.registered.core.registry.tls.open.fetch_sub(1, Ordering::Relaxed);
+        }
         self.state.freed.notify_waiters();
         if let Some(buffer) = self.take_input() {
             self.registered.core.buffers.give(buffer);

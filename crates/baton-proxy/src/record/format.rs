@@ -60,7 +60,7 @@ fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, entry), out);
     out.extend_from_slice(b"] ");
-    path(entry, out);
+    path(client, entry, out);
     out.push(b' ');
     for time in [entry.queue_time, entry.connect_time] {
         millis(time, out);
@@ -79,7 +79,7 @@ fn http(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, entry), out);
     out.extend_from_slice(b"] ");
-    path(entry, out);
+    path(client, entry, out);
     out.push(b' ');
     for time in [entry.request_time, entry.queue_time, entry.connect_time, entry.response_time] {
         millis(time, out);
@@ -119,7 +119,7 @@ fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8]
     let ms = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
     out.extend_from_slice(format!(" \"\" \"\" {port} {ms:03} \"").as_bytes());
     let mut names = Vec::new();
-    path(entry, &mut names);
+    path(client, entry, &mut names);
     for byte in names {
         match byte {
             b' ' | b'/' => out.extend_from_slice(b"\" \""),
@@ -162,10 +162,14 @@ fn client_address(client: &Client, out: &mut Vec<u8>) {
     number(client.listener.number, out);
 }
 
-/// `frontend backend/server`. Without a backend the frontend's own name stands there.
-fn path(entry: &Entry, out: &mut Vec<u8>) {
+/// `frontend backend/server`, the frontend with `~` when the client speaks TLS. Without a backend the frontend's own name
+/// stands there.
+fn path(client: &Client, entry: &Entry, out: &mut Vec<u8>) {
     let frontend = &entry.frontend.plan.proxy.name;
     out.extend_from_slice(frontend.as_bytes());
+    if client.tls().is_some() {
+        out.push(b'~');
+    }
     out.push(b' ');
     let absent = entry.missing.as_ref().unwrap_or(frontend);
     let backend = entry.backend.as_ref().map_or(absent, |backend| &backend.plan.proxy.name);

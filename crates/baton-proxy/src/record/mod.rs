@@ -17,6 +17,7 @@ use crate::accept::{Client, Malformed};
 use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
+use crate::handshake::Failed;
 use crate::place::CookieDates;
 use crate::state::{CoreCounters, Counter, CounterBlock};
 use crate::times::TIMES;
@@ -155,6 +156,15 @@ pub fn refused(core: &Core, client: &Client, fault: Malformed) {
     let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
     if !silent && !frontend.sinks.is_empty() {
         core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, fault.text(), out));
+    }
+}
+
+/// The line of a connection that ended before it was one: there was no agreement on TLS.
+pub fn disagreed(core: &Core, client: &Client, failed: Failed) {
+    let frontend = client.view();
+    let silent = failed.is_silent() && frontend.plan.proxy.logging.dont_log_null;
+    if !silent && !frontend.sinks.is_empty() {
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, failed.text(), out));
     }
 }
 

@@ -203,7 +203,7 @@ impl Flow {
                 continue;
             }
             if self.splicer.is_some()
-                && let Some(count) = ready!(self.splice(cx, from)?)
+                && let Some(count) = ready!(self.splice(cx, from, to)?)
             {
                 active.from = now;
                 self.moved += count as u64;

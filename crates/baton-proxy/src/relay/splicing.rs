@@ -9,12 +9,20 @@ use crate::stream::Stream;
 
 impl Flow {
     /// Takes the next bytes of the body into a pipe: how many. `None`: they are to be copied.
-    pub(super) fn splice(&mut self, cx: &mut Context<'_>, from: &Stream) -> Poll<Result<Option<usize>, Stopped>> {
+    pub(super) fn splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Stream,
+        to: &Stream,
+    ) -> Poll<Result<Option<usize>, Stopped>> {
         let most = match self.body {
             Body::Length(left) => usize::try_from(left).unwrap_or(usize::MAX),
             Body::UntilClose => usize::MAX,
             Body::Chunked | Body::Done => 0,
         };
+        if from.is_secure() || to.is_secure() {
+            self.splicer = None;
+        }
         let splicer = self.splicer.as_mut().filter(|_| most >= SPLICED_MIN);
         let Some(splicer) = splicer.and_then(|splicer| splicer.is_ready().then_some(splicer)) else {
             return Poll::Ready(Ok(None));

@@ -147,6 +147,8 @@ impl Pump {
                 return Poll::Ready(Ok(()));
             }
             if self.busy
+                && !from.is_secure()
+                && !to.is_secure()
                 && let Some(splicer) = &mut self.splicer
                 && splicer.is_ready()
             {

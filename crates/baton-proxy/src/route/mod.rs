@@ -43,15 +43,19 @@ pub enum Routed {
     Answered(Answer),
 }
 
-/// `tcp-request connection` and `session` rules: whether the connection is served at all.
-pub fn admits(core: &Core, client: &mut Client, view: &FrontendView) -> bool {
+/// `tcp-request connection`: whether a client is heard at all.
+pub fn admits_connection(core: &Core, client: &mut Client) -> bool {
+    let view = client.view();
     let rules = &view.plan.rules;
-    if !rules.has(Ruleset::TcpConnection) && !rules.has(Ruleset::TcpSession) {
-        return true;
-    }
-    rules::with_connection(core, client, view, None, |cx| {
-        rules.tcp_connection(cx) != Verdict::Reject && rules.tcp_session(cx) != Verdict::Reject
-    })
+    !rules.has(Ruleset::TcpConnection)
+        || rules::with_connection(core, client, &view, None, |cx| rules.tcp_connection(cx) != Verdict::Reject)
+}
+
+/// `tcp-request session`: whether a client is served, now that everything is known about its connection.
+pub fn admits_session(core: &Core, client: &mut Client, view: &FrontendView) -> bool {
+    let rules = &view.plan.rules;
+    !rules.has(Ruleset::TcpSession)
+        || rules::with_connection(core, client, view, None, |cx| rules.tcp_session(cx) != Verdict::Reject)
 }
 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.

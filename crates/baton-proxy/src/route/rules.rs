@@ -83,7 +83,7 @@ fn with<T>(
         now: SystemTime::now(),
         client: client.addresses.source,
         destination: client.addresses.destination,
-        client_tls: None,
+        client_tls: client.stream.facts(),
         server_tls: None,
         frontend: name(&about.frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)),

@@ -9,6 +9,7 @@ use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, 
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
+use baton_tls::Acceptor;
 
 /// A core that serves one `listen` section.
 pub struct Served {
@@ -19,15 +20,24 @@ pub struct Served {
     pub runtime: tokio::runtime::Runtime,
     number: u64,
     bufsize: usize,
+    tls: Option<Arc<Acceptor>>,
 }
 
 impl Served {
+    /// With buffers of the usual size, and clients that speak plainly.
+    #[allow(dead_code, reason = "not every test's setting")]
     pub fn new(proxy: Proxy) -> Served {
-        Served::with_buffers(proxy, 16384)
+        Served::start(proxy, 16384, None)
     }
 
     /// With buffers of another size than the usual one.
+    #[allow(dead_code, reason = "not every test's setting")]
     pub fn with_buffers(proxy: Proxy, bufsize: usize) -> Served {
+        Served::start(proxy, bufsize, None)
+    }
+
+    /// With TLS for its clients, or without.
+    pub fn start(proxy: Proxy, bufsize: usize, tls: Option<Arc<Acceptor>>) -> Served {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listening.set_nonblocking(true).expect("non-blocking");
         let address = listening.local_addr().expect("bound");
@@ -35,7 +45,7 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize };
+        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize, tls };
         served.apply(proxy);
         served
     }
@@ -51,7 +61,8 @@ impl Served {
             source: Source::default(),
         };
         let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();
-        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone() };
+        let listener =
+            OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone(), tls: self.tls.clone() };
         let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
         model.global.bufsize = self.bufsize;
         let model = Arc::new(model);

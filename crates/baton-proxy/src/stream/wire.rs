@@ -1,15 +1,13 @@
-//! A connected stream socket of any family on the core's reactor.
+//! The socket itself: bytes as they are on the wire.
 //!
-//! All methods take `&self`, so that the two directions of a connection can be driven side by side. A read that does not
-//! fill its buffer has emptied the socket, so readiness is cleared at once and the next wait costs no extra `recv`. The calls
-//! go to the kernel without the C library in between, whose `recv` and `send` are cancellation points that cost each of
-//! them two atomic operations in a process with threads.
+//! A read that does not fill its buffer has emptied the socket, so readiness is cleared at once and the next wait costs no
+//! extra `recv`. The calls go to the kernel without the C library in between, whose `recv` and `send` are cancellation points
+//! that cost each of them two atomic operations in a process with threads.
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
 use std::task::{Context, Poll, ready};
 
 use baton_kernel::splice::{Moved, Pipe};
@@ -19,18 +17,18 @@ use socket2::Socket;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A connection.
+/// A socket with its readiness.
 #[derive(Debug)]
-pub struct Stream {
+pub struct Wire {
     fd: AsyncFd<Socket>,
     /// The last write met a full socket.
     full: Cell<bool>,
 }
 
-impl Stream {
+impl Wire {
     /// Registers a non-blocking socket with the current runtime.
-    pub fn new(socket: Socket) -> io::Result<Stream> {
-        Ok(Stream { fd: baton_kernel::watch::stream(socket)?, full: Cell::new(false) })
+    pub fn new(socket: Socket) -> io::Result<Wire> {
+        Ok(Wire { fd: baton_kernel::watch::stream(socket)?, full: Cell::new(false) })
     }
 
     /// The socket, for options and addresses.
@@ -152,6 +150,19 @@ impl Stream {
         }
     }
 
+    /// Reads what is there, without waiting for more: [`WouldBlock`](io::ErrorKind::WouldBlock) when nothing is, which costs no
+    /// system call as long as nothing happened.
+    pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
+        self.fd.try_io(Interest::READABLE, |socket| {
+            recv(socket, room, RecvFlags::empty()).map(|(count, _)| count).map_err(io::Error::from)
+        })
+    }
+
+    /// Writes what the socket takes, without waiting for room.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.fd.get_ref(), bytes, SendFlags::NOSIGNAL)?)
+    }
+
     /// Ends our direction: the peer reads the end of the stream.
     pub fn shutdown_write(&self) {
         let _ = self.fd.get_ref().shutdown(Shutdown::Write);
@@ -160,11 +171,5 @@ impl Stream {
     /// Makes the coming close a reset.
     pub fn reset_on_close(&self) {
         let _ = self.fd.get_ref().set_linger(Some(std::time::Duration::ZERO));
-    }
-}
-
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 }

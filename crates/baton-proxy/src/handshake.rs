@@ -1,0 +1,174 @@
+//! TLS with a client, from its first byte to the agreement (RFC 8446 2, RFC 5246 7.3).
+//!
+//! The client's first message is read as a whole before anything is answered: by it the [`Acceptor`] chooses settings and
+//! certificate. Everything after it is between rustls and the client.
+
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use baton_model::Mode;
+use baton_tls::rustls::server::UnbufferedServerConnection;
+use baton_tls::{Acceptor, Chosen, Hello, Unwanted};
+
+use crate::accept::Client;
+use crate::core::{Core, Interrupt, until};
+use crate::state::Counter;
+use crate::stream::{Broken, Records, Tls};
+
+/// A first message longer than the memory for it, about 20 KiB, is refused: clients send less than 2.
+const TOO_LONG: [u8; 7] = alert(50);
+/// The client asks for a name that has no certificate (RFC 6066 3).
+const UNKNOWN_NAME: [u8; 7] = alert(112);
+/// A fault of our own.
+const INTERNAL: [u8; 7] = alert(80);
+
+/// Why a client is not served.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Failed {
+    /// It closed before the end of the handshake; without a single byte if so it says.
+    Closed {
+        /// It sent nothing.
+        silent: bool,
+    },
+    /// It did not get to the end within `timeout client`.
+    Late {
+        /// It sent nothing.
+        silent: bool,
+    },
+    /// The connection broke.
+    Broken,
+    /// It sent what is no TLS, wants what we do not have, or did not prove who it is.
+    Refused,
+    /// The connection was told to end.
+    Ordered,
+}
+
+impl Failed {
+    /// The log's words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Failed::Closed { .. } => "Connection closed during SSL handshake",
+            Failed::Late { .. } => "Timeout during SSL handshake",
+            Failed::Broken => "Connection error during SSL handshake",
+            Failed::Refused => "SSL handshake failure",
+            Failed::Ordered => "Stopped during SSL handshake",
+        }
+    }
+
+    /// Whether the client sent nothing at all (`option dontlognull`).
+    pub fn is_silent(self) -> bool {
+        matches!(self, Failed::Closed { silent: true } | Failed::Late { silent: true })
+    }
+}
+
+impl From<Interrupt> for Failed {
+    fn from(interrupt: Interrupt) -> Failed {
+        match interrupt {
+            Interrupt::Timeout => Failed::Late { silent: false },
+            Interrupt::Abort => Failed::Ordered,
+        }
+    }
+}
+
+/// Agrees on TLS with a client, within `timeout client`, and remembers the facts. A client that cannot be served was told why.
+pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), Failed> {
+    let limit = client.view().plan.proxy.timeouts.client;
+    client.deadline.set(limit.map(|limit| core.now() + limit));
+    let figures = &core.registry.tls;
+    figures.total.fetch_add(1, Ordering::Relaxed);
+    figures.rate.add(core.registry.second(core.now()));
+    let outcome = attempt(core, client, acceptor).await;
+    let view = client.view();
+    let counters = view.plan.state.counters.of(core.number);
+    match client.tls() {
+        None => counters.add(Counter::TlsFailures, 1),
+        Some(facts) => {
+            counters.add(Counter::TlsSessions, 1);
+            counters.add(Counter::TlsResumed, u64::from(facts.resumed));
+            let rate = if facts.resumed { &figures.resumed } else { &figures.keys };
+            rate.add(core.registry.second(core.now()));
+        }
+    }
+    outcome
+}
+
+async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), Failed> {
+    let mut received = core.records.take();
+    if let Some(input) = client.take_input() {
+        received.append(&input);
+        core.buffers.give(input);
+    }
+    let chosen = match hello(core, client, acceptor, &mut received).await {
+        Ok(chosen) => chosen,
+        Err(failed) => {
+            core.records.give(received);
+            return Err(failed);
+        }
+    };
+    let (Chosen { config, certificate, .. }, sni) = chosen;
+    let Ok(session) = UnbufferedServerConnection::new(config) else {
+        core.records.give(received);
+        return refuse(client, INTERNAL);
+    };
+    client.stream.secure(Tls::new(session, Some(received), core.records.clone()));
+    core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
+    let Client { stream, deadline, registered, .. } = client;
+    match until(core, &registered.session, deadline, |cx| stream.poll_handshake(cx)).await? {
+        Ok(()) => {}
+        Err(Broken::Closed) => return Err(Failed::Closed { silent: false }),
+        Err(Broken::Socket(_)) => return Err(Failed::Broken),
+        Err(Broken::Protocol(_)) => return Err(Failed::Refused),
+    }
+    stream.note_facts(sni.as_deref(), certificate);
+    if client.view().plan.proxy.mode == Mode::Http {
+        // The request's times begin here (configuration manual, 8.4 "Timing events").
+        client.accepted = core.now();
+    }
+    Ok(())
+}
+
+/// Reads the client's first message and asks what to answer it with. What is no such message goes on to rustls, which knows
+/// what to say to it.
+async fn hello(
+    core: &Core,
+    client: &mut Client,
+    acceptor: &Acceptor,
+    received: &mut Records,
+) -> Result<(Chosen, Option<Box<str>>), Failed> {
+    loop {
+        match Hello::read(received.bytes()) {
+            Ok(hello) => {
+                let hello = hello.unwrap_or_default();
+                return match acceptor.choose(&hello) {
+                    Ok(chosen) => Ok((chosen, hello.sni().map(Box::from))),
+                    Err(Unwanted::Name) => refuse(client, UNKNOWN_NAME),
+                };
+            }
+            Err(_) if received.is_full() => return refuse(client, TOO_LONG),
+            Err(_) => {}
+        }
+        let silent = received.is_empty();
+        let Client { stream, deadline, registered, .. } = &mut *client;
+        let read = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, received.room())).await;
+        match read {
+            Ok(Ok(0)) => return Err(Failed::Closed { silent }),
+            Ok(Ok(count)) => received.filled(count),
+            Ok(Err(_)) => return Err(Failed::Broken),
+            Err(Interrupt::Timeout) => return Err(Failed::Late { silent }),
+            Err(Interrupt::Abort) => return Err(Failed::Ordered),
+        }
+    }
+}
+
+/// Tells the client why not, as far as the socket takes it.
+fn refuse<T>(client: &Client, alert: [u8; 7]) -> Result<T, Failed> {
+    let mut cx = Context::from_waker(Waker::noop());
+    // A few bytes on a new connection: the socket has room for them.
+    let _: Poll<_> = client.stream.poll_write(&mut cx, &alert);
+    Err(Failed::Refused)
+}
+
+/// A fatal alert, not encrypted (RFC 8446 6).
+const fn alert(description: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, description]
+}

@@ -1,0 +1,170 @@
+//! A connected stream socket of any family on the core's reactor, with TLS inside where that was agreed on.
+//!
+//! All methods take `&self`, so that the two directions of a connection can be driven side by side. Who reads and writes
+//! does not know whether the bytes are encrypted; a plain connection pays one branch for that.
+
+mod records;
+mod tls;
+mod wire;
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use baton_kernel::splice::Pipe;
+use baton_tls::Facts;
+use baton_tls::rustls::sign::CertifiedKey;
+use socket2::Socket;
+
+pub use records::{RecordPool, Records};
+pub use tls::{Broken, Tls};
+use wire::Wire;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    wire: Wire,
+    tls: Option<Box<Tls>>,
+}
+
+impl Stream {
+    /// Registers a non-blocking socket with the current runtime.
+    pub fn new(socket: Socket) -> io::Result<Stream> {
+        Ok(Stream { wire: Wire::new(socket)?, tls: None })
+    }
+
+    /// The socket, for options and addresses.
+    pub fn socket(&self) -> &Socket {
+        self.wire.socket()
+    }
+
+    /// Speaks TLS from now on; [`poll_handshake`](Self::poll_handshake) comes first.
+    pub fn secure(&mut self, tls: Tls) {
+        self.tls = Some(Box::new(tls));
+    }
+
+    /// Keeps what was agreed on in the handshake, with what only its beginner knows: the name that was asked for, and what we
+    /// showed.
+    pub fn note_facts(&self, sni: Option<&str>, ours: Option<Arc<CertifiedKey>>) {
+        if let Some(tls) = &self.tls {
+            tls.note_facts(sni, ours);
+        }
+    }
+
+    /// What was agreed on; `None` before, and without TLS.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.tls.as_ref().and_then(|tls| tls.facts())
+    }
+
+    /// Whether the bytes are encrypted.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Ready when TLS is agreed on, or with the reason why not, of which the peer was told. What is left to be sent of it goes
+    /// with the first bytes that are written, or before the next wait for bytes. At once without TLS.
+    pub fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        match &self.tls {
+            None => Poll::Ready(Ok(())),
+            Some(tls) => tls.poll_handshake(&self.wire, cx),
+        }
+    }
+
+    /// Reads into `room`; 0 is the end of the stream.
+    pub fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.wire.poll_read(cx, room),
+            Some(tls) => tls.poll_read(&self.wire, cx, room),
+        }
+    }
+
+    /// Ready when a read will find bytes, the end or an error; reads nothing. May be wrong once in a while: the read then
+    /// waits.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.tls {
+            Some(tls) if tls.has_news() => Poll::Ready(()),
+            Some(_) | None => self.wire.poll_readable(cx),
+        }
+    }
+
+    /// Writes some of `bytes`. What was written is with the system; after [`Poll::Pending`], the next call begins with the
+    /// same bytes.
+    pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.wire.poll_write(cx, bytes),
+            Some(tls) => tls.poll_write(&self.wire, cx, bytes),
+        }
+    }
+
+    /// Moves at most `most` bytes into an empty pipe; 0 is the end of the stream. What is encrypted cannot be moved so:
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput).
+    pub fn poll_splice_in(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.wire.poll_splice_in(cx, pipe, most),
+            Some(_) => Poll::Ready(Err(io::ErrorKind::InvalidInput.into())),
+        }
+    }
+
+    /// Moves some of what a pipe holds. A part does not mean that the socket is full: only the next call can say.
+    pub fn poll_splice_out(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.wire.poll_splice_out(cx, pipe),
+            Some(_) => Poll::Ready(Err(io::ErrorKind::InvalidInput.into())),
+        }
+    }
+
+    /// Ready when a connection that was started is established, or with the reason why not.
+    pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire.poll_connected(cx)
+    }
+
+    /// Whether the peer closed (or sent something) while the connection was idle. Costs no system call as long as nothing
+    /// happened. What belongs to TLS itself, such as a ticket for later, is taken in and no reason.
+    pub fn is_stale(&self) -> bool {
+        match &self.tls {
+            None => self.wire.is_stale(),
+            Some(tls) => tls.is_stale(&self.wire),
+        }
+    }
+
+    /// Looks, without reading, whether the peer has ended its direction or reset the connection. Registers for the next
+    /// event when it has not; bytes that wait hide what comes after them.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.tls {
+            None => self.wire.poll_closed(cx),
+            Some(tls) => tls.poll_closed(&self.wire, cx),
+        }
+    }
+
+    /// Ends our direction: the peer reads the end of the stream.
+    pub fn shutdown_write(&self) {
+        if let Some(tls) = &self.tls {
+            tls.end(&self.wire);
+        }
+        self.wire.shutdown_write();
+    }
+
+    /// Makes the coming close a reset.
+    pub fn reset_on_close(&self) {
+        if let Some(tls) = &self.tls {
+            tls.give_up();
+        }
+        self.wire.reset_on_close();
+    }
+}
+
+impl Drop for Stream {
+    /// The peer of an encrypted connection is told the end before it is closed (RFC 8446 6.1).
+    fn drop(&mut self) {
+        if let Some(tls) = &self.tls {
+            tls.end(&self.wire);
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.wire.socket().as_raw_fd()
+    }
+}

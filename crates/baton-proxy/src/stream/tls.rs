@@ -1,0 +1,610 @@
+//! TLS on a connection: records to bytes and back, by rustls, which neither reads nor writes itself.
+//!
+//! ```text
+//! wire ──▶ received ──▶ (decrypt) ──▶ the reader's room, what does not fit: plain
+//! wire ◀── unsent   ◀── (encrypt) ◀── the writer's bytes
+//! ```
+//!
+//! The three pieces of memory between are lent by the core while something is in them.
+
+use std::cell::{OnceCell, RefCell};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use baton_tls::Facts;
+use baton_tls::rustls::client::UnbufferedClientConnection;
+use baton_tls::rustls::server::UnbufferedServerConnection;
+use baton_tls::rustls::sign::CertifiedKey;
+use baton_tls::rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use baton_tls::rustls::{self, CommonState};
+
+use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
+use crate::stream::wire::Wire;
+
+/// Bytes in front of a record that tell its length (RFC 8446 5.1).
+const RECORD_HEADER: usize = 5;
+/// More than records add to [`WRITTEN_MAX`] bytes, unless they are made much shorter than usual. Bytes.
+const OVERHEAD: usize = 1024;
+
+/// One end of a TLS connection.
+pub enum Session {
+    /// Towards a client.
+    Server(UnbufferedServerConnection),
+    /// Towards a server.
+    Client(UnbufferedClientConnection),
+}
+
+impl Session {
+    fn common(&self) -> &CommonState {
+        match self {
+            Session::Server(server) => server,
+            Session::Client(client) => client,
+        }
+    }
+}
+
+impl From<UnbufferedServerConnection> for Session {
+    fn from(server: UnbufferedServerConnection) -> Session {
+        Session::Server(server)
+    }
+}
+
+impl From<UnbufferedClientConnection> for Session {
+    fn from(client: UnbufferedClientConnection) -> Session {
+        Session::Client(client)
+    }
+}
+
+/// Why there is no handshake.
+#[derive(Debug)]
+pub enum Broken {
+    /// The peer closed before it was complete.
+    Closed,
+    /// The socket failed.
+    Socket(io::Error),
+    /// The peer broke the protocol, or there is nothing both can agree on. It was told by an alert.
+    Protocol(rustls::Error),
+}
+
+/// TLS on one connection.
+pub struct Tls {
+    inner: RefCell<Inner>,
+    facts: OnceCell<Facts>,
+}
+
+struct Inner {
+    session: Session,
+    pool: Rc<RecordPool>,
+    /// Encrypted, from the peer.
+    received: Option<Records>,
+    /// Decrypted, and not read yet.
+    plain: Option<Records>,
+    /// Encrypted, for the peer.
+    unsent: Option<Records>,
+    /// Bytes of the writer's that are in `unsent` and of which it was not told yet that they are written.
+    promised: usize,
+    /// The last read filled its room: the next one gets more.
+    busy: bool,
+    reading: Way,
+    writing: Way,
+}
+
+/// A direction of the connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Open,
+    /// Its end was said.
+    Ended,
+    /// Nothing can be said or heard any more.
+    Broken,
+}
+
+/// What one step with the received bytes led to.
+enum Step {
+    /// So many bytes are in the reader's room; there may be more in `plain`.
+    Data(usize),
+    /// Look again.
+    Again,
+    /// The peer said that it has said all.
+    Ended,
+    /// What was to be said is in `unsent`.
+    Said,
+    /// Nothing, until more is received.
+    More,
+}
+
+/// What we have to say.
+#[derive(Clone, Copy)]
+enum Utterance<'a> {
+    Nothing,
+    Bytes(&'a [u8]),
+    /// That there is no more (close_notify).
+    End,
+}
+
+impl Tls {
+    /// TLS that begins with what was received already.
+    pub fn new(session: impl Into<Session>, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
+        let inner = Inner {
+            session: session.into(),
+            pool,
+            received,
+            plain: None,
+            unsent: None,
+            promised: 0,
+            busy: false,
+            reading: Way::Open,
+            writing: Way::Open,
+        };
+        Tls { inner: RefCell::new(inner), facts: OnceCell::new() }
+    }
+
+    /// See [`Stream::note_facts`](super::Stream::note_facts).
+    pub(super) fn note_facts(&self, sni: Option<&str>, ours: Option<Arc<CertifiedKey>>) {
+        self.facts.get_or_init(|| Facts::of(self.inner.borrow().session.common(), sni, ours));
+    }
+
+    /// See [`Stream::facts`](super::Stream::facts).
+    pub(super) fn facts(&self) -> Option<&Facts> {
+        self.facts.get()
+    }
+
+    /// Whether a read finds something without asking the socket.
+    pub(super) fn has_news(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.reading != Way::Open || inner.plain.is_some() || inner.has_record()
+    }
+
+    /// See [`Stream::poll_handshake`](super::Stream::poll_handshake).
+    pub(super) fn poll_handshake(&self, wire: &Wire, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut inner = self.inner.borrow_mut();
+        loop {
+            if inner.is_agreed() {
+                return inner.poll_last_word(wire, cx).map_err(Broken::Socket);
+            }
+            match inner.step(&mut [], Utterance::Nothing) {
+                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
+                Ok(Step::Ended) => return Poll::Ready(Err(Broken::Closed)),
+                Ok(Step::More) => {}
+                Err(error) => {
+                    inner.refuse(wire);
+                    return Poll::Ready(Err(Broken::Protocol(error)));
+                }
+            }
+            if inner.is_agreed() {
+                continue;
+            }
+            ready!(inner.poll_flush(wire, cx)).map_err(Broken::Socket)?;
+            match ready!(inner.poll_receive(wire, cx)) {
+                Ok(0) => return Poll::Ready(Err(Broken::Closed)),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(Broken::Socket(error))),
+            }
+        }
+    }
+
+    /// See [`Stream::poll_read`](super::Stream::poll_read).
+    pub(super) fn poll_read(&self, wire: &Wire, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut inner = self.inner.borrow_mut();
+        let mut got = inner.take_plain(room);
+        loop {
+            // A record that does not fit is left encrypted, for its bytes would be moved once more.
+            if got == room.len() || got > 0 && !inner.has_record_of(room.len() - got) {
+                inner.rest();
+                return Poll::Ready(Ok(got));
+            }
+            match inner.take_in(wire, &mut room[got..]) {
+                Ok(Step::Data(count)) => got += count,
+                Ok(Step::Again | Step::Said) => {}
+                Ok(Step::Ended) => return Poll::Ready(Ok(got)),
+                Err(_) if got > 0 => return Poll::Ready(Ok(got)),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Step::More) if got > 0 => return Poll::Ready(Ok(got)),
+                Ok(Step::More) => {
+                    inner.flush_own(wire);
+                    ready!(inner.poll_receive(wire, cx))?;
+                }
+            }
+        }
+    }
+
+    /// See [`Stream::poll_write`](super::Stream::poll_write).
+    pub(super) fn poll_write(&self, wire: &Wire, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut inner = self.inner.borrow_mut();
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if inner.writing != Way::Open {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if inner.promised == 0 {
+            let count = bytes.len().min(WRITTEN_MAX);
+            inner.say(Utterance::Bytes(&bytes[..count]))?;
+            inner.promised = count;
+        }
+        loop {
+            let sent = ready!(inner.poll_send(wire, cx))?;
+            let done = if inner.unsent.is_none() { inner.promised } else { sent.min(inner.promised - 1) };
+            if done > 0 {
+                inner.promised -= done;
+                return Poll::Ready(Ok(done.min(bytes.len())));
+            }
+        }
+    }
+
+    /// See [`Stream::is_stale`](super::Stream::is_stale).
+    pub(super) fn is_stale(&self, wire: &Wire) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        loop {
+            if inner.plain.is_some() || inner.reading != Way::Open {
+                return true;
+            }
+            match inner.take_in(wire, &mut []) {
+                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
+                Ok(Step::Ended) | Err(_) => return true,
+                Ok(Step::More) => {}
+            }
+            match inner.receive(|room| wire.try_read(room)) {
+                Ok(count) if count > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    inner.rest();
+                    return false;
+                }
+                Ok(_) | Err(_) => return true,
+            }
+        }
+    }
+
+    /// See [`Stream::poll_closed`](super::Stream::poll_closed).
+    pub(super) fn poll_closed(&self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.inner.borrow_mut();
+        loop {
+            if inner.plain.is_some() {
+                return Poll::Pending;
+            }
+            match inner.take_in(wire, &mut []) {
+                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
+                Ok(Step::Ended) => return Poll::Ready(Ok(())),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Step::More) => {
+                    ready!(inner.poll_receive(wire, cx))?;
+                }
+            }
+        }
+    }
+
+    /// Sends what waits, as far as the socket takes it, and the end of our direction (close_notify). Once.
+    pub(super) fn end(&self, wire: &Wire) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.writing != Way::Open {
+            return;
+        }
+        inner.writing = Way::Ended;
+        if inner.session.common().is_handshaking() || inner.say(Utterance::End).is_err() {
+            return;
+        }
+        inner.send_now(wire);
+    }
+
+    /// Nothing is said any more, not even the end.
+    pub(super) fn give_up(&self) {
+        self.inner.borrow_mut().writing = Way::Broken;
+    }
+}
+
+impl Inner {
+    /// Whether a whole record was received.
+    fn has_record(&self) -> bool {
+        self.has_record_of(usize::MAX)
+    }
+
+    /// Whether a whole record was received that is no longer than `most` besides its header.
+    fn has_record_of(&self, most: usize) -> bool {
+        let Some(bytes) = self.received.as_ref().map(Records::bytes) else { return false };
+        let Some(header) = bytes.first_chunk::<RECORD_HEADER>() else { return false };
+        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        bytes.len() >= RECORD_HEADER + length && length <= most
+    }
+
+    /// Whether the handshake is complete and all that belongs to it is in `unsent`.
+    fn is_agreed(&self) -> bool {
+        !self.session.common().is_handshaking() && !self.session.common().wants_write()
+    }
+
+    /// Sends the end of the handshake. Where an answer is to follow at once it goes with that: towards a server our request,
+    /// towards a client whose request is here already our response.
+    fn poll_last_word(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let goes_with_more = match self.session {
+            Session::Client(_) => true,
+            Session::Server(_) => self.plain.is_some() || self.has_record(),
+        };
+        if goes_with_more { Poll::Ready(Ok(())) } else { self.poll_flush(wire, cx) }
+    }
+
+    /// Bytes that were decrypted before.
+    fn take_plain(&mut self, room: &mut [u8]) -> usize {
+        let Some(plain) = &mut self.plain else { return 0 };
+        let count = plain.bytes().len().min(room.len());
+        room[..count].copy_from_slice(&plain.bytes()[..count]);
+        plain.consume(count);
+        self.pool.settle(&mut self.plain);
+        count
+    }
+
+    /// One step, by which a connection that is open may end or break.
+    fn take_in(&mut self, wire: &Wire, room: &mut [u8]) -> io::Result<Step> {
+        match self.reading {
+            Way::Open => {}
+            Way::Ended => return Ok(Step::Ended),
+            Way::Broken => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        match self.step(room, Utterance::Nothing) {
+            Ok(Step::Ended) => {
+                self.reading = Way::Ended;
+                Ok(Step::Ended)
+            }
+            Ok(step) => Ok(step),
+            Err(error) => {
+                self.refuse(wire);
+                Err(io::Error::new(io::ErrorKind::InvalidData, error))
+            }
+        }
+    }
+
+    /// Works through what was received, as far as one thing.
+    fn step(&mut self, room: &mut [u8], say: Utterance<'_>) -> Result<Step, rustls::Error> {
+        let Inner { session, pool, received, plain, unsent, .. } = self;
+        let bytes = received.as_mut().map(Records::bytes_mut).unwrap_or_default();
+        let mut places = Places { pool, room, plain, unsent, say };
+        let (discard, step) = match session {
+            Session::Client(client) => places.settle(client.process_tls_records(bytes)),
+            Session::Server(server) => match server.process_tls_records(bytes) {
+                UnbufferedStatus { state: Ok(ConnectionState::ReadEarlyData(mut early)), discard, .. } => {
+                    let mut count = 0;
+                    let mut used = discard;
+                    let mut failed = None;
+                    while let Some(record) = early.next_record() {
+                        match record {
+                            Ok(record) => {
+                                count += places.put(record.payload, count);
+                                used += record.discard;
+                            }
+                            Err(error) => failed = Some(error),
+                        }
+                    }
+                    (used, failed.map_or(Ok(Step::Data(count)), Err))
+                }
+                status => places.settle(status),
+            },
+        };
+        if let Some(records) = received {
+            records.consume(discard);
+        }
+        step
+    }
+
+    /// Tells the peer by an alert what it did, as far as the socket takes it. Nothing is said or heard after it.
+    fn refuse(&mut self, wire: &Wire) {
+        // rustls has an alert ready, and gives it out before it looks at what was received once more.
+        while self.session.common().wants_write() {
+            if !matches!(self.step(&mut [], Utterance::Nothing), Ok(Step::Again)) {
+                break;
+            }
+        }
+        self.send_now(wire);
+        (self.reading, self.writing) = (Way::Broken, Way::Broken);
+        for place in [&mut self.received, &mut self.unsent] {
+            if let Some(records) = place.take() {
+                self.pool.give(records);
+            }
+        }
+    }
+
+    /// Appends records to what is unsent. Bytes that were received before are taken in on the way.
+    fn say(&mut self, what: Utterance<'_>) -> io::Result<()> {
+        loop {
+            match self.step(&mut [], what) {
+                Ok(Step::Said) => return Ok(()),
+                Ok(Step::Data(_) | Step::Again) => {}
+                Ok(Step::Ended) => self.reading = Way::Ended,
+                Ok(Step::More) => return Err(io::ErrorKind::NotConnected.into()),
+                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }
+        }
+    }
+
+    /// Sends some of what is unsent: how much went.
+    fn poll_send(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(0)) };
+        match ready!(wire.poll_write(cx, unsent.bytes())) {
+            Ok(count) => {
+                unsent.consume(count);
+                self.pool.settle(&mut self.unsent);
+                Poll::Ready(Ok(count))
+            }
+            Err(error) => {
+                self.writing = Way::Broken;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    /// Ready when all is sent.
+    fn poll_flush(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.unsent.is_some() {
+            ready!(self.poll_send(wire, cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what the socket takes. The rest goes with what is written next.
+    fn send_now(&mut self, wire: &Wire) {
+        while let Some(unsent) = &mut self.unsent
+            && let Ok(count) = wire.try_write(unsent.bytes())
+        {
+            unsent.consume(count);
+            self.pool.settle(&mut self.unsent);
+        }
+    }
+
+    /// Before a wait for bytes: what TLS itself has to say is sent. What a writer said is the writer's to send on.
+    fn flush_own(&mut self, wire: &Wire) {
+        if self.promised == 0 && self.writing != Way::Broken {
+            self.send_now(wire);
+        }
+    }
+
+    /// Reads from the socket: how much.
+    fn poll_receive(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut outcome = Poll::Pending;
+        let read = self.receive(|room| {
+            outcome = wire.poll_read(cx, room);
+            match std::mem::replace(&mut outcome, Poll::Ready(Ok(0))) {
+                Poll::Ready(read) => read,
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.rest();
+                Poll::Pending
+            }
+            read => Poll::Ready(read),
+        }
+    }
+
+    /// Reads from the socket by `read`. The end of the stream is the end of what the peer says, also when it did not say so:
+    /// whether that is too early, the message tells.
+    fn receive(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+        let Inner { pool, received, busy, .. } = self;
+        let piece = received.get_or_insert_with(|| if *busy { pool.take_large() } else { pool.take() });
+        if piece.is_full() || *busy && !pool.is_large(piece) {
+            if pool.is_large(piece) {
+                self.reading = Way::Broken;
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut larger = pool.take_large();
+            larger.append(piece.bytes());
+            pool.give(std::mem::replace(piece, larger));
+        }
+        let room = piece.room();
+        let size = room.len();
+        let count = read(room)?;
+        piece.filled(count);
+        *busy = count == size;
+        if count == 0 {
+            self.reading = Way::Ended;
+        }
+        Ok(count)
+    }
+
+    /// Nothing is to be done at the moment: what is empty goes back to the core.
+    fn rest(&mut self) {
+        for place in [&mut self.received, &mut self.plain, &mut self.unsent] {
+            self.pool.settle(place);
+        }
+    }
+}
+
+/// Where the outcome of a step goes.
+struct Places<'a> {
+    pool: &'a RecordPool,
+    room: &'a mut [u8],
+    plain: &'a mut Option<Records>,
+    unsent: &'a mut Option<Records>,
+    say: Utterance<'a>,
+}
+
+impl Places<'_> {
+    /// Puts decrypted bytes into the room, of which `used` bytes are taken already, and what does not fit into `plain`: how
+    /// many are in the room.
+    fn put(&mut self, payload: &[u8], used: usize) -> usize {
+        let fits = payload.len().min(self.room.len() - used);
+        self.room[used..used + fits].copy_from_slice(&payload[..fits]);
+        if fits < payload.len() {
+            self.plain.get_or_insert_with(|| self.pool.take()).append(&payload[fits..]);
+        }
+        fits
+    }
+
+    /// Does what rustls asks for. Bytes of the received ones that are used up, and what came of it.
+    fn settle<D>(&mut self, status: UnbufferedStatus<'_, '_, D>) -> (usize, Result<Step, rustls::Error>) {
+        let UnbufferedStatus { mut discard, state } = status;
+        let step = match state {
+            Err(error) => Err(error),
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                let mut count = 0;
+                let mut step = Ok(());
+                while let Some(record) = traffic.next_record() {
+                    match record {
+                        Ok(record) => {
+                            count += self.put(record.payload, count);
+                            discard += record.discard;
+                        }
+                        Err(error) => step = Err(error),
+                    }
+                }
+                step.map(|()| Step::Data(count))
+            }
+            Ok(ConnectionState::EncodeTlsData(mut record)) => {
+                let unsent = self.unsent.get_or_insert_with(|| self.pool.take());
+                let mut encoded = record.encode(unsent.room());
+                if let Err(EncodeError::InsufficientSize(needed)) = &encoded {
+                    encoded = record.encode(unsent.room_for(needed.required_size));
+                }
+                match encoded {
+                    Ok(count) => {
+                        unsent.filled(count);
+                        Ok(Step::Again)
+                    }
+                    Err(error) => Err(rustls::Error::General(error.to_string())),
+                }
+            }
+            Ok(ConnectionState::TransmitTlsData(records)) => {
+                // They are in `unsent`, in front of whatever follows.
+                records.done();
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::WriteTraffic(traffic)) => self.utter(traffic),
+            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Step::Ended),
+            Ok(_) => Ok(Step::More),
+        };
+        (discard, step)
+    }
+
+    /// Says what there is to be said.
+    fn utter<D>(&mut self, mut traffic: WriteTraffic<'_, D>) -> Result<Step, rustls::Error> {
+        let (plain, mut size) = match self.say {
+            Utterance::Nothing => return Ok(Step::More),
+            Utterance::Bytes(bytes) => (bytes, bytes.len() + OVERHEAD),
+            Utterance::End => (&[][..], OVERHEAD),
+        };
+        let unsent = self.unsent.get_or_insert_with(|| self.pool.take_for(plain.len()));
+        loop {
+            let room = unsent.room_for(size);
+            let written = match self.say {
+                Utterance::End => traffic.queue_close_notify(room),
+                Utterance::Bytes(_) | Utterance::Nothing => traffic.encrypt(plain, room),
+            };
+            match written {
+                Ok(count) => {
+                    unsent.filled(count);
+                    return Ok(Step::Said);
+                }
+                Err(EncryptError::InsufficientSize(needed)) if needed.required_size > size => {
+                    size = needed.required_size;
+                }
+                Err(error) => return Err(rustls::Error::General(error.to_string())),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Tls")
+    }
+}
