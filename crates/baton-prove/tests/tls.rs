@@ -124,6 +124,20 @@ fn sessions_are_resumed_unless_told_not_to() {
 }
 
 #[test]
+fn many_connections_at_a_time_find_a_session_each() {
+    let certificates = Certificates::new();
+    let haproxy = Haproxy::start(&certificates, "");
+    for newest in [TlsVersion::V1_2, TlsVersion::V1_3] {
+        let tls = TlsOptions { newest, ..certificates.options() };
+        let options = LoadOptions { keep_alive: false, concurrency: 40, count: Some(400), ..ten() };
+        let result = haproxy.load(&tls, options);
+        check_completed(&result);
+        // Those that begin together have nothing to resume.
+        assert!((320..=399).contains(&result.resumed), "{newest:?}: {} resumed", result.resumed);
+    }
+}
+
+#[test]
 fn certificates_that_are_not_accepted_are_failed_handshakes() {
     let certificates = Certificates::new();
     let haproxy = Haproxy::start(&certificates, "");

@@ -2,6 +2,8 @@
 //!
 //! Older versions are not spoken: rustls has none.
 
+mod sessions;
+
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr},
@@ -25,10 +27,8 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 
+use self::sessions::Sessions;
 use super::{Stream, Target};
-
-/// How many sessions are remembered for resumption, over all servers of one [`Tls`].
-const SESSIONS_KEPT: usize = 256;
 
 /// How TLS is spoken with a server; [`TlsOptions::build`] makes a [`Tls`] of it.
 #[derive(Clone, Debug)]
@@ -133,8 +133,10 @@ impl TlsOptions {
         };
         config.enable_sni = self.sni;
         config.alpn_protocols = self.alpn.iter().map(|name| name.clone().into_bytes()).collect();
-        config.resumption =
-            if self.resumption { Resumption::in_memory_sessions(SESSIONS_KEPT) } else { Resumption::disabled() };
+        config.resumption = match self.resumption {
+            true => Resumption::store(Arc::new(Sessions::default())),
+            false => Resumption::disabled(),
+        };
         let name = match &self.name {
             None => None,
             Some(name) => Some(
