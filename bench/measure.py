@@ -201,7 +201,7 @@ def is_open(end):
         return False
 
 
-ANSWER_BYTES_MAX = 1 << 20
+ANSWER_BYTES_MAX = 2 << 20
 
 
 def read_answer(end):

@@ -14,14 +14,14 @@ def heading(about, options):
     return "\n".join(lines) + "\n\n"
 
 
-def tables(results):
-    """Two Markdown tables: CPU time a request, and memory a connection."""
+def tables(results, over=""):
+    """Two Markdown tables: CPU time a request, and memory a connection; `over` names what the connections speak."""
     parts = []
     timed = {name: samples for name, samples in results.items() if name != measure.MEMORY and samples}
     if timed:
         parts.append(cpu_table(timed))
     if results.get(measure.MEMORY):
-        parts.append(memory_table(results[measure.MEMORY]))
+        parts.append(memory_table(results[measure.MEMORY], over))
     return "\n".join(parts)
 
 
@@ -45,10 +45,10 @@ def cpu_table(results):
     return markdown(header, rows)
 
 
-def memory_table(samples):
+def memory_table(samples, over=""):
     names = in_order([samples])
     peers = [name for name in names if name != FIRST]
-    row = ["idle keep-alive connection"]
+    row = [f"idle keep-alive {over}connection"]
     for name in names:
         kib = median(sample["bytes"] for sample in samples if sample["proxy"] == name) / 1024
         row.append(f"{kib:.2f} KiB")
