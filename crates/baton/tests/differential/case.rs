@@ -17,8 +17,9 @@
 //! - `cfg`: the prelude (`http` by default, `cfg tcp`, or `cfg whole` for none) and this text. Without a section: one `listen`
 //!   from `${L1}` to `${O1}`.
 //! - `file NAME [http]`: a file `${DIR}/NAME`, as it stands or as a message like those of requests.
-//! - `request [CONNECTION] [LISTENER] [nowait]`: lines joined by CRLF up to and with the empty line, then the body as it stands.
-//! - `gets [LISTENER] [keep]`: a line is `[METHOD] /target [xN] [| Header: value]..`, each on a connection of its own that asks
+//! - `certificates`: files with certificates, which are made for the run (`secure.rs`).
+//! - `request [CONNECTION] [LISTENER] [nowait] [tls ..]`: lines joined by CRLF up to and with the empty line, then the body as it stands.
+//! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..`, each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
 //! - `response [ORIGIN] [close | reset]`: the answer to the origin's next request; the last one is repeated.
@@ -31,6 +32,7 @@
 use std::path::Path;
 
 use crate::script::{self, Step};
+use crate::secure::{self, Secure};
 
 /// One case, as written.
 #[derive(Debug)]
@@ -208,11 +210,13 @@ impl Case {
                 };
                 self.files.push((name.to_string(), content));
             }
+            "certificates" => self.files.extend(secure::files(body)?),
             "request" => {
                 let bytes = message(body)?;
                 let connection = words.iter().find(|word| script::is_connection(word)).copied().unwrap_or("a");
-                if let Some(listener) = words.iter().find(|word| script::is_place(word)) {
-                    self.script.push((connection.to_string(), Step::connect(listener)));
+                let (tls, listener) = (Secure::of(words), words.iter().find(|word| script::is_place(word)));
+                if tls.is_some() || listener.is_some() {
+                    self.script.push((connection.to_string(), Step::connect(listener.unwrap_or(&"L1"), tls)));
                 }
                 self.script.push((connection.to_string(), Step::Send(bytes)));
                 if !words.contains(&"nowait") {
@@ -221,7 +225,7 @@ impl Case {
             }
             "gets" => {
                 let listener = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("L1");
-                self.gets(body, listener, words.contains(&"keep"))?;
+                self.gets(body, listener, words.contains(&"keep"), Secure::of(words))?;
             }
             "client" => {
                 let connection = words.first().copied().unwrap_or("a");
@@ -246,8 +250,8 @@ impl Case {
         Ok(())
     }
 
-    fn gets(&mut self, body: &str, listener: &str, keep: bool) -> Result<(), String> {
-        let connect = || Step::connect(listener);
+    fn gets(&mut self, body: &str, listener: &str, keep: bool, tls: Option<Secure>) -> Result<(), String> {
+        let connect = || Step::connect(listener, tls.clone());
         let start = self.script.iter().filter(|(_, step)| matches!(step, Step::Connect { .. })).count();
         let mut number = start;
         if keep {

@@ -12,6 +12,7 @@ use crate::case::Case;
 use crate::http::{self, Extent};
 use crate::places::{Place, Places};
 use crate::script::Step;
+use crate::secure::{self, Secure};
 use crate::world::{End, Link, Past, WAIT_MAX, World};
 
 /// How long a connection that nothing announced the end of is watched for one.
@@ -21,8 +22,11 @@ const SETTLE: Duration = Duration::from_millis(40);
 pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     for (name, step) in &case.script {
-        if let Step::Connect { to, from, on, deaf } = step {
-            let link = connect(world, places, name, to, from.as_deref(), on.as_deref());
+        if let Step::Connect { to, from, on, deaf, tls } = step {
+            let link = match tls {
+                None => connect(world, places, name, to, from.as_deref(), on.as_deref()),
+                Some(tls) => connect_secure(world, places, name, to, tls, &case.files),
+            };
             if !deaf {
                 link.hear();
             }
@@ -75,6 +79,36 @@ fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Opti
         link.close();
     }
     link
+}
+
+/// The same with TLS between.
+fn connect_secure(
+    world: &Arc<World>,
+    places: &Places,
+    name: &str,
+    to: &str,
+    tls: &Secure,
+    files: &[(String, Vec<u8>)],
+) -> Link {
+    let adopt = |socket: Socket, port| {
+        world.adopt(socket, port, |state, index| state.clients.entry(name.to_string()).or_default().push(index))
+    };
+    let (ours, near) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets can be had");
+    match dial(places, to, None, None) {
+        Ok((far, Ok(()))) => {
+            let port =
+                far.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port());
+            let link = adopt(ours, port);
+            secure::relay(&link, near.into(), far.into(), tls, files);
+            link
+        }
+        _ => {
+            let link = adopt(ours, 0);
+            world.change(|state| state.links[link.index].end = Some(End::Refused));
+            link.close();
+            link
+        }
+    }
 }
 
 fn dial(

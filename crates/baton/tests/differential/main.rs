@@ -25,6 +25,7 @@ mod record;
 mod report;
 mod run;
 mod script;
+mod secure;
 mod world;
 
 use std::collections::BTreeMap;

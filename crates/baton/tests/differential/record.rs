@@ -57,6 +57,7 @@ impl Record {
                     false => http::join_responses(&past.received, &past.methods),
                 };
                 let mut lines = lines(&normal.bytes(&bytes));
+                lines.splice(0..0, past.tls.iter().map(|line| format!("(TLS: {line})")));
                 if !case.has("loose-ends") {
                     lines.push(format!("({})", ending(past)));
                 }

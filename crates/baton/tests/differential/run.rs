@@ -33,7 +33,12 @@ pub fn run(case: &Case, program: &Path) -> Result<Record, String> {
             Ok(text) => places.fill(&text).into_bytes(),
             Err(_) => content.clone(),
         };
-        std::fs::write(folder.path().join(name), content).map_err(say)?;
+        let path = folder.path().join(name);
+        // A name may have a folder in it.
+        path.parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(path, content))
+            .map_err(say)?;
     }
     let file = folder.path().join("test.cfg");
     std::fs::write(&file, places.fill(&case.cfg)).map_err(say)?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! connect L2 [from 127.0.0.2] [on ::1] [deaf]   clients only; `deaf` reads nothing until `hear`
+//! connect L2 tls [sni=NAME] [cert=FILE] [1.2] [alpn=ONE,OTHER]   the same over TLS (`secure.rs`)
 //! send GET / HTTP/1.1\r\n\r\n          bytes, with escapes
 //! expect [N]                           client: wait for N complete final responses (or the end of the connection)
 //! read / read head                     origin: wait for one complete request, or for its head
@@ -22,6 +23,8 @@
 
 use std::time::Duration;
 
+use crate::secure::Secure;
+
 /// One step.
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -31,6 +34,7 @@ pub enum Step {
         from: Option<String>,
         on: Option<String>,
         deaf: bool,
+        tls: Option<Secure>,
     },
     Send(Vec<u8>),
     Expect(usize),
@@ -79,7 +83,7 @@ fn step(line: &str) -> Result<Step, String> {
                 more.get(at + 1).map(|value| value.to_string())
             };
             let (from, on, deaf) = (after("from"), after("on"), more.contains(&"deaf"));
-            Step::Connect { to: to.to_string(), from, on, deaf }
+            Step::Connect { to: to.to_string(), from, on, deaf, tls: Secure::of(more) }
         }
         ("expect", []) => Step::Expect(1),
         ("expect", [count]) => Step::Expect(count.parse().map_err(|_| "not a number")?),
@@ -108,15 +112,17 @@ fn step(line: &str) -> Result<Step, String> {
 }
 
 impl Step {
-    /// The plain connection to a place.
-    pub fn connect(to: &str) -> Step {
-        Step::Connect { to: to.to_string(), from: None, on: None, deaf: false }
+    /// The plain connection to a place, or one over TLS.
+    pub fn connect(to: &str, tls: Option<Secure>) -> Step {
+        Step::Connect { to: to.to_string(), from: None, on: None, deaf: false, tls }
     }
 }
 
 /// Whether a word of a section's head names a client connection: lower case, not one of the flags.
 pub fn is_connection(word: &str) -> bool {
-    word.starts_with(|first: char| first.is_ascii_lowercase()) && word != "nowait"
+    word.starts_with(|first: char| first.is_ascii_lowercase())
+        && !["nowait", "tls"].contains(&word)
+        && !word.contains('=')
 }
 
 /// Whether a word names a place, such as `L1`.

@@ -47,6 +47,8 @@ pub struct Past {
     pub port: u16,
     /// Waits that were given up.
     pub faults: Vec<String>,
+    /// What became of TLS, if it was spoken.
+    pub tls: Vec<String>,
     hearing: bool,
 }
 
@@ -243,6 +245,11 @@ impl Link {
             self.fault(what);
         }
         result
+    }
+
+    /// Notes what became of TLS.
+    pub fn note_tls(&self, what: String) {
+        self.world.change(|state| state.links[self.index].tls.push(what));
     }
 
     pub fn fault(&self, what: &str) {
