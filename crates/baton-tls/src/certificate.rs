@@ -3,11 +3,11 @@
 
 mod chain;
 mod der;
+mod describe;
 mod fault;
 mod key;
 mod parts;
 mod pem;
-#[expect(dead_code, reason = "views of certificates follow")]
 mod x509;
 
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use rustls::{SignatureScheme, crypto::aws_lc_rs::sign::any_supported_type};
 use rustls_pki_types::CertificateDer;
 
 pub use chain::{Chain, Chains};
+pub use describe::Description;
 pub use fault::Fault;
 pub use parts::Parts;
 

@@ -14,7 +14,7 @@ pub mod store;
 pub mod tickets;
 
 pub use acceptor::{Acceptor, Chosen, Unwanted};
-pub use certificate::{Certificate, Chain, Chains, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
+pub use certificate::{Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
 pub use connector::Connector;
 pub use facts::Facts;
 pub use hello::{HELLO_MAX, Hello, Incomplete};

@@ -16,12 +16,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use baton_model::{ExtraFiles, Source};
+use baton_model::ExtraFiles;
 use files::Digest;
 use index::NewUse;
 use load::Loader;
 use signers::Signers;
-use wanted::{Asked, Places, Plan};
+use wanted::{Asked, Places, Plan, Recipe};
 
 pub use files::{Files, Found, Listed, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
 pub use index::{Choice, Index, Line};
@@ -56,10 +56,23 @@ type Entries = HashMap<Arc<Path>, Arc<Entry>>;
 /// The place of a certificate: it stays while certificates in it come and go.
 #[derive(Debug)]
 pub struct Entry {
+    origin: Origin,
+    state: Mutex<State>,
+}
+
+/// Where a certificate comes from.
+#[derive(Clone, Debug)]
+struct Origin {
     path: Arc<Path>,
     places: Places,
-    source: Source,
-    state: Mutex<State>,
+    /// Somebody else than a `bind` asked for it by name: a server.
+    is_wanted: bool,
+}
+
+impl Default for Origin {
+    fn default() -> Origin {
+        Origin { path: Path::new("").into(), places: Places::Beside, is_wanted: false }
+    }
 }
 
 #[derive(Debug)]
@@ -142,17 +155,18 @@ impl Store {
                 }
             };
             let entry = match old.get(&*recipe.name) {
-                Some(entry) => {
+                // What its place says else is that of the new configuration.
+                Some(entry) if entry.is_as(recipe) => {
                     changed.push((entry.clone(), certificate.clone(), digest));
                     entry.clone()
                 }
-                None => {
-                    let (path, places, source) =
-                        (recipe.name.as_path().into(), recipe.places.clone(), recipe.source.clone());
-                    Arc::new(Entry::new(path, places, source, certificate.clone(), Some(digest)))
+                Some(_) | None => {
+                    let Recipe { name, places, is_wanted, .. } = recipe;
+                    let origin = Origin { path: name.as_path().into(), places: places.clone(), is_wanted: *is_wanted };
+                    Arc::new(Entry::new(origin, certificate.clone(), Some(digest)))
                 }
             };
-            entries.insert(entry.path.clone(), entry.clone());
+            entries.insert(entry.origin.path.clone(), entry.clone());
             found.push(Some((entry, certificate)));
         }
         if !problems.is_empty() {
@@ -160,7 +174,7 @@ impl Store {
             return Err(problems);
         }
         let indexes = plan.sets.into_iter().map(|set| {
-            let index = Index::new(self.signers.clone(), set.lists);
+            let index = Index::new(self.signers.clone(), set.lists, set.binds);
             let mut change = index.change();
             for asked in set.asked {
                 let Asked { recipe, order, options, filters, is_default } = asked;
@@ -182,7 +196,7 @@ impl Store {
     /// All certificates, by name.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         let mut all: Vec<_> = self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        all.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        all.sort_unstable_by(|one, other| one.origin.path.cmp(&other.origin.path));
         all
     }
 
@@ -222,23 +236,22 @@ impl Prepared {
 }
 
 impl Entry {
-    fn new(
-        path: Arc<Path>,
-        places: Places,
-        source: Source,
-        certificate: Arc<Certificate>,
-        digest: Option<Digest>,
-    ) -> Entry {
-        Entry { path, places, source, state: Mutex::new(State { certificate, digest, problem: None }) }
+    fn new(origin: Origin, certificate: Arc<Certificate>, digest: Option<Digest>) -> Entry {
+        Entry { origin, state: Mutex::new(State { certificate, digest, problem: None }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its place is where `recipe` says.
+    fn is_as(&self, recipe: &Recipe) -> bool {
+        self.origin.is_wanted == recipe.is_wanted && self.origin.places == recipe.places
+    }
+
     /// The name it has in the store.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.origin.path
     }
 
     /// What is in use.
@@ -257,6 +270,6 @@ impl Entry {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Entry>() + self.path.as_os_str().len() + self.certificate().memory()
+        size_of::<Entry>() + self.origin.path.as_os_str().len() + self.certificate().memory()
     }
 }

@@ -101,24 +101,23 @@ fn files_come_to_and_leave_a_directory() {
     assert_eq!(refresh(names(&["d.pem.key"])).added, [world.path("d.pem")]);
     expected("d.example", "d.pem");
 
-    std::fs::remove_file(world.path("a.pem")).unwrap();
-    std::fs::remove_file(world.path("c.pem")).unwrap();
-    let report = refresh(None);
-    assert_eq!(report.removed, [world.path("a.pem"), world.path("c.pem")]);
-    expected("two.example", "b.pem");
-    expected("a.example", "b.pem");
-    assert!(world.store.entry(&world.path("a.pem")).is_none());
-
-    for file in ["b.pem", "d.pem"] {
+    for file in ["a.pem", "c.pem", "d.pem"] {
         std::fs::remove_file(world.path(file)).unwrap();
     }
     let report = refresh(None);
-    assert_eq!((report.removed.len(), report.refused.len(), index.len()), (1, 1, 1), "the last one stays");
+    assert_eq!(report.removed, [world.path("c.pem"), world.path("d.pem")]);
+    assert_eq!(report.refused.iter().map(|problem| &*problem.path).collect::<Vec<_>>(), [world.path("a.pem")]);
+    expected("c.example", "a.pem");
+    expected("b.example", "b.pem");
+    assert!(world.store.entry(&world.path("c.pem")).is_none());
+    assert_eq!((index.len(), world.store.lists()), (2, vec![(world.path(""), true)]));
+    let entry = world.store.entry(&world.path("a.pem")).unwrap();
+    assert!(entry.problem().is_some() && world.store.is_used(&entry) && world.store.defaults(&entry).len() == 1);
 
     std::fs::remove_dir_all(world.folder.path()).unwrap();
     let mut change = world.store.transaction();
     assert!(change.refresh_directory(&world.path(""), None, &files()).is_err());
-    assert_eq!(index.len(), 1);
+    assert_eq!(index.len(), 2);
 }
 
 #[test]
@@ -199,4 +198,25 @@ fn a_reload_takes_what_the_files_say_and_reads_only_what_changed() {
     let again = Arc::clone(&of("b.pem"));
     world.load(vec![world.crt("")]);
     assert_eq!(again.der(), of("b.pem").der());
+}
+
+#[test]
+fn a_certificate_is_described_in_the_words_of_openssl() {
+    let world = World::new();
+    world.site("a.pem", &["a.example", "*.a.example", "192.0.2.1", "2001:db8::1"]);
+    world.load(vec![world.crt("a.pem")]);
+    let said = world.store.entry(&world.path("a.pem")).unwrap().certificate().describe();
+    let openssl = |args: &[&str]| {
+        let path = world.path("a.pem");
+        let mut command = std::process::Command::new("openssl");
+        let output = command.arg("x509").arg("-in").arg(path).arg("-noout").args(args).output();
+        String::from_utf8(output.expect("openssl is installed by scripts/setup").stdout).unwrap()
+    };
+    assert_eq!(openssl(&["-serial"]).trim(), format!("serial={}", said.serial));
+    assert_eq!(openssl(&["-startdate"]).trim(), format!("notBefore={}", said.not_before));
+    assert_eq!(openssl(&["-enddate"]).trim(), format!("notAfter={}", said.not_after));
+    assert_eq!(openssl(&["-fingerprint", "-sha1"]).trim().replace(':', ""), format!("sha1 Fingerprint={}", said.sha1));
+    let names = openssl(&["-ext", "subjectAltName"]);
+    assert_eq!(names.lines().nth(1).unwrap().trim(), said.alternative_names);
+    assert_eq!((said.algorithm.as_str(), said.chain.len()), ("EC256", 0));
 }

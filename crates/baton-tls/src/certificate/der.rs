@@ -16,6 +16,8 @@ pub(crate) const OID: u8 = 0x06;
 pub(crate) const SEQUENCE: u8 = 0x30;
 /// `SET`.
 pub(crate) const SET: u8 = 0x31;
+/// `BMPString`.
+pub(crate) const BMP_STRING: u8 = 0x1e;
 /// `UTCTime`.
 pub(crate) const UTC_TIME: u8 = 0x17;
 /// `GeneralizedTime`.

@@ -47,8 +47,8 @@ pub enum Fault {
     Timestamps,
     /// What stands in `.issuer` is no certificate.
     Issuer,
-    /// Its file is gone, but it is the last certificate of a `bind`, and serves on.
-    Last,
+    /// Its file is gone, but it is the default certificate of a `bind`, and serves on.
+    Default,
 }
 
 impl Fault {
@@ -87,7 +87,7 @@ impl Fault {
             Fault::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
             Fault::Long => "leave in it the certificate, its issuers and the key",
             Fault::Timestamps => "fetch the list again, or remove the file",
-            Fault::Last => "put another certificate into the directory first",
+            Fault::Default => "put the file back, or name another default before the directory and reload",
             Fault::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
         }
     }
@@ -131,7 +131,9 @@ impl fmt::Display for Fault {
             Fault::Unknown => write!(out, "is loaded by no crt-store"),
             Fault::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
             Fault::Timestamps => write!(out, "its list of signed certificate timestamps (.sctl) cannot be read"),
-            Fault::Last => write!(out, "its file is gone, but it is the only certificate left: it serves on"),
+            Fault::Default => {
+                write!(out, "its file is gone, but it is the default certificate of a bind: it serves on")
+            }
             Fault::Issuer => write!(out, "its .issuer holds no certificate that can be read"),
         }
     }

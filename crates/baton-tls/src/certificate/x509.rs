@@ -99,9 +99,14 @@ impl<'a> X509<'a> {
         self.alternative_names().chain(self.common_names())
     }
 
+    /// What is inside `subjectAltName`; empty without it.
+    pub(crate) fn alternatives(&self) -> &'a [u8] {
+        self.alternatives.unwrap_or_default()
+    }
+
     /// The DNS names of `subjectAltName`.
-    pub(crate) fn alternative_names(&self) -> impl Iterator<Item = &'a [u8]> {
-        let mut names = Der::new(self.alternatives.unwrap_or_default());
+    fn alternative_names(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut names = Der::new(self.alternatives());
         std::iter::from_fn(move || {
             // dNSName is [2] IA5String, in place of the string's own tag.
             std::iter::from_fn(|| names.any()).find(|name| name.tag == 0x82).map(|name| name.content)
@@ -109,7 +114,7 @@ impl<'a> X509<'a> {
     }
 
     /// The common names in the subject.
-    pub(crate) fn common_names(&self) -> impl Iterator<Item = &'a [u8]> {
+    fn common_names(&self) -> impl Iterator<Item = &'a [u8]> {
         attributes(self.subject).filter(|(id, _, _)| *id == ID_COMMON_NAME).map(|(_, _, value)| value)
     }
 
@@ -133,7 +138,7 @@ impl<'a> X509<'a> {
 
     /// Whether what [`X509::names`] walks over is whole.
     fn check_names(&self) -> Option<()> {
-        let mut names = Der::new(self.alternatives.unwrap_or_default());
+        let mut names = Der::new(self.alternatives());
         while !names.is_empty() {
             names.any()?;
         }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use baton_model::TlsOptions;
+use baton_model::{Source, TlsOptions};
 use rustc_hash::FxHashMap;
 use rustls::sign::CertifiedKey;
 
@@ -26,6 +26,7 @@ const MAX_NAME: usize = 255;
 pub struct Index {
     names: RwLock<Names>,
     lists: Box<[ListPlace]>,
+    binds: Box<[Source]>,
     signers: Arc<Signers>,
 }
 
@@ -143,9 +144,9 @@ impl Places {
 }
 
 impl Index {
-    pub(crate) fn new(signers: Arc<Signers>, lists: Vec<ListPlace>) -> Index {
+    pub(crate) fn new(signers: Arc<Signers>, lists: Vec<ListPlace>, binds: Vec<Source>) -> Index {
         let names = Names { contexts: vec![Arc::default()], ..Names::default() };
-        Index { names: RwLock::new(names), lists: lists.into(), signers }
+        Index { names: RwLock::new(names), lists: lists.into(), binds: binds.into(), signers }
     }
 
     /// The certificate for a client that asks for `name` and can verify what `client` says. `None`: there is none at all.
@@ -184,6 +185,23 @@ impl Index {
         self.sources(list).next().is_some()
     }
 
+    /// The `crt-list`s and directories that belong to it.
+    pub(crate) fn lists(&self) -> &[ListPlace] {
+        &self.lists
+    }
+
+    /// The `bind` lines that it answers for.
+    pub(crate) fn binds(&self) -> &[Source] {
+        &self.binds
+    }
+
+    /// Whether a certificate is what clients without a name get.
+    pub(crate) fn is_default(&self, entry: &Arc<Entry>) -> bool {
+        let names = self.read();
+        let mut defaults = names.first.iter().filter(|_| names.defaults.is_empty()).chain(&names.defaults);
+        defaults.any(|id| names.get(*id).is_some_and(|found| Arc::ptr_eq(&found.entry, entry)))
+    }
+
     fn sources(&self, list: &Path) -> impl Iterator<Item = &ListPlace> {
         self.lists.iter().filter(move |place| place.path == list)
     }
@@ -194,13 +212,14 @@ impl Index {
         let is_there = |found: &&Use| self.sources(list).any(|place| place.source == found.order.source);
         let mut all: Vec<&Use> = names.uses.iter().flatten().filter(is_there).collect();
         all.sort_unstable_by_key(|found| found.place());
-        let first = names.default_use(Verifies::ALL).map(Use::place);
+        let defaults = names.first.iter().filter(|_| names.defaults.is_empty()).chain(&names.defaults);
+        let defaults: Vec<_> = defaults.filter_map(|id| names.get(*id)).map(Use::place).collect();
         let line = |found: &Use| Line {
             entry: found.entry.clone(),
             number: found.order.line,
             options: names.contexts.get(found.context as usize).cloned().unwrap_or_default(),
             filters: found.filters.clone(),
-            is_default: Some(found.place()) == first,
+            is_default: defaults.contains(&found.place()),
         };
         all.into_iter().map(line).collect()
     }

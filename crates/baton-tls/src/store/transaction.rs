@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 use baton_model::{CrtLine, Source, TlsOptions};
 
 use super::files::{Digest, Files, Found};
-use super::index::{Change, Index, Order};
+use super::index::{Change, Index, Line, Order};
 use super::load::Loader;
 use super::wanted::{Listings, Places, Recipe, is_certificate, is_reserved};
-use super::{Entry, Problem, Settings, State, Store};
+use super::{Entry, Origin, Problem, Settings, State, Store};
 use crate::certificate::{Certificate, Fault};
 
 /// Changes that are not in use yet.
@@ -89,8 +89,8 @@ impl Store {
     /// # Errors
     /// What is wrong with them.
     pub fn judge(&self, name: &Path, files: &dyn Files) -> Result<Certificate, Problem> {
-        let places = self.entry(name).map_or(Places::Beside, |entry| entry.places.clone());
-        let recipe = Recipe { name: name.to_owned(), places, source: Source::default() };
+        let places = self.entry(name).map_or(Places::Beside, |entry| entry.origin.places.clone());
+        let recipe = Recipe { name: name.to_owned(), places, source: Source::default(), is_wanted: false };
         self.read(&recipe, files).map(|(certificate, _)| certificate)
     }
 
@@ -110,9 +110,35 @@ impl Store {
     }
 
     /// The indexes that are in use.
-    pub(crate) fn live_indexes(&self) -> Vec<Arc<Index>> {
+    fn live_indexes(&self) -> Vec<Arc<Index>> {
         let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         indexes.iter().filter_map(std::sync::Weak::upgrade).collect()
+    }
+
+    /// The `crt-list`s and directories that are in use, and whether each is a directory.
+    pub fn lists(&self) -> Vec<(PathBuf, bool)> {
+        let indexes = self.live_indexes();
+        let lists = indexes.iter().flat_map(|index| index.lists());
+        let lists: BTreeSet<_> = lists.map(|list| (list.path.clone(), list.is_directory)).collect();
+        lists.into_iter().collect()
+    }
+
+    /// The lines of a `crt-list`, or the files of a directory, in order. Costs a walk over all certificates.
+    pub fn lines(&self, list: &Path) -> Vec<Line> {
+        let index = self.live_indexes().into_iter().find(|index| index.has_list(list));
+        index.map(|index| index.lines(list)).unwrap_or_default()
+    }
+
+    /// Whether a `bind` or a server uses a certificate.
+    pub fn is_used(&self, entry: &Arc<Entry>) -> bool {
+        entry.origin.is_wanted || self.live_indexes().iter().any(|index| index.is_used(entry))
+    }
+
+    /// The `bind` lines that have a certificate as their default.
+    pub fn defaults(&self, entry: &Arc<Entry>) -> Vec<Source> {
+        let indexes = self.live_indexes();
+        let having = indexes.iter().filter(|index| index.is_default(entry));
+        having.flat_map(|index| index.binds().iter().cloned()).collect()
     }
 }
 
@@ -127,7 +153,7 @@ impl Transaction {
         let list = if known.is_some() { &mut self.report.replaced } else { &mut self.report.added };
         list.push(name.to_owned());
         let entry = known.unwrap_or_else(|| {
-            Arc::new(Entry::new(name.into(), Places::Beside, Source::default(), certificate.clone(), digest))
+            Arc::new(Entry::new(Origin { path: name.into(), ..Origin::default() }, certificate.clone(), digest))
         });
         self.steps.push(Step::Put { entry: entry.clone(), certificate, digest });
         entry
@@ -153,10 +179,8 @@ impl Transaction {
     /// What is wrong with them: it is told with the certificate from now on, and the old one serves on.
     pub fn refresh(&mut self, name: &Path, files: &dyn Files) -> Result<bool, Arc<Problem>> {
         let known = self.find(name);
-        let (places, source) = known
-            .as_ref()
-            .map_or((Places::Beside, Source::default()), |entry| (entry.places.clone(), entry.source.clone()));
-        let recipe = Recipe { name: name.to_owned(), places, source };
+        let places = known.as_ref().map_or(Places::Beside, |entry| entry.origin.places.clone());
+        let recipe = Recipe { name: name.to_owned(), places, source: Source::default(), is_wanted: false };
         match self.store.read(&recipe, files) {
             Ok((certificate, digest)) => Ok(self.offer(name, known, certificate, digest)),
             Err(problem) => Err(self.refuse(known, problem)),
@@ -221,7 +245,7 @@ impl Transaction {
         for name in names {
             match files.find(&name) {
                 Ok(Found::File(_)) => {
-                    recipes.push(Recipe { name, places: Places::Beside, source: Source::default() });
+                    recipes.push(Recipe { name, places: Places::Beside, source: Source::default(), is_wanted: false });
                 }
                 Ok(Found::Directory | Found::Other) => gone.push(name),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => gone.push(name),
@@ -271,20 +295,15 @@ impl Transaction {
         Ok(())
     }
 
-    /// The file of a certificate of `directory` is gone. The last certificate of a `bind` is kept all the same.
+    /// The file of a certificate of `directory` is gone. The default certificate of a `bind` is kept all the same.
     fn leave(&mut self, directory: &Path, name: &Path, indexes: &[Arc<Index>]) {
         let Some(entry) = self.find(name) else { return };
         let using: Vec<_> = indexes.iter().filter(|index| index.uses(&entry, directory)).collect();
         if using.is_empty() {
             return;
         }
-        let dropped = |step: &&Step| matches!(step, Step::Drop { list, .. } if list == directory);
-        let leaving = self.steps.iter().filter(dropped).count();
-        let coming =
-            self.steps.iter().filter(|step| matches!(step, Step::Add { list, .. } if list == directory)).count();
-        if using.iter().any(|index| index.len() + coming <= leaving + 1) {
-            let problem = Problem::new(None, name.to_owned(), Fault::Last);
-            self.refuse(Some(entry), problem);
+        if using.iter().any(|index| index.is_default(&entry)) {
+            self.refuse(Some(entry), Problem::new(None, name.to_owned(), Fault::Default));
             return;
         }
         self.report.removed.push(name.to_owned());
@@ -348,24 +367,12 @@ impl Transaction {
     /// When somebody uses it, or there is none.
     pub fn remove(&mut self, name: &Path) -> Result<(), Refused> {
         let entry = self.known(name)?;
-        let indexes = self.store.live_indexes();
-        // Besides the store and us somebody holds it: a server that shows it, for one.
-        let held = self.store.entry(name).is_some() && Arc::strong_count(&entry) > 2 + self.count(&entry);
-        if held || indexes.iter().any(|index| index.is_used(&entry)) {
+        if self.store.is_used(&entry) {
             return Err(Refused::InUse(name.to_owned()));
         }
         self.report.removed.push(name.to_owned());
         self.steps.push(Step::Forget { entry });
         Ok(())
-    }
-
-    fn count(&self, wanted: &Arc<Entry>) -> usize {
-        let is_it = |step: &&Step| match step {
-            Step::Put { entry, .. } | Step::Add { entry, .. } | Step::Drop { entry, .. } | Step::Forget { entry } => {
-                Arc::ptr_eq(entry, wanted)
-            }
-        };
-        self.steps.iter().filter(is_it).count()
     }
 
     /// What it would do, and what was refused so far.
@@ -380,7 +387,11 @@ impl Transaction {
         for step in &steps {
             if let Step::Put { entry, certificate, digest } = step {
                 *entry.lock() = State { certificate: certificate.clone(), digest: *digest, problem: None };
-                store.entries.write().unwrap_or_else(PoisonError::into_inner).insert(entry.path.clone(), entry.clone());
+                store
+                    .entries
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(entry.origin.path.clone(), entry.clone());
             }
         }
         for index in store.live_indexes() {

@@ -58,12 +58,15 @@ pub(crate) struct Recipe {
     pub(crate) places: Places,
     /// Where it is first asked for.
     pub(crate) source: Source,
+    /// Somebody else than a `bind` asks for it.
+    pub(crate) is_wanted: bool,
 }
 
 /// Where the files of a certificate are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Places {
     /// In one file, and what stands beside it.
+    #[default]
     Beside,
     /// Where a `crt-store` says.
     Load(Box<CrtLoad>),
@@ -85,6 +88,8 @@ pub(crate) struct Asked {
 pub(crate) struct Set {
     pub(crate) asked: Vec<Asked>,
     pub(crate) lists: Vec<ListPlace>,
+    /// Whose they are.
+    pub(crate) binds: Vec<Source>,
 }
 
 /// All of it, in the order of the configuration.
@@ -146,10 +151,13 @@ impl Plan {
                 plan.sets.push(set);
                 plan.sets.len() - 1
             });
+            plan.sets[set].binds.push((*source).clone());
             plan.binds.push(set);
         }
         for (path, source) in &wanted.others {
-            plan.recipe(path, source, wanted);
+            if let Some(number) = plan.recipe(path, source, wanted) {
+                plan.recipes[number].is_wanted = true;
+            }
         }
         plan
     }
@@ -249,7 +257,7 @@ impl Plan {
         }
         let places = load.map_or(Places::Beside, |load| Places::Load(Box::new(load.clone())));
         let number = self.recipes.len();
-        self.recipes.push(Recipe { name: path.to_owned(), places, source: source.clone() });
+        self.recipes.push(Recipe { name: path.to_owned(), places, source: source.clone(), is_wanted: false });
         self.by_name.insert(path.to_owned(), number);
         Some(number)
     }
