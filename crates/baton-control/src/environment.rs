@@ -5,6 +5,8 @@
 //! What is read can be recorded, and another process can read the record instead of the files: a worker that replaces a
 //! crashed one works by the text that was in use.
 
+mod certificates;
+mod look;
 mod text;
 
 use std::fs::File;

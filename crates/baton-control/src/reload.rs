@@ -11,6 +11,7 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_model::{CpuMap, Model, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
+use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
 
 use crate::capacity::Capacity;
@@ -38,6 +39,8 @@ pub struct ChangeLine {
     pub checker: Checker,
     /// The sockets of operators, on this thread.
     pub runtime: Runtime,
+    /// Certificates.
+    pub store: Arc<Store>,
     /// Keys of session tickets.
     pub tickets: Arc<TicketVault>,
     /// Reloads that were refused.
@@ -91,6 +94,7 @@ impl ChangeLine {
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
             runtime: Runtime::default(),
+            store: Store::new(),
             tickets: Arc::new(tickets),
             refused: 0,
             tidy: Tidy::default(),
