@@ -23,9 +23,10 @@ pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
 pub use parts::Parts;
+pub(crate) use x509::X509;
 
 use key::{Form, Match};
-use x509::{Curve, PublicKey, X509};
+use x509::{Curve, PublicKey};
 
 /// Most certificates behind the first one of a file.
 pub const MAX_CHAIN: usize = 32;

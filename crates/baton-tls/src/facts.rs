@@ -6,6 +6,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{CommonState, HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 use rustls_pki_types::CertificateDer;
 
+use crate::Verification;
+
 /// The facts of one connection, taken when its handshake is complete.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -21,8 +23,12 @@ pub struct Facts {
     pub resumed: bool,
     /// What the peer showed, its own certificate first; empty: nothing.
     pub peer: Box<[CertificateDer<'static>]>,
+    /// What was wrong with it and accepted nevertheless.
+    pub verification: Verification,
     /// What we showed.
     pub ours: Option<Arc<CertifiedKey>>,
+    /// The start of the client's hello behind its header (`tune.ssl.capture-buffer-size`); `None`: nothing is kept of it.
+    pub captured: Option<Box<[u8]>>,
 }
 
 impl Facts {
@@ -40,7 +46,9 @@ impl Facts {
                 .iter()
                 .map(|der| der.clone().into_owned())
                 .collect(),
+            verification: Verification::default(),
             ours,
+            captured: None,
         }
     }
 }

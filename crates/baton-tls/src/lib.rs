@@ -5,20 +5,25 @@
 //! afterwards what was agreed on ([`Facts`]).
 
 mod acceptor;
+pub mod authorities;
 mod certificate;
 mod connector;
 mod facts;
 mod hello;
 pub mod names;
+mod sessions;
 pub mod store;
 pub mod tickets;
+mod verify;
 
-pub use acceptor::{Acceptor, Chosen, Unwanted};
+pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, Chosen, PreparedAcceptors, Unwanted};
 pub use certificate::{Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
 pub use connector::Connector;
 pub use facts::Facts;
 pub use hello::{HELLO_MAX, Hello, Incomplete};
+pub use sessions::{LIFETIME_S, SESSIONS, Sessions};
 pub use store::{Index, Store};
+pub use verify::Verification;
 
 /// The rustls that configurations are made for.
 pub use rustls;

@@ -172,6 +172,16 @@ pub fn ciphersuites(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault
     Ok(Named { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
 }
 
+/// The suites for TLS 1.2 where nothing is configured, in OpenSSL's order.
+pub fn default_ciphers() -> Vec<SupportedCipherSuite> {
+    TLS12.iter().map(|row| row.suite).collect()
+}
+
+/// The suites for TLS 1.3 where nothing is configured, in OpenSSL's order.
+pub fn default_ciphersuites() -> Vec<SupportedCipherSuite> {
+    TLS13.iter().map(|row| row.suite).collect()
+}
+
 /// A list of ciphers while it is read: places in [`TLS12`].
 struct CipherList<'a> {
     used: Vec<usize>,

@@ -14,7 +14,7 @@ use std::fmt;
 
 use rustls::{CipherSuite, ProtocolVersion};
 
-pub use ciphers::{ciphers, ciphersuites};
+pub use ciphers::{ciphers, ciphersuites, default_ciphers, default_ciphersuites};
 pub use curves::{curves, default_curves};
 pub use signatures::signatures;
 

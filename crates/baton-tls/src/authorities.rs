@@ -1,0 +1,283 @@
+//! Whose certificates of clients are accepted, and which of them are revoked: the files of `ca-file`, `ca-verify-file` and
+//! `crl-file`, each under the name it has in the configuration. Their content can be replaced at any time; whoever checks a
+//! client looks for the newest.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use rustls::DistinguishedName;
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use rustls_pki_types::{CertificateDer, TrustAnchor};
+use webpki::{CertRevocationList, OwnedCertRevocationList};
+
+use crate::certificate::X509;
+use crate::store::{Files, Found};
+
+/// The name of the certificates that the system trusts.
+pub const SYSTEM: &str = "@system-ca";
+
+/// What is looked at in a directory.
+const ENDINGS: [&str; 4] = ["pem", "crt", "cer", "crl"];
+
+/// The most certificates and lists of one file or directory.
+pub const AUTHORITIES_MAX: usize = 10_000;
+
+/// What a file of authorities holds.
+#[derive(Debug, Default)]
+pub struct Authority {
+    /// The certificates, in DER.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// The lists of revoked certificates, in DER.
+    pub lists: Vec<Vec<u8>>,
+    /// Those of the certificates that sign themselves: where chains end.
+    pub(crate) anchors: Vec<TrustAnchor<'static>>,
+    /// Those of the certificates that somebody else signed: links of chains.
+    pub(crate) between: Vec<CertificateDer<'static>>,
+    /// The subjects of all certificates, as a client is told them.
+    pub(crate) subjects: Vec<DistinguishedName>,
+    pub(crate) revoked: Vec<CertRevocationList<'static>>,
+}
+
+/// A file that cannot be used.
+#[derive(Debug)]
+pub enum AuthorityFault {
+    /// It cannot be read.
+    Read(io::Error),
+    /// A block of it, counted from 1, is not what it says.
+    Block(usize, &'static str),
+    /// It is no PEM.
+    Pem(String),
+    /// There is neither a certificate nor a list of revoked ones in it.
+    Empty,
+    /// It has more than [`AUTHORITIES_MAX`] of them.
+    TooMany,
+}
+
+impl fmt::Display for AuthorityFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AuthorityFault::Read(error) => write!(out, "it cannot be read: {error}"),
+            AuthorityFault::Block(at, what) => write!(out, "block {at} is no valid {what}"),
+            AuthorityFault::Pem(why) => write!(out, "it is no PEM text: {why}"),
+            AuthorityFault::Empty => out.write_str("it has neither a certificate nor a list of revoked ones"),
+            AuthorityFault::TooMany => write!(out, "it has more than {AUTHORITIES_MAX} certificates or lists"),
+        }
+    }
+}
+
+impl std::error::Error for AuthorityFault {}
+
+impl Authority {
+    /// Reads PEM text: certificates and lists of revoked ones; other blocks are passed over.
+    ///
+    /// # Errors
+    /// When something in it cannot be read, or there is nothing in it.
+    pub fn read(text: &[u8]) -> Result<Authority, AuthorityFault> {
+        let mut it = Authority::default();
+        it.add(text)?;
+        it.judged()
+    }
+
+    fn add(&mut self, text: &[u8]) -> Result<(), AuthorityFault> {
+        for (at, block) in <(SectionKind, Vec<u8>)>::pem_slice_iter(text).enumerate() {
+            let (kind, der) = block.map_err(|error| AuthorityFault::Pem(format!("{error:?}")))?;
+            match kind {
+                SectionKind::Certificate => self.add_certificate(at + 1, der)?,
+                SectionKind::Crl => {
+                    let list = OwnedCertRevocationList::from_der(&der)
+                        .map_err(|_| AuthorityFault::Block(at + 1, "list of revoked certificates"))?;
+                    self.revoked.push(list.into());
+                    self.lists.push(der);
+                }
+                _ => {}
+            }
+            if self.certificates.len() + self.lists.len() > AUTHORITIES_MAX {
+                return Err(AuthorityFault::TooMany);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_certificate(&mut self, at: usize, der: Vec<u8>) -> Result<(), AuthorityFault> {
+        let wrong = || AuthorityFault::Block(at, "certificate");
+        let (subject, issuer) = {
+            let read = X509::read(&der).ok_or_else(wrong)?;
+            (read.subject.to_vec(), read.issuer.to_vec())
+        };
+        let der = CertificateDer::from(der);
+        let signs_itself = subject == issuer;
+        self.subjects.push(DistinguishedName::from(subject));
+        if signs_itself {
+            self.anchors.push(webpki::anchor_from_trusted_cert(&der).map_err(|_| wrong())?.to_owned());
+        } else {
+            self.between.push(der.clone());
+        }
+        self.certificates.push(der);
+        Ok(())
+    }
+
+    fn judged(self) -> Result<Authority, AuthorityFault> {
+        match self.certificates.is_empty() && self.lists.is_empty() {
+            true => Err(AuthorityFault::Empty),
+            false => Ok(self),
+        }
+    }
+
+    fn load(path: &Path, files: &dyn Files) -> Result<Authority, AuthorityFault> {
+        let mut it = Authority::default();
+        let mut text = Vec::new();
+        if path == Path::new(SYSTEM) {
+            for der in rustls_native_certs::load_native_certs().certs {
+                // What the system trusts and nobody can read vouches for nobody.
+                let _ = it.add_certificate(0, der.to_vec());
+            }
+            return it.judged();
+        }
+        match files.find(path).map_err(AuthorityFault::Read)? {
+            Found::File(_) | Found::Other => {
+                files.read(path, &mut text).map_err(AuthorityFault::Read)?;
+                it.add(&text)?;
+            }
+            Found::Directory => {
+                let listed = files.list(path).map_err(AuthorityFault::Read)?;
+                let mut names: Vec<_> = listed.into_iter().map(|listed| listed.name).collect();
+                names.sort_unstable();
+                let is_wanted = |name: &Path| {
+                    let ending = name.extension().and_then(|ending| ending.to_str());
+                    let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
+                    !hidden && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+                };
+                for name in names.iter().filter(|name| is_wanted(Path::new(name))) {
+                    files.read(&path.join(name), &mut text).map_err(AuthorityFault::Read)?;
+                    it.add(&text)?;
+                }
+            }
+        }
+        it.judged()
+    }
+}
+
+/// The place of a file's content: it stays while contents come and go.
+#[derive(Debug)]
+pub struct AuthorityFile {
+    path: PathBuf,
+    content: ArcSwap<Authority>,
+}
+
+impl AuthorityFile {
+    /// What the configuration calls it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is in use.
+    pub fn content(&self) -> Arc<Authority> {
+        self.content.load_full()
+    }
+
+    /// Uses another content, for every client from now on.
+    pub fn replace(&self, content: Authority) {
+        self.content.store(Arc::new(content));
+    }
+}
+
+type ByPath = BTreeMap<PathBuf, Arc<AuthorityFile>>;
+
+/// All such files of a process, over all of its configurations.
+#[derive(Debug, Default)]
+pub struct Authorities {
+    files: RwLock<ByPath>,
+}
+
+/// The files of a configuration that may come into use.
+#[derive(Debug, Default)]
+pub struct UpcomingAuthorities {
+    files: ByPath,
+    changed: Vec<(Arc<AuthorityFile>, Authority)>,
+}
+
+impl Authorities {
+    /// Reads what a configuration names. Nothing is in use before [`Authorities::commit`].
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub fn prepare<'a>(
+        &self,
+        paths: impl IntoIterator<Item = &'a Path>,
+        files: &dyn Files,
+    ) -> Result<UpcomingAuthorities, Vec<(PathBuf, AuthorityFault)>> {
+        let mut upcoming = UpcomingAuthorities::default();
+        let mut faults = Vec::new();
+        for path in paths {
+            if upcoming.files.contains_key(path) || faults.iter().any(|(other, _)| other == path) {
+                continue;
+            }
+            match Authority::load(path, files) {
+                Ok(content) => upcoming.add(self.find(path), path, content),
+                Err(fault) => faults.push((path.to_owned(), fault)),
+            }
+        }
+        if faults.is_empty() { Ok(upcoming) } else { Err(faults) }
+    }
+
+    /// Puts them in use, and forgets those that nobody names any more. What an operator had set gives way to the files.
+    pub fn commit(&self, upcoming: UpcomingAuthorities) {
+        for (file, content) in upcoming.changed {
+            file.replace(content);
+        }
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = upcoming.files;
+    }
+
+    /// The file of that name.
+    pub fn find(&self, path: &Path) -> Option<Arc<AuthorityFile>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    /// All files, by name.
+    pub fn list(&self) -> Vec<Arc<AuthorityFile>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Adds a file that an operator brings, for `crt-list` lines that name it later; one of that name gets the content.
+    pub fn insert(&self, path: &Path, content: Authority) -> Arc<AuthorityFile> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let content = Arc::new(content);
+        if let Some(file) = files.get(path) {
+            file.content.store(content);
+            return file.clone();
+        }
+        let file = Arc::new(AuthorityFile { path: path.to_owned(), content: ArcSwap::new(content) });
+        files.insert(path.to_owned(), file.clone());
+        file
+    }
+
+    /// Forgets a file. Who checks clients by it goes on doing so.
+    pub fn remove(&self, path: &Path) -> bool {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).remove(path).is_some()
+    }
+}
+
+impl UpcomingAuthorities {
+    fn add(&mut self, known: Option<Arc<AuthorityFile>>, path: &Path, content: Authority) {
+        let file = match known {
+            Some(file) => {
+                let now = file.content.load();
+                if now.certificates != content.certificates || now.lists != content.lists {
+                    self.changed.push((file.clone(), content));
+                }
+                file
+            }
+            None => Arc::new(AuthorityFile { path: path.to_owned(), content: ArcSwap::from_pointee(content) }),
+        };
+        self.files.insert(path.to_owned(), file);
+    }
+
+    /// The file of that name.
+    pub fn find(&self, path: &Path) -> Option<&Arc<AuthorityFile>> {
+        self.files.get(path)
+    }
+}

@@ -1,0 +1,197 @@
+//! Sessions that clients may resume by what we remember of them (`tune.ssl.cachesize`, `tune.ssl.lifetime`): for clients
+//! that take no tickets, and for binds that give none.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::server::StoresServerSessions;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+
+/// Sessions that are remembered unless `tune.ssl.cachesize` says otherwise.
+pub const SESSIONS: u32 = 20_000;
+/// Seconds that a session lives unless `tune.ssl.lifetime` says otherwise.
+pub const LIFETIME_S: u32 = 300;
+
+/// Locks that the sessions are spread over, so that cores seldom wait for each other.
+const SHARDS: usize = 16;
+/// The longest session that is remembered, in bytes: one with a client's certificates.
+const SESSION_MAX: usize = 16 * 1024;
+
+/// The sessions of a process, over all of its configurations. Memory is taken as they come.
+pub struct Sessions {
+    shards: [Mutex<Shard>; SHARDS],
+    /// How many there may be in all.
+    size: AtomicU32,
+    lifetime_s: AtomicU32,
+    clock: Arc<dyn TimeProvider>,
+}
+
+#[derive(Default)]
+struct Shard {
+    by_id: HashMap<Arc<[u8]>, Session>,
+    /// The oldest first; some of them may be gone.
+    order: VecDeque<Arc<[u8]>>,
+}
+
+struct Session {
+    /// Seconds since 1970.
+    until: u64,
+    value: Vec<u8>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Sessions::with_clock(Arc::new(DefaultTimeProvider))
+    }
+}
+
+impl Sessions {
+    fn with_clock(clock: Arc<dyn TimeProvider>) -> Sessions {
+        Sessions {
+            shards: Default::default(),
+            size: AtomicU32::new(SESSIONS),
+            lifetime_s: AtomicU32::new(LIFETIME_S),
+            clock,
+        }
+    }
+
+    /// How many sessions there may be, and how many seconds each lives, from now on.
+    pub fn limit(&self, size: u32, lifetime_s: u32) {
+        self.size.store(size, Ordering::Relaxed);
+        self.lifetime_s.store(lifetime_s, Ordering::Relaxed);
+    }
+
+    /// How many sessions are remembered.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).by_id.len()).sum()
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.current_time().map_or(0, |time| time.as_secs())
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        // Ids of sessions are random: any byte of theirs is as good as a hash.
+        let at = usize::from(key.last().copied().unwrap_or_default()) % SHARDS;
+        lock(&self.shards[at])
+    }
+
+    fn put(&self, key: Arc<[u8]>, value: Vec<u8>) -> bool {
+        let most = (self.size.load(Ordering::Relaxed) as usize).div_ceil(SHARDS);
+        if most == 0 || value.len() > SESSION_MAX {
+            return false;
+        }
+        let until = self.now() + u64::from(self.lifetime_s.load(Ordering::Relaxed));
+        let mut shard = self.shard(&key);
+        while shard.order.len() >= most {
+            let Some(oldest) = shard.order.pop_front() else { break };
+            shard.by_id.remove(&oldest);
+        }
+        if shard.by_id.insert(key.clone(), Session { until, value }).is_none() {
+            shard.order.push_back(key);
+        }
+        true
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Sessions").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+/// The sessions of those who check clients alike: what was resumed is not checked again.
+#[derive(Debug)]
+pub(crate) struct ScopedSessions {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) scope: Box<[u8]>,
+}
+
+impl ScopedSessions {
+    fn key(&self, id: &[u8]) -> Arc<[u8]> {
+        [&self.scope, id].concat().into()
+    }
+}
+
+impl StoresServerSessions for ScopedSessions {
+    fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
+        self.sessions.put(self.key(&id), value)
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let key = self.key(id);
+        let now = self.sessions.now();
+        let shard = self.sessions.shard(&key);
+        shard.by_id.get(&key).filter(|session| now <= session.until).map(|session| session.value.clone())
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let key = self.key(id);
+        let now = self.sessions.now();
+        let session = self.sessions.shard(&key).by_id.remove(&key)?;
+        (now <= session.until).then_some(session.value)
+    }
+
+    fn can_cache(&self) -> bool {
+        self.sessions.size.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use rustls_pki_types::UnixTime;
+
+    use super::*;
+
+    /// A clock that stands still until it is moved.
+    #[derive(Debug, Default)]
+    struct Hands(AtomicU64);
+
+    impl TimeProvider for Hands {
+        fn current_time(&self) -> Option<UnixTime> {
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.load(Ordering::Relaxed))))
+        }
+    }
+
+    fn scoped(sessions: &Arc<Sessions>, scope: &[u8]) -> ScopedSessions {
+        ScopedSessions { sessions: sessions.clone(), scope: scope.into() }
+    }
+
+    #[test]
+    fn sessions_live_for_their_time_within_their_scope() {
+        let clock = Arc::new(Hands::default());
+        let sessions = Arc::new(Sessions::with_clock(clock.clone()));
+        let (ours, others) = (scoped(&sessions, b""), scoped(&sessions, b"verify"));
+        assert!(ours.can_cache() && ours.put(b"id".to_vec(), b"session".to_vec()));
+        assert_eq!((ours.get(b"id"), others.get(b"id")), (Some(b"session".to_vec()), None));
+        clock.0.store(u64::from(LIFETIME_S), Ordering::Relaxed);
+        assert!(ours.get(b"id").is_some());
+        clock.0.store(u64::from(LIFETIME_S) + 1, Ordering::Relaxed);
+        assert_eq!((ours.get(b"id"), ours.take(b"id"), sessions.count()), (None, None, 0));
+    }
+
+    #[test]
+    fn what_is_taken_is_gone_and_the_oldest_makes_room() {
+        let sessions = Arc::new(Sessions::with_clock(Arc::new(Hands::default())));
+        sessions.limit(64, 60);
+        let ours = scoped(&sessions, b"");
+        for id in 0..1000_u32 {
+            assert!(ours.put(id.to_be_bytes().to_vec(), vec![1]));
+        }
+        assert_eq!(sessions.count(), 64);
+        assert!(ours.get(&999_u32.to_be_bytes()).is_some() && ours.get(&0_u32.to_be_bytes()).is_none());
+        assert!(ours.take(&999_u32.to_be_bytes()).is_some() && ours.take(&999_u32.to_be_bytes()).is_none());
+        assert!(!ours.put(b"long".to_vec(), vec![0; SESSION_MAX + 1]));
+        sessions.limit(0, 60);
+        assert!(!ours.can_cache() && !ours.put(b"id".to_vec(), vec![1]));
+    }
+}

@@ -1,0 +1,396 @@
+//! Whether a client's certificate is to be accepted (`verify`, `ca-file`, `crl-file`, `ca-ignore-err`, `crt-ignore-err`).
+//!
+//! The judgement is that of webpki. Where it refuses and errors are to be ignored, the chain is looked at once more for what
+//! OpenSSL would call wrong with it, by its numbers and at which depth: 0 is the client's own certificate. Two things are as in
+//! OpenSSL and not as in webpki: a chain ends at a certificate that signs itself, so that one of a `ca-file` that does not is
+//! only a link; and a client's certificate that stands in the `ca-file` itself is accepted though it may be an authority's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_model::IgnoredErrors;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertRevocationListError, CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError};
+use rustls::{PeerMisbehaved, SignatureScheme, server::ParsedCertificate};
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{
+    EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy,
+};
+
+use crate::authorities::Authority;
+use crate::certificate::X509;
+
+/// The longest chain that is looked at.
+const CHAIN_MAX: usize = 32;
+
+/// Errors of a verification by OpenSSL's numbers (`X509_V_ERR_…`).
+mod code {
+    pub(super) const UNSPECIFIED: u32 = 1;
+    pub(super) const NO_ISSUER: u32 = 2;
+    pub(super) const NO_LIST: u32 = 3;
+    pub(super) const BAD_SIGNATURE: u32 = 7;
+    pub(super) const NOT_YET: u32 = 9;
+    pub(super) const EXPIRED: u32 = 10;
+    pub(super) const LIST_EXPIRED: u32 = 12;
+    pub(super) const SIGNS_ITSELF: u32 = 18;
+    pub(super) const SIGNS_ITSELF_IN_CHAIN: u32 = 19;
+    pub(super) const NO_LOCAL_ISSUER: u32 = 20;
+    pub(super) const LEAF_UNVERIFIED: u32 = 21;
+    pub(super) const CHAIN_TOO_LONG: u32 = 22;
+    pub(super) const REVOKED: u32 = 23;
+    pub(super) const NO_AUTHORITY: u32 = 24;
+    pub(super) const PATH_TOO_LONG: u32 = 25;
+    pub(super) const PURPOSE: u32 = 26;
+    pub(super) const NOT_PERMITTED: u32 = 47;
+}
+
+/// What was found wrong with a client's certificate and accepted nevertheless; zero: nothing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Verification {
+    /// The result for `ssl_c_verify`: the last error.
+    pub result: u32,
+    /// The first error of the client's own certificate (`ssl_c_err`).
+    pub error: u32,
+    /// The first error above it (`ssl_c_ca_err`).
+    pub ca_error: u32,
+    /// At which depth that was (`ssl_c_ca_err_depth`).
+    pub ca_depth: u32,
+}
+
+/// Checks the clients of one context. It never changes: other files make another one.
+#[derive(Debug)]
+pub(crate) struct ClientVerifier {
+    pub(crate) mandatory: bool,
+    pub(crate) hints: Vec<DistinguishedName>,
+    anchors: Vec<TrustAnchor<'static>>,
+    /// Everything in the files, for their certificates and lists.
+    contents: Vec<Arc<Authority>>,
+    ca_ignored: IgnoredErrors,
+    crt_ignored: IgnoredErrors,
+    algorithms: WebPkiSupportedAlgorithms,
+    schemes: Vec<SignatureScheme>,
+    /// A list must say of every certificate that it is not revoked.
+    asks_lists: bool,
+}
+
+/// What is to be checked.
+#[derive(Debug, Default)]
+pub(crate) struct Trust {
+    pub(crate) mandatory: bool,
+    /// `ca-file`: named to clients.
+    pub(crate) named: Option<Arc<Authority>>,
+    /// `ca-verify-file`.
+    pub(crate) unnamed: Option<Arc<Authority>>,
+    /// `crl-file`.
+    pub(crate) lists: Option<Arc<Authority>>,
+    pub(crate) ca_ignored: IgnoredErrors,
+    pub(crate) crt_ignored: IgnoredErrors,
+    /// `no-ca-names`.
+    pub(crate) names_nobody: bool,
+    /// `client-sigalgs`; `None`: all.
+    pub(crate) schemes: Option<Vec<SignatureScheme>>,
+}
+
+impl ClientVerifier {
+    pub(crate) fn new(trust: Trust, algorithms: WebPkiSupportedAlgorithms) -> ClientVerifier {
+        let Trust { mandatory, named, unnamed, lists, ca_ignored, crt_ignored, names_nobody, schemes } = trust;
+        let hints = named.as_ref().filter(|_| !names_nobody).map(|named| named.subjects.clone());
+        let asks_lists = lists.is_some();
+        let contents: Vec<_> = [named, unnamed, lists].into_iter().flatten().collect();
+        let supported = algorithms.supported_schemes();
+        let schemes = match schemes {
+            Some(wanted) => wanted.into_iter().filter(|scheme| supported.contains(scheme)).collect(),
+            None => supported,
+        };
+        ClientVerifier {
+            mandatory,
+            hints: hints.unwrap_or_default(),
+            anchors: contents.iter().flat_map(|content| content.anchors.iter().cloned()).collect(),
+            contents,
+            ca_ignored,
+            crt_ignored,
+            algorithms,
+            schemes,
+            asks_lists,
+        }
+    }
+
+    /// Whether a client may have been accepted in spite of an error.
+    pub(crate) fn ignores(&self) -> bool {
+        self.ca_ignored != IgnoredErrors::None || self.crt_ignored != IgnoredErrors::None
+    }
+
+    /// What is wrong with a client that was accepted.
+    pub(crate) fn verification(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Verification {
+        let Some((leaf, others)) = chain.split_first() else { return Verification::default() };
+        let Err(error) = self.check(leaf, others, now) else { return Verification::default() };
+        let faults = self.faults(leaf, others, now, &error);
+        let at_leaf = faults.iter().find(|fault| fault.depth == 0);
+        let above = faults.iter().find(|fault| fault.depth > 0);
+        Verification {
+            result: faults.last().map_or(0, |fault| fault.code),
+            error: at_leaf.map_or(0, |fault| fault.code),
+            ca_error: above.map_or(0, |fault| fault.code),
+            ca_depth: above.map_or(0, |fault| fault.depth),
+        }
+    }
+
+    fn check(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let certificate = EndEntityCert::try_from(leaf)?;
+        let links: Vec<CertificateDer<'_>> = others
+            .iter()
+            .map(|der| CertificateDer::from(&**der))
+            .chain(self.contents.iter().flat_map(|content| &content.between).map(|der| CertificateDer::from(&**der)))
+            .collect();
+        let lists: Vec<_> = self.contents.iter().flat_map(|content| &content.revoked).collect();
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+            options
+                .with_depth(RevocationCheckDepth::Chain)
+                .with_status_policy(UnknownStatusPolicy::Deny)
+                .with_expiration_policy(ExpirationPolicy::Enforce)
+                .build()
+        });
+        let revocation = revocation.filter(|_| self.asks_lists);
+        let usage = KeyUsage::client_auth();
+        let checked =
+            certificate.verify_for_usage(self.algorithms.all, &self.anchors, &links, now, usage, revocation, None);
+        match checked {
+            Ok(_) => Ok(()),
+            Err(webpki::Error::CaUsedAsEndEntity) if self.is_anchor(leaf) => in_time(leaf, now),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A signature of another kind than was asked for is none.
+    fn offered(&self, signed: &DigitallySignedStruct) -> Result<(), Error> {
+        match self.schemes.contains(&signed.scheme) {
+            true => Ok(()),
+            false => Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into()),
+        }
+    }
+
+    fn is_anchor(&self, der: &CertificateDer<'_>) -> bool {
+        let signs_itself = X509::read(der).is_some_and(|read| read.subject == read.issuer);
+        signs_itself && self.contents.iter().any(|content| content.certificates.contains(der))
+    }
+
+    fn is_ignored(&self, fault: Fault) -> bool {
+        match if fault.depth == 0 { &self.crt_ignored } else { &self.ca_ignored } {
+            IgnoredErrors::None => false,
+            IgnoredErrors::All => true,
+            IgnoredErrors::These(codes) => codes.contains(&fault.code),
+        }
+    }
+
+    /// What OpenSSL would find wrong with a chain that webpki refused for `error`, in the order in which it looks; at least
+    /// one thing.
+    fn faults(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+        error: &webpki::Error,
+    ) -> Vec<Fault> {
+        let Some((chain, end)) = self.chain(leaf, others) else {
+            return vec![Fault { depth: 0, code: code::UNSPECIFIED }];
+        };
+        let last = chain.len() as u32 - 1;
+        let mut faults = Vec::new();
+        let mut add = |depth: u32, code: u32| faults.push(Fault { depth, code });
+        match end {
+            End::Trusted => {}
+            End::SignsItself if last == 0 => add(0, code::SIGNS_ITSELF),
+            End::SignsItself => add(last, code::SIGNS_ITSELF_IN_CHAIN),
+            End::Known => add(last, code::NO_ISSUER),
+            End::Nobody => add(last, code::NO_LOCAL_ISSUER),
+            End::TooLong => add(last, code::CHAIN_TOO_LONG),
+        }
+        if self.asks_lists {
+            for (depth, read) in (0..).zip(&chain) {
+                if let Some(code) = self.revocation(read) {
+                    add(depth, code);
+                }
+            }
+            if matches!(error, webpki::Error::CrlExpired { .. }) {
+                add(0, code::LIST_EXPIRED);
+            }
+        }
+        use webpki::Error;
+        match error {
+            Error::EndEntityUsedAsCa => add(1, code::NO_AUTHORITY),
+            Error::PathLenConstraintViolated => add(1, code::PATH_TOO_LONG),
+            Error::RequiredEkuNotFoundContext(_) => add(0, code::PURPOSE),
+            Error::NameConstraintViolation => add(0, code::NOT_PERMITTED),
+            _ => {}
+        }
+        if matches!(end, End::Nobody) && last == 0 {
+            add(0, code::LEAF_UNVERIFIED);
+        }
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        for (depth, read) in (0..last + 1).zip(&chain).collect::<Vec<_>>().into_iter().rev() {
+            if matches!(error, Error::InvalidSignatureForPublicKey) && depth == 0 {
+                add(depth, code::BAD_SIGNATURE);
+            }
+            if seconds < read.not_before {
+                add(depth, code::NOT_YET);
+            } else if seconds > read.not_after {
+                add(depth, code::EXPIRED);
+            }
+        }
+        if faults.is_empty() {
+            faults.push(Fault { depth: 0, code: code::UNSPECIFIED });
+        }
+        faults
+    }
+
+    /// The certificates from a client's own to where the chain ends, by their names alone.
+    fn chain<'c>(&'c self, leaf: &'c [u8], others: &'c [CertificateDer<'_>]) -> Option<(Vec<X509<'c>>, End)> {
+        let is_ours =
+            |der: &[u8]| self.contents.iter().any(|content| content.certificates.iter().any(|ours| **ours == *der));
+        let mut chain = vec![X509::read(leaf)?];
+        let mut der = leaf;
+        loop {
+            let read = *chain.last()?;
+            if read.subject == read.issuer {
+                return Some((chain, if is_ours(der) { End::Trusted } else { End::SignsItself }));
+            }
+            if chain.len() == CHAIN_MAX {
+                return Some((chain, End::TooLong));
+            }
+            let ours = self.contents.iter().flat_map(|content| &content.certificates).map(|der| &**der);
+            let issuer = ours.chain(others.iter().map(|der| &**der)).find_map(|der| {
+                let found = X509::read(der)?;
+                (found.subject == read.issuer).then_some((der, found))
+            });
+            let Some((next, found)) = issuer else {
+                return Some((chain, if is_ours(der) { End::Known } else { End::Nobody }));
+            };
+            der = next;
+            chain.push(found);
+        }
+    }
+
+    fn revocation(&self, read: &X509<'_>) -> Option<u32> {
+        // Lists name their issuer by what is inside of its element.
+        let is_by = |issuer: &[u8]| read.issuer.ends_with(issuer) && read.issuer.len() - issuer.len() <= 6;
+        let lists = self.contents.iter().flat_map(|content| &content.revoked);
+        let mut lists = lists.filter(|list| is_by(list.issuer())).peekable();
+        if lists.peek().is_none() {
+            return Some(code::NO_LIST);
+        }
+        let is_in = |list: &webpki::CertRevocationList<'_>| matches!(list.find_serial(read.serial), Ok(Some(_)));
+        lists.any(is_in).then_some(code::REVOKED)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Fault {
+    depth: u32,
+    code: u32,
+}
+
+/// How a chain ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    /// At one that signs itself and is ours.
+    Trusted,
+    /// At one that signs itself and is not.
+    SignsItself,
+    /// At one of ours that somebody else signed.
+    Known,
+    /// At a client's one that nobody we know signed.
+    Nobody,
+    /// Not at all.
+    TooLong,
+}
+
+/// Whether a certificate holds now.
+fn in_time(der: &[u8], now: UnixTime) -> Result<(), webpki::Error> {
+    let read = X509::read(der).ok_or(webpki::Error::BadDer)?;
+    let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+    let (not_before, not_after) = (time(read.not_before), time(read.not_after));
+    if now < not_before {
+        return Err(webpki::Error::CertNotValidYet { time: now, not_before });
+    }
+    if now > not_after {
+        return Err(webpki::Error::CertExpired { time: now, not_after });
+    }
+    Ok(())
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let Err(error) = self.check(leaf, others, now) else { return Ok(ClientCertVerified::assertion()) };
+        // What cannot be read cannot be accepted: its key has to check the handshake's signature.
+        let readable = ParsedCertificate::try_from(leaf).is_ok();
+        let accepted = readable
+            && self.ignores()
+            && self.faults(leaf, others, now, &error).into_iter().all(|fault| self.is_ignored(fault));
+        if accepted { Ok(ClientCertVerified::assertion()) } else { Err(told(error)) }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.offered(signed)?;
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.offered(signed)?;
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
+}
+
+/// As rustls says it, so that the client gets the alert that fits.
+fn told(error: webpki::Error) -> Error {
+    use webpki::Error as Found;
+    match error {
+        Found::BadDer | Found::BadDerTime | Found::TrailingData(_) => CertificateError::BadEncoding.into(),
+        Found::CertNotValidYet { time, not_before } => CertificateError::NotValidYetContext { time, not_before }.into(),
+        Found::CertExpired { time, not_after } => CertificateError::ExpiredContext { time, not_after }.into(),
+        Found::UnknownIssuer => CertificateError::UnknownIssuer.into(),
+        Found::CertRevoked => CertificateError::Revoked.into(),
+        Found::UnknownRevocationStatus => CertificateError::UnknownRevocationStatus.into(),
+        Found::CrlExpired { time, next_update } => {
+            CertificateError::ExpiredRevocationListContext { time, next_update }.into()
+        }
+        Found::IssuerNotCrlSigner => CertRevocationListError::IssuerInvalidForCrl.into(),
+        Found::InvalidCrlSignatureForPublicKey => CertRevocationListError::BadSignature.into(),
+        Found::InvalidSignatureForPublicKey => CertificateError::BadSignature.into(),
+        Found::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose.into(),
+        other => CertificateError::Other(OtherError(Arc::new(other))).into(),
+    }
+}

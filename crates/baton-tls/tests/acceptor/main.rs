@@ -1,0 +1,5 @@
+//! Handshakes in memory: rustls' client on one side, what an acceptor chose on the other.
+
+mod clients;
+mod settings;
+mod world;
