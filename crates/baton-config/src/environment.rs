@@ -33,6 +33,14 @@ pub trait Environment {
     fn is_fd_open(&self, fd: i32) -> bool;
 }
 
+/// Why a file cannot be had, as the system's library says it.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "No such file or directory".into(),
+        _ => error.to_string(),
+    }
+}
+
 /// The real world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEnvironment;

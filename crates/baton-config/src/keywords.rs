@@ -16,6 +16,7 @@ mod rule;
 pub(crate) mod server;
 mod source;
 mod stats;
+pub(crate) mod tls;
 
 use std::sync::LazyLock;
 
@@ -117,6 +118,11 @@ pub const SECTIONS: &[SectionKind] = &[
     section("frontend", Status::Done, "Where clients connect."),
     section("backend", Status::Done, "Servers, and how one of them is chosen."),
     section("listen", Status::Done, "A frontend and a backend in one."),
+    section(
+        "crt-store",
+        Status::Done,
+        "Where the parts of certificates are, under names for 'crt' (as in HAProxy 3.0).",
+    ),
     section("cache", Status::NotYet, "A store of responses."),
     section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
     section("http-errors", Status::NotYet, "A group of error pages."),
@@ -132,7 +138,7 @@ pub const SECTIONS: &[SectionKind] = &[
 
 /// The rows of `global`.
 pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
-    global::KEYWORDS.iter()
+    global::KEYWORDS.iter().chain(tls::GLOBAL_ROWS)
 }
 
 /// The rows of the proxy sections.
@@ -142,7 +148,7 @@ pub fn proxy_keywords() -> impl Iterator<Item = &'static Keyword> {
 
 /// The words of `bind` lines: name, number of arguments, status, documentation.
 pub fn bind_parameters() -> impl Iterator<Item = (&'static str, usize, Status, &'static str)> {
-    bind::PARAMETERS.iter().map(|row| (row.name, row.args, row.status, row.doc))
+    bind::rows().map(|row| (row.name, row.args, row.status, row.doc))
 }
 
 /// The words of `server` lines: name, number of arguments, status, documentation.

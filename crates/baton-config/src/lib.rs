@@ -25,6 +25,7 @@ use baton_model::Model;
 
 pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
+pub use keywords::tls::crt_list::{CrtListFault, CrtListLine, MAX_LIST_WORDS, crt_list_line};
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
 pub use words::{MAX_LINE_BYTES, MAX_WORDS, Word};
 
@@ -100,6 +101,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         resolved: BTreeMap::new(),
         variables: &syntax.variables,
         told: Default::default(),
+        tls: Default::default(),
         objects: 0,
     };
     let model = lower::lower(&syntax, &mut context);

@@ -43,6 +43,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
                     drafts.push(draft);
                 }
             }
+            "crt-store" => keywords::tls::crt_store(section, context),
             _ => refuse_section(section, context),
         }
     }

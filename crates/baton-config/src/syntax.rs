@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::condition;
 use crate::diagnostic::{Diagnostic, Report, Severity};
-use crate::environment::Environment;
+use crate::environment::{Environment, reason};
 use crate::keywords::SECTIONS;
 use crate::nearest::nearest;
 use crate::words::{self, MAX_LINE_BYTES, Word};
@@ -88,7 +88,13 @@ impl Line {
         self.marked(severity, id, self.columns(word), message)
     }
 
-    fn marked(&self, severity: Severity, id: &'static str, at: Range<usize>, message: String) -> Diagnostic {
+    /// A line of another file than a configuration's, without words.
+    pub(crate) fn alone(file: Arc<str>, number: u32, text: &str) -> Line {
+        let at = (0, u32::try_from(text.len()).unwrap_or_default());
+        Line { file, number, content: Arc::from(text), at, words: Arc::default() }
+    }
+
+    pub(crate) fn marked(&self, severity: Severity, id: &'static str, at: Range<usize>, message: String) -> Diagnostic {
         Diagnostic {
             file: self.file.clone(),
             line: self.number,
@@ -150,10 +156,7 @@ impl Reader<'_> {
     }
 
     fn cannot_open(&mut self, path: &Path, error: &std::io::Error) {
-        let reason = match error.kind() {
-            std::io::ErrorKind::NotFound => "No such file or directory".to_string(),
-            _ => error.to_string(),
-        };
+        let reason = reason(error);
         let message = format!("Cannot open configuration file/directory {} : {reason}", path.display());
         self.report.add(Diagnostic::plain(Severity::Alert, "cannot-open", message));
     }

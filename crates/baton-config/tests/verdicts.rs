@@ -56,20 +56,53 @@ const TEMPLATES: &[(&str, &str, &str)] = &[
         "listen l\n    bind 127.0.0.1:1\n    server s1 127.0.0.1:1 check\n    server s @\n",
     ),
     ("words", include_str!("verdicts/words.txt"), "listen l\n    bind 127.0.0.1:1\n@\n"),
+    ("tls_bind", include_str!("verdicts/tls_bind.txt"), "listen l\n    bind 127.0.0.1:1\n    bind @\n"),
+    (
+        "tls_global",
+        include_str!("verdicts/tls_global.txt"),
+        "global\n@\nlisten l\n    bind 127.0.0.1:1\n    bind 127.0.0.1:2 ssl crt DIR/a.pem\n",
+    ),
 ];
 
-fn cases() -> Vec<Case> {
+/// Lines of a `crt-list`, each in a file of its own.
+const CRT_LISTS: &str = include_str!("verdicts/crt_list.txt");
+
+/// A directory with certificates: `a.pem` and `b.pem` with their keys, `ca.pem` without. In the texts of cases it is `DIR`.
+fn directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for name in ["a", "b", "ca"] {
+        let key = rcgen::KeyPair::generate().expect("a key can be made");
+        let params = rcgen::CertificateParams::new(vec![format!("{name}.test")]).expect("a name is given");
+        let certificate = params.self_signed(&key).expect("a certificate can be made");
+        let key = if name == "ca" { String::new() } else { key.serialize_pem() };
+        let content = format!("{}{key}", certificate.pem());
+        std::fs::write(dir.path().join(name).with_extension("pem"), content).expect("a file can be written");
+    }
+    dir
+}
+
+fn cases(dir: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, lines, template) in TEMPLATES {
         for line in lines.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
-            cases.push(Case { name: format!("{name}: {line}"), text: template.replace('@', line) });
+            cases.push(Case { name: format!("{name}: {line}"), text: in_dir(&template.replace('@', line), dir) });
         }
+    }
+    for (index, line) in CRT_LISTS.lines().enumerate() {
+        let list = dir.join(format!("list-{index}"));
+        std::fs::write(&list, format!("{}\n", in_dir(line, dir))).expect("a file can be written");
+        let text = format!("listen l\n    bind 127.0.0.1:1\n    bind 127.0.0.1:2 ssl crt-list {}\n", list.display());
+        cases.push(Case { name: format!("crt_list: {line}"), text });
     }
     for text in include_str!("verdicts/whole.txt").split("----\n") {
         let (name, text) = text.split_once('\n').unwrap_or((text, ""));
         cases.push(Case { name: format!("whole: {}", name.trim_start_matches("# ")), text: text.into() });
     }
     cases
+}
+
+fn in_dir(text: &str, dir: &Path) -> String {
+    text.replace("DIR", &dir.display().to_string())
 }
 
 /// Names of cases that differ on purpose, with the reason.
@@ -95,7 +128,9 @@ fn ours(file: &Path) -> (Verdict, String) {
         None if !loaded.has_listener() => 2,
         None => 0,
     };
-    let line = alert.map(|alert| alert.line).filter(|line| *line > 0);
+    // HAProxy blames the line that names a `crt-list`.
+    let here = |alert: &&baton_config::Diagnostic| *alert.file == *file.to_string_lossy();
+    let line = alert.filter(here).map(|alert| alert.line).filter(|line| *line > 0);
     (Verdict { status, line }, alert.map(|alert| alert.summary()).unwrap_or_default())
 }
 
@@ -116,8 +151,8 @@ fn haproxy_and_baton_give_the_same_verdict() {
         eprintln!("SKIPPED: {HAPROXY} is not installed, nothing was compared");
         return;
     }
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let cases = cases();
+    let dir = directory();
+    let cases = cases(dir.path());
     let differences = differences();
     let faults = Mutex::new(Vec::new());
     let next = Mutex::new(0);

@@ -134,6 +134,10 @@ impl ChangeLine {
     /// # Errors
     /// Every reason against it; everything is as before then.
     pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
+        let encrypted = encrypted(&model);
+        if !encrypted.is_empty() {
+            return Err(encrypted);
+        }
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(number, model.clone(), maxconn, Vec::new(), &self.registry, outside, now);
@@ -258,6 +262,20 @@ pub fn foresee(loaded: Loaded, model: &Model, generation: u64) -> Outcome {
         messages.push(Message::plain(Severity::Alert, "refused", &no_listener.reason, pid));
     }
     Outcome { accepted, generation, plan: Plan::between(model, &new), messages }
+}
+
+/// Addresses that would have to speak TLS, which none does yet: rather none than one in clear text.
+fn encrypted(model: &Model) -> Vec<Refused> {
+    let of = |proxy: &Arc<baton_model::Proxy>| {
+        let binds = proxy.binds.iter().filter(|bind| bind.options.tls.is_some());
+        let refused = |bind: &baton_model::Bind| Refused {
+            object: format!("bind {}", bind.place()),
+            reason: "Baton does not speak TLS with clients yet".into(),
+            source: bind.source.clone(),
+        };
+        binds.map(refused).collect::<Vec<_>>()
+    };
+    model.proxies.iter().flat_map(of).collect()
 }
 
 /// Whether anything would accept connections.

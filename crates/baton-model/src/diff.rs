@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bind, Model, Process, Proxy, Server, Stats};
+use crate::{Bind, BindTls, GlobalTls, Model, Process, Proxy, Server, Stats};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +57,8 @@ pub enum Change {
         proxy: Arc<Proxy>,
         /// The address, with its new options.
         bind: Bind,
+        /// What differs: `certificates`, `TLS settings`, `TLS` (which is turned on or off); empty: something else.
+        settings: Vec<&'static str>,
     },
     /// A server that was not there.
     ServerAdded {
@@ -94,6 +96,13 @@ impl ChangeSet {
 pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     let mut changes = Vec::new();
     diff_global(old, new, &mut changes);
+    if old.crt_stores != new.crt_stores {
+        let loads = |model: &Model| {
+            let count: usize = model.crt_stores.iter().map(|store| store.loads.len()).sum();
+            format!("of {count} certificates")
+        };
+        changes.push(Change::Global { setting: "crt-store", from: loads(old), to: loads(new), live: true });
+    }
     for proxy in &old.proxies {
         if find(new, proxy).is_none() {
             changes.push(Change::ProxyRemoved(proxy.clone()));
@@ -143,6 +152,18 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("tune.bufsize", text(&old.bufsize), text(&new.bufsize), false);
     note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
     note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
+    diff_tls(&old.tls, &new.tls, &mut note);
+}
+
+/// What holds for handshakes after the change. `crt-base` and `ca-base` are part of the paths that they change.
+fn diff_tls(old: &GlobalTls, new: &GlobalTls, note: &mut impl FnMut(&'static str, String, String, bool)) {
+    note("ssl-load-extra-files", text(&old.extra), text(&new.extra), true);
+    note("issuers-chain-path", text(&old.issuers_chain_path), text(&new.issuers_chain_path), true);
+    note("ssl-skip-self-issued-ca", text(&old.skip_self_issued_ca), text(&new.skip_self_issued_ca), true);
+    note("tune.ssl.cachesize", text(&old.cache_size), text(&new.cache_size), true);
+    note("tune.ssl.lifetime", text(&old.lifetime_s), text(&new.lifetime_s), true);
+    note("tune.ssl.maxrecord", text(&old.max_record), text(&new.max_record), true);
+    note("tune.ssl.capture-buffer-size", text(&old.capture_buffer), text(&new.capture_buffer), true);
 }
 
 /// A value as an operator may read it.
@@ -182,7 +203,8 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
         match old.binds.iter().find(|other| other.is_same_place(bind)) {
             None => changes.push(Change::BindAdded { proxy: new.clone(), bind: bind.clone() }),
             Some(before) if before != bind => {
-                changes.push(Change::BindChanged { proxy: new.clone(), bind: bind.clone() });
+                let settings = bind_settings(before, bind);
+                changes.push(Change::BindChanged { proxy: new.clone(), bind: bind.clone(), settings });
             }
             Some(_) => {}
         }
@@ -225,6 +247,31 @@ fn proxy_settings(old: &Proxy, new: &Proxy) -> Vec<&'static str> {
         fullconn => "fullconn", check => "check", source_address => "source", grace => "grace")
 }
 
+/// What differs in an address, as far as it is about TLS alone.
+fn bind_settings(old: &Bind, new: &Bind) -> Vec<&'static str> {
+    let mut settings = Vec::new();
+    match (&old.options.tls, &new.options.tls) {
+        (Some(before), Some(after)) if before != after => {
+            if before.certificates != after.certificates {
+                settings.push("certificates");
+            }
+            if (BindTls { certificates: after.certificates.clone(), ..(**before).clone() }) != **after {
+                settings.push("TLS settings");
+            }
+        }
+        (Some(_), None) | (None, Some(_)) => settings.push("TLS"),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let plain = |bind: &Bind| {
+        let options = crate::BindOptions { tls: None, ..bind.options.clone() };
+        Bind { options, ..bind.clone() }
+    };
+    if !settings.is_empty() && plain(old) != plain(new) {
+        settings.push("options");
+    }
+    settings
+}
+
 /// What differs in a server. Its numeric id counts only where it places the server on a consistent hash ring.
 fn server_settings(proxy: &Proxy, old: &Server, new: &Server) -> Vec<&'static str> {
     let mut settings = differing!(old, new,
@@ -256,7 +303,12 @@ impl fmt::Display for Change {
             }
             Change::BindAdded { proxy, bind } => write!(out, "{}: bind {} added", object(proxy), bind.place()),
             Change::BindRemoved { proxy, bind } => write!(out, "{}: bind {} removed", object(proxy), bind.place()),
-            Change::BindChanged { proxy, bind } => write!(out, "{}: bind {} changed", object(proxy), bind.place()),
+            Change::BindChanged { proxy, bind, settings } if settings.is_empty() => {
+                write!(out, "{}: bind {} changed", object(proxy), bind.place())
+            }
+            Change::BindChanged { proxy, bind, settings } => {
+                write!(out, "{}: {} of bind {} changed", object(proxy), settings.join(" and "), bind.place())
+            }
             Change::ServerAdded { proxy, server } => write!(out, "{}: server {} added", object(proxy), server.name),
             Change::ServerRemoved { proxy, server } => write!(out, "{}: server {} removed", object(proxy), server.name),
             Change::ServerChanged { proxy, server, settings } => {
@@ -309,6 +361,25 @@ mod tests {
                 "frontend a: bind 127.0.0.1:3 added",
             ],
         );
+    }
+
+    #[test]
+    fn certificates_and_settings_of_tls_are_told_apart() {
+        let tls = |crt: &str, strict_sni| {
+            let certificates = vec![crate::CrtSource::Crt { path: crt.into(), default: false }];
+            let mut proxy = Proxy::new("a", Role::Frontend);
+            proxy.binds = vec![bind(1)];
+            proxy.binds[0].options.tls = Some(Arc::new(BindTls { certificates, strict_sni, ..BindTls::default() }));
+            proxy
+        };
+        let mut off = tls("x", false);
+        off.binds[0].options.tls = None;
+        let changed = |what: &str| format!("frontend a: {what} of bind 127.0.0.1:1 changed");
+        check(vec![tls("x", true)], vec![tls("x", true)], &[]);
+        check(vec![tls("x", true)], vec![tls("y", true)], &[&changed("certificates")]);
+        check(vec![tls("x", true)], vec![tls("x", false)], &[&changed("TLS settings")]);
+        check(vec![tls("x", true)], vec![tls("y", false)], &[&changed("certificates and TLS settings")]);
+        check(vec![off], vec![tls("y", false)], &[&changed("TLS")]);
     }
 
     #[test]

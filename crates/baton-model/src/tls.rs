@@ -38,6 +38,7 @@ pub struct BindTls {
 
 /// Where certificates come from.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "an address has a handful of them")]
 pub enum CrtSource {
     /// `crt PATH`, a file or a directory, or `@STORE/ALIAS` of a `crt-store`.
     Crt {
@@ -199,6 +200,10 @@ pub struct CrtLoad {
 /// What the `global` section says about TLS and no line of a proxy repeats.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct GlobalTls {
+    /// `crt-base`, for what the runtime API names; paths in the model have it applied.
+    pub crt_base: Option<PathBuf>,
+    /// `ca-base`, in the same way.
+    pub ca_base: Option<PathBuf>,
     /// `ssl-load-extra-files`, `ssl-load-extra-del-ext`.
     pub extra: ExtraFiles,
     /// `issuers-chain-path`.

@@ -3,6 +3,7 @@
 use baton_model::{Address, Bind, BindOptions, Family};
 
 use super::stats::{self, StatsDraft};
+use super::tls::{self, TlsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
 use crate::lower::{About, Call, Draft, MAX_OBJECTS};
@@ -17,6 +18,8 @@ pub(crate) struct BindDraft {
     pub options: BindOptions,
     /// What only a `stats socket` line has.
     pub stats: StatsDraft,
+    /// What it says about TLS.
+    pub tls: TlsDraft,
 }
 
 impl BindDraft {
@@ -74,43 +77,12 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     later("accept-netscaler-cip", 1),
     later("proto", 1),
     later("quic-force-retry", 0),
-    later("ssl", 0),
-    later("allow-0rtt", 0),
-    later("alpn", 1),
-    later("ca-file", 1),
-    later("ca-ignore-err", 1),
-    later("ca-sign-file", 1),
-    later("ca-sign-pass", 1),
-    later("ca-verify-file", 1),
-    later("ciphers", 1),
-    later("ciphersuites", 1),
-    later("crl-file", 1),
-    later("crt", 1),
-    later("crt-ignore-err", 1),
-    later("crt-list", 1),
-    later("curves", 1),
-    later("ecdhe", 1),
-    later("force-sslv3", 0),
-    later("force-tlsv10", 0),
-    later("force-tlsv11", 0),
-    later("force-tlsv12", 0),
-    later("force-tlsv13", 0),
-    later("generate-certificates", 0),
-    later("no-ca-names", 0),
-    later("no-sslv3", 0),
-    later("no-tls-tickets", 0),
-    later("no-tlsv10", 0),
-    later("no-tlsv11", 0),
-    later("no-tlsv12", 0),
-    later("no-tlsv13", 0),
-    later("npn", 1),
-    later("prefer-client-ciphers", 0),
-    later("ssl-max-ver", 1),
-    later("ssl-min-ver", 1),
-    later("strict-sni", 0),
-    later("tls-ticket-keys", 1),
-    later("verify", 1),
 ];
+
+/// All rows: those of TLS come last.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Parameter<BindDraft>> {
+    PARAMETERS.iter().chain(tls::BIND_ROWS)
+}
 
 fn nothing(_: &mut BindDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
     0
@@ -131,7 +103,7 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
         }
     }
     let about = format!("'bind {list}' in section '{}' : ", draft.kind.word());
-    let Some(bind) = parameters(call, &about, PARAMETERS) else { return };
+    let Some(mut bind) = parameters(call, &about) else { return };
     if let Some(id) = bind.id
         && let Some(other) = draft.proxy.binds.iter().find(|other| other.id == Some(id))
     {
@@ -139,28 +111,28 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
         return call.error(call.first, "duplicate-id", message);
     }
     stats::on_a_bind(&bind, call, &about);
+    tls::finish(&mut bind, call, &about);
+    if bind.options.tls.is_some() {
+        draft.ssl_lines.push(call.line.clone());
+    }
     draft.proxy.binds.extend(addresses.into_iter().map(|address| bind.bind(address, call)));
 }
 
 /// Reads the words behind the address of a `bind` line. `None` when one of them is at fault.
-pub(crate) fn parameters(
-    call: &mut Call<'_, '_>,
-    about: &str,
-    table: &'static [Parameter<BindDraft>],
-) -> Option<BindDraft> {
+pub(crate) fn parameters(call: &mut Call<'_, '_>, about: &str) -> Option<BindDraft> {
     let mut bind = BindDraft::default();
     let mut valid = true;
     let mut at = call.first + 1;
     while at < call.line.words.len() {
         let word = call.line.word(at);
-        let Some(row) = table.iter().find(|row| row.name == word) else {
-            let guess = nearest(word, table.iter().map(|row| row.name));
+        let Some(row) = rows().find(|row| row.name == word) else {
+            let guess = nearest(word, rows().map(|row| row.name));
             let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or_default();
             call.error(at, "unknown-keyword", format!("{about}unknown keyword '{word}'{guess}"));
             return None;
         };
         if at + row.args >= call.line.words.len() {
-            call.error(at, "missing-argument", format!("{about}'{word}' : missing {word}"));
+            call.error(at, "missing-argument", format!("{about}'{word}' : missing {}", tls::missing(word)));
             return None;
         }
         match row.status {

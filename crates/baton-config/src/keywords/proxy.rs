@@ -12,7 +12,7 @@ use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
-use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind};
+use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
 use crate::lower::{Call, Draft, LogEntry, Prefix, log_target};
 
 const FE: Sections = DEFAULTS | FRONT;
@@ -183,6 +183,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("timeout tunnel", BE, "TIME", |d, c| timeout(d, c, |t| &mut t.tunnel), "Inactivity of upgraded connections."),
     row("transparent", BE, "", |d, c| d.proxy.tcp.transparent |= c.at_most(0), "Old name of 'option transparent'."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Chooses a server by a rule."),
+    row(
+        "ssl-f-use",
+        FRONT,
+        "[crt FILE] [key FILE] … [OPTIONS]",
+        tls::use_in_frontend,
+        "A certificate for all 'bind … ssl' of the section (as in HAProxy 3.1).",
+    ),
     row("use_backend", FRONT, "NAME [if|unless CONDITION]", use_backend, "Chooses a backend by a rule."),
     none("bind-process", ALL, "…", "all threads serve all proxies"),
     none("clitcpka-cnt", FE, "…", KEEPALIVE),

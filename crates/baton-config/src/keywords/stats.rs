@@ -28,7 +28,11 @@ pub(super) fn socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
             Err(message) => return call.wrong(0, format!("'stats socket' : {message}")),
         }
     }
-    let Some(line) = bind::parameters(call, &format!("'stats socket {list}' : "), bind::PARAMETERS) else { return };
+    let Some(line) = bind::parameters(call, &format!("'stats socket {list}' : ")) else { return };
+    if line.tls.ssl {
+        let message = format!("'stats socket {list}' : 'ssl' is known to HAProxy but Baton does not do it here yet");
+        return call.error(call.first, "not-yet", message);
+    }
     if line.options.accept_proxy {
         let message = format!("'stats socket {list}' : 'accept-proxy' : commands do not come with a PROXY header");
         return call.error(call.first, "bad-value", message);

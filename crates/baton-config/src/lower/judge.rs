@@ -15,6 +15,7 @@ use super::draft::resolve_server;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::keywords::tls;
 use crate::nearest::nearest;
 use crate::own::Own;
 use crate::syntax::Line;
@@ -42,6 +43,8 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
         timeouts(draft, context);
     }
     tracking(&drafts, context);
+    model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
+    tls::references(&model, &drafts, context);
     model
 }
 
@@ -145,6 +148,7 @@ fn finish_proxy(
             socket.gid = socket.gid.or(default.gid);
         }
     }
+    tls::certificates(proxy, &draft.ssl_lines, &draft.uses, context);
     proxy.check.kind = check(draft);
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);

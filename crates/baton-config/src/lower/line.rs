@@ -12,6 +12,7 @@ use baton_model::Family;
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
+use crate::keywords::tls::{self, Places};
 use crate::nearest::nearest;
 use crate::syntax::Line;
 use crate::values::{self, TimeFault, Unit};
@@ -31,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub variables: &'a BTreeMap<String, Option<String>>,
     /// Faults of rules that were told already: place and message.
     pub told: BTreeSet<((u32, Arc<str>), String)>,
+    /// What `global` and `crt-store` sections say about TLS, for the lines below them.
+    pub tls: tls::Defaults,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }
@@ -67,9 +70,22 @@ impl Context<'_> {
     }
 
     /// Where a file named in a configuration is.
-    pub fn path(&self, config: &str, name: &str) -> PathBuf {
+    pub fn path(&self, config: &str, name: impl AsRef<Path>) -> PathBuf {
+        self.base.path(config, name)
+    }
+
+    /// The same for files of TLS, which have bases of their own.
+    pub fn places<'c>(&'c self, config: &'c str) -> Places<'c> {
+        Places { bases: &self.tls.bases, base: &self.base, config }
+    }
+}
+
+impl Base {
+    /// Where a file named in a configuration is.
+    pub fn path(&self, config: &str, name: impl AsRef<Path>) -> PathBuf {
+        let name = name.as_ref();
         let config = Path::new(config).parent().unwrap_or(Path::new(""));
-        match &self.base {
+        match self {
             Base::Current => name.into(),
             Base::Config => config.join(name),
             Base::Parent => config.join("..").join(name),

@@ -1,0 +1,257 @@
+//! What the `global` section says about TLS with clients (configuration manual, 3.1 and 3.2).
+
+use std::path::PathBuf;
+
+use baton_model::{ExtraFiles, TlsOptions, TlsVersion};
+
+use super::{Fault, Remark, options};
+use crate::keywords::{Apply, GLOBAL, Keyword, Status};
+use crate::lower::{Call, GlobalDraft};
+use crate::values::Unit;
+
+const fn row(
+    name: &'static str,
+    args: &'static str,
+    apply: fn(&mut GlobalDraft, &mut Call<'_, '_>),
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Global(apply) }
+}
+
+/// A keyword whose arguments are judged and then not used.
+const fn none(name: &'static str, apply: fn(&mut GlobalDraft, &mut Call<'_, '_>), why: &'static str) -> Keyword {
+    Keyword { name, sections: GLOBAL, args: "…", status: Status::NoEffect(why), doc: "", apply: Apply::Global(apply) }
+}
+
+const DHE: &str = "there are no DHE cipher suites: ECDHE took their place";
+const OPENSSL: &str = "it is about OpenSSL, which Baton does not use";
+const RECORDS: &str = "records grow with what there is to send";
+
+/// The rows.
+pub(crate) static ROWS: &[Keyword] = &[
+    row("ca-base", "DIR", ca_base, "Where relative names of 'ca-file' and 'crl-file' start."),
+    row("crt-base", "DIR", crt_base, "Where relative names of 'crt' start."),
+    row("issuers-chain-path", "DIR", issuers_chain_path, "Certificates of issuers, to complete chains with."),
+    row("key-base", "DIR", key_base, "Where relative names of 'key' start (as in HAProxy 3.0)."),
+    row("ssl-default-bind-ciphers", "CIPHERS", option, "'ciphers' of 'bind' lines below that have none."),
+    row("ssl-default-bind-ciphersuites", "SUITES", option, "'ciphersuites' of 'bind' lines below that have none."),
+    row("ssl-default-bind-client-sigalgs", "LIST", option, "'client-sigalgs' of 'bind' lines below that have none."),
+    row("ssl-default-bind-curves", "CURVES", option, "'curves' of 'bind' lines below that have none."),
+    row(
+        "ssl-default-bind-options",
+        "[ssl-min-ver V] [ssl-max-ver V] [no-tls-tickets] [prefer-client-ciphers] …",
+        default_options,
+        "Settings of 'bind' lines below.",
+    ),
+    row("ssl-default-bind-sigalgs", "LIST", option, "'sigalgs' of 'bind' lines below that have none."),
+    row("ssl-load-extra-del-ext", "", load_extra_del_ext, "'x.crt' has its key in 'x.key' instead of 'x.crt.key'."),
+    row(
+        "ssl-load-extra-files",
+        "none|all|[bundle] [sctl] [ocsp] [issuer] [key]",
+        load_extra_files,
+        "Files beside a certificate's that are read with it.",
+    ),
+    row("ssl-skip-self-issued-ca", "", skip_self_issued_ca, "Roots are not sent with a chain."),
+    row("tune.ssl.cachesize", "NUMBER", cachesize, "Sessions in memory, for clients without tickets."),
+    row("tune.ssl.capture-buffer-size", "BYTES", capture, "What is kept of a client's hello for sample fetches."),
+    row("tune.ssl.lifetime", "TIME", lifetime, "How long a session may be resumed."),
+    row("tune.ssl.maxrecord", "BYTES", maxrecord, "Longest record of plain text that is sent."),
+    none("ssl-dh-param-file", file, DHE),
+    none("ssl-engine", anything, OPENSSL),
+    none("ssl-mode-async", anything, OPENSSL),
+    none("ssl-propquery", anything, OPENSSL),
+    none("ssl-provider", anything, OPENSSL),
+    none("ssl-provider-path", anything, OPENSSL),
+    none("tune.ssl.capture-cipherlist-size", anything, "'tune.ssl.capture-buffer-size' took its place"),
+    none("tune.ssl.default-dh-param", dh_param, DHE),
+    none("tune.ssl.force-private-cache", anything, "there is one process"),
+    none("tune.ssl.hard-maxrecord", size, RECORDS),
+    none("tune.ssl.keylog", keylog, "secrets of connections are never kept"),
+    none("tune.ssl.ssl-ctx-cache-size", anything, "it belongs to 'generate-certificates'"),
+];
+
+fn anything(_: &mut GlobalDraft, _: &mut Call<'_, '_>) {}
+
+fn directory(call: &mut Call<'_, '_>) -> Option<PathBuf> {
+    call.only("a directory path as an argument").map(PathBuf::from)
+}
+
+fn ca_base(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(path) = directory(call) {
+        call.context.tls.bases.ca = Some(path.clone());
+        global.model.tls.ca_base = Some(path);
+    }
+}
+
+fn crt_base(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(path) = directory(call) {
+        call.context.tls.bases.crt = Some(path.clone());
+        global.model.tls.crt_base = Some(path);
+    }
+}
+
+fn key_base(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(path) = directory(call) {
+        call.context.tls.bases.key = Some(path);
+    }
+}
+
+fn issuers_chain_path(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(path) = directory(call) {
+        let path = call.context.path(&call.line.file, path);
+        match call.context.env.is_dir(&path) {
+            true => global.model.tls.issuers_chain_path = Some(path),
+            false => call.wrong(0, format!("'issuers-chain-path': '{}' is no directory", path.display())),
+        }
+    }
+}
+
+/// `ssl-default-bind-X` sets what the word X of a `bind` line sets.
+fn option(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let word = call.name.trim_start_matches("ssl-default-bind-");
+    let Some(value) = call.only("a list of names as an argument") else { return };
+    let Some(row) = options::find(word) else { return };
+    let mut options = std::mem::take(&mut call.context.tls.options);
+    let applied = (row.apply)(&mut options, value, &call.context.places(&call.line.file));
+    call.context.tls.options = options;
+    match applied {
+        Ok(Remark::Nothing) => {}
+        Ok(Remark::Notice(message)) => call.notice("no-effect", format!("'{}' : {message}", call.name)),
+        Ok(Remark::Warning(message)) => call.warn(call.first, "left-out", format!("'{}' : {message}", call.name)),
+        Err(Fault { message, hint }) => {
+            let message = format!("'{}' : {message}", call.name);
+            let mut diagnostic = call.line.diagnostic(crate::Severity::Alert, "bad-value", call.first, message);
+            diagnostic.hint = hint;
+            call.context.report.add(diagnostic);
+        }
+    }
+}
+
+fn default_options(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.args() == 0 {
+        return call.expects(0, "an option as an argument");
+    }
+    let mut at = 0;
+    while at < call.args() {
+        let tls = &mut call.context.tls;
+        match call.line.word(call.first + at) {
+            "no-sslv3" | "no-tlsv10" | "no-tlsv11" => {}
+            "no-tlsv12" => tls.without.tls12 = true,
+            "no-tlsv13" => tls.without.tls13 = true,
+            "no-tls-tickets" => tls.no_tickets = true,
+            "prefer-client-ciphers" => tls.prefer_client_ciphers = true,
+            "force-tlsv12" => force(&mut tls.options, TlsVersion::Tls12),
+            "force-tlsv13" => force(&mut tls.options, TlsVersion::Tls13),
+            word @ ("force-sslv3" | "force-tlsv10" | "force-tlsv11") => {
+                let message = format!("'{}' : '{word}' {}", call.name, options::TOO_OLD);
+                call.error(call.first + at, "too-old", message);
+            }
+            word @ ("ssl-min-ver" | "ssl-max-ver") => {
+                at += 1;
+                if call.arg(at).is_empty() {
+                    let message =
+                        format!("'{word}' : missing the ssl/tls version on global statement '{}'.", call.name);
+                    return call.error(call.first + at, "missing-argument", message);
+                }
+                let (value, Some(row)) = (call.arg(at), options::find(word)) else { return };
+                let mut options = std::mem::take(&mut call.context.tls.options);
+                let applied = (row.apply)(&mut options, value, &call.context.places(&call.line.file));
+                call.context.tls.options = options;
+                if let Err(fault) = applied {
+                    call.wrong(at, format!("{} on global statement '{}'.", fault.message, call.name));
+                }
+            }
+            word => {
+                let message = format!("unknown option '{word}' on global statement '{}'.", call.name);
+                return call.error(call.first + at, "bad-value", message);
+            }
+        }
+        at += 1;
+    }
+}
+
+fn force(options: &mut TlsOptions, version: TlsVersion) {
+    (options.oldest, options.newest) = (Some(version), Some(version));
+}
+
+fn load_extra_del_ext(global: &mut GlobalDraft, _: &mut Call<'_, '_>) {
+    global.model.tls.extra.replace_extension = true;
+}
+
+fn load_extra_files(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.args() == 0 {
+        return call.expects(0, "one or multiple arguments (none, all, bundle, sctl, ocsp, issuer, key)");
+    }
+    let replace_extension = global.model.tls.extra.replace_extension;
+    let none = ExtraFiles { bundle: false, sctl: false, ocsp: false, issuer: false, key: false, replace_extension };
+    let mut extra = none;
+    for index in 0..call.args() {
+        match call.arg(index) {
+            "none" | "all" if call.args() > 1 => {
+                return call.wrong(index, format!("'{}' 'none' and 'all' can be only used alone", call.name));
+            }
+            "none" => extra = none,
+            "all" => extra = ExtraFiles { replace_extension, ..ExtraFiles::default() },
+            "bundle" => extra.bundle = true,
+            "sctl" => extra.sctl = true,
+            "ocsp" => extra.ocsp = true,
+            "issuer" => extra.issuer = true,
+            "key" => extra.key = true,
+            word => {
+                let expects = "expects one or multiple arguments (none, all, bundle, sctl, ocsp, issuer, key)";
+                return call.wrong(index, format!("'{}' {expects}, found '{word}'.", call.name));
+            }
+        }
+    }
+    global.model.tls.extra = extra;
+}
+
+fn skip_self_issued_ca(global: &mut GlobalDraft, _: &mut Call<'_, '_>) {
+    global.model.tls.skip_self_issued_ca = true;
+}
+
+fn positive(call: &mut Call<'_, '_>) -> Option<u32> {
+    call.number(0, i64::from(i32::MAX)).and_then(|value| u32::try_from(value).ok())
+}
+
+fn cachesize(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.tls.cache_size = positive(call);
+}
+
+fn capture(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.tls.capture_buffer = positive(call).unwrap_or_default();
+}
+
+fn maxrecord(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.tls.max_record = positive(call).filter(|bytes| *bytes > 0);
+}
+
+fn size(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    positive(call);
+}
+
+fn lifetime(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let time = call.time_at(call.first, "tune.ssl.lifetime", Unit::Seconds);
+    if call.at_most(1) {
+        global.model.tls.lifetime_s = time.and_then(|time| u32::try_from(time.as_secs()).ok());
+    }
+}
+
+fn file(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let Some(name) = call.only("a file path as an argument") else { return };
+    let path = call.context.path(&call.line.file, name);
+    if let Err(error) = call.context.env.read(&path) {
+        let message = format!("'{}': unable to load DH parameters from file <{name}>: {error}.", call.name);
+        call.error(call.first, "cannot-open", message);
+    }
+}
+
+fn dh_param(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    call.number(1024, i64::from(i32::MAX));
+}
+
+fn keylog(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if !matches!(call.arg(0), "on" | "off") {
+        call.wrong(0, format!("'{}' expects either 'on' or 'off' but got '{}'.", call.name, call.arg(0)));
+    }
+}

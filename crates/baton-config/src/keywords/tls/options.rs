@@ -1,0 +1,189 @@
+//! Words that stand on a `bind` line as well as in the brackets of a `crt-list` (configuration manual, 5.1 `crt-list`).
+
+use baton_model::{ClientVerify, TlsOptions, TlsVersion};
+use baton_tls::names::{self, NameFault, Named};
+
+use super::{Fault, Places, Remark};
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(super) struct OptionRow {
+    pub name: &'static str,
+    /// Whether a value follows.
+    pub args: usize,
+    pub apply: fn(&mut TlsOptions, &str, &Places<'_>) -> Result<Remark, Fault>,
+}
+
+const fn row(
+    name: &'static str,
+    args: usize,
+    apply: fn(&mut TlsOptions, &str, &Places<'_>) -> Result<Remark, Fault>,
+) -> OptionRow {
+    OptionRow { name, args, apply }
+}
+
+static ROWS: [OptionRow; 16] = [
+    row("allow-0rtt", 0, allow_0rtt),
+    row("alpn", 1, alpn),
+    row("ca-file", 1, |options, name, places| set(&mut options.ca_file, places.ca(name))),
+    row("ca-verify-file", 1, |options, name, places| set(&mut options.ca_verify_file, places.ca(name))),
+    row("ciphers", 1, |options, text, _| named(&mut options.ciphers, text, names::ciphers(text))),
+    row("ciphersuites", 1, |options, text, _| named(&mut options.ciphersuites, text, names::ciphersuites(text))),
+    row("client-sigalgs", 1, |options, text, _| named(&mut options.client_sigalgs, text, names::signatures(text))),
+    row("crl-file", 1, |options, name, places| set(&mut options.crl_file, places.ca(name))),
+    row("curves", 1, |options, text, _| named(&mut options.curves, text, names::curves(text))),
+    row("ecdhe", 1, ecdhe),
+    row("no-alpn", 0, |options, _, _| set(&mut options.alpn, Vec::new())),
+    row("no-ca-names", 0, no_ca_names),
+    row("npn", 1, |_, _, _| Ok(Remark::Notice("'npn' has no effect: ALPN took its place".into()))),
+    row("sigalgs", 1, |options, text, _| named(&mut options.sigalgs, text, names::signatures(text))),
+    row("ssl-max-ver", 1, |options, text, _| set(&mut options.newest, version(text)?)),
+    row("ssl-min-ver", 1, |options, text, _| set(&mut options.oldest, version(text)?)),
+];
+
+static VERIFY: OptionRow = row("verify", 1, verify);
+
+/// The row of a word.
+pub(super) fn find(word: &str) -> Option<&'static OptionRow> {
+    ROWS.iter().chain([&VERIFY]).find(|row| row.name == word)
+}
+
+/// All words, for guesses.
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().chain([&VERIFY]).map(|row| row.name)
+}
+
+/// Puts a value into its field.
+fn set<T>(field: &mut Option<T>, value: T) -> Result<Remark, Fault> {
+    *field = Some(value);
+    Ok(Remark::Nothing)
+}
+
+fn no_ca_names(options: &mut TlsOptions, _: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+    options.no_ca_names = true;
+    Ok(Remark::Nothing)
+}
+
+fn allow_0rtt(options: &mut TlsOptions, _: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+    options.allow_0rtt = true;
+    Ok(Remark::Notice("'allow-0rtt' has no effect: early data is never asked for".into()))
+}
+
+/// Longest name of a protocol (RFC 7301 3.1).
+const PROTOCOL_MAX: usize = 255;
+
+/// What Baton does not speak is left out of the offer, so that clients agree on something it does.
+fn alpn(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+    let protocols = text.split(',').filter(|name| !name.is_empty());
+    if protocols.clone().any(|name| name.len() > PROTOCOL_MAX) {
+        return Err(Fault::new(format!("a protocol name has more than {PROTOCOL_MAX} bytes")));
+    }
+    let (kept, left_out): (Vec<&str>, Vec<&str>) = protocols.partition(|name| !matches!(*name, "h2" | "h3"));
+    options.alpn = Some(kept.into_iter().map(str::to_string).collect());
+    Ok(match left_out.is_empty() {
+        true => Remark::Nothing,
+        false => {
+            let names = left_out.join("' and '");
+            Remark::Warning(format!(
+                "'{names}' is not offered: Baton does not speak HTTP/2 yet; clients go on with HTTP/1.1"
+            ))
+        }
+    })
+}
+
+fn ecdhe(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+    if options.curves.is_some() {
+        names::curves(text).map_err(fault)?;
+        return Ok(Remark::Notice("'ecdhe' has no effect beside 'curves'".into()));
+    }
+    named(&mut options.curves, text, names::curves(text))
+}
+
+fn verify(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+    let verify = match text {
+        "none" => ClientVerify::None,
+        "optional" => ClientVerify::Optional,
+        "required" => ClientVerify::Required,
+        _ => {
+            let message = "unknown verify method, only 'none', 'optional', and 'required' are supported";
+            return Err(Fault::new(format!("'{text}' : {message}")));
+        }
+    };
+    set(&mut options.verify, verify)
+}
+
+/// OpenSSL's names, kept as they are once they are known to mean something.
+fn named<T>(field: &mut Option<String>, text: &str, names: Result<Named<T>, NameFault>) -> Result<Remark, Fault> {
+    let named = names.map_err(fault)?;
+    *field = Some(text.into());
+    Ok(match named.notes.is_empty() {
+        true => Remark::Nothing,
+        false => Remark::Warning(named.notes.join("; ")),
+    })
+}
+
+fn fault(fault: NameFault) -> Fault {
+    Fault { message: fault.message, hint: fault.hint }
+}
+
+/// Why a version is refused.
+pub(super) const TOO_OLD: &str =
+    "is refused: it has been broken for years (RFC 8996), Baton speaks TLSv1.2 and TLSv1.3";
+
+fn version(text: &str) -> Result<TlsVersion, Fault> {
+    match text {
+        "TLSv1.2" => Ok(TlsVersion::Tls12),
+        "TLSv1.3" => Ok(TlsVersion::Tls13),
+        "SSLv3" | "TLSv1.0" | "TLSv1.1" => {
+            Err(Fault { message: format!("'{text}' {TOO_OLD}"), hint: Some("write TLSv1.2 instead".into()) })
+        }
+        _ => Err(Fault::new(format!("'{text}' : unknown ssl/tls version"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keywords::tls::Bases;
+    use crate::lower::Base;
+
+    fn check(words: &str, expect: Result<(&str, Remark), &str>) {
+        let (name, value) = words.split_once(' ').unwrap_or((words, ""));
+        let mut options = TlsOptions::default();
+        let bases = Bases { crt: None, ca: Some("/ca".into()), key: None };
+        let places = Places { bases: &bases, base: &Base::Current, config: "a.cfg" };
+        let row = find(name).expect("a word of the table");
+        match ((row.apply)(&mut options, value, &places), expect) {
+            (Ok(remark), Ok((field, expected))) => {
+                assert_eq!(remark, expected, "{words}");
+                let shown = format!("{options:?}");
+                assert!(shown.contains(field), "{words}: {shown}");
+            }
+            (Err(fault), Err(expected)) => assert!(fault.message.contains(expected), "{words}: {}", fault.message),
+            (got, expected) => panic!("{words}: {got:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn words_become_settings() {
+        let nothing = || Remark::Nothing;
+        check("alpn http/1.1,foo", Ok((r#"alpn: Some(["http/1.1", "foo"])"#, nothing())));
+        check("no-alpn", Ok(("alpn: Some([])", nothing())));
+        check("ca-file x.pem", Ok((r#"ca_file: Some("/ca/x.pem")"#, nothing())));
+        check("ca-file @system-ca", Ok((r#"ca_file: Some("@system-ca")"#, nothing())));
+        check("crl-file /x.pem", Ok((r#"crl_file: Some("/x.pem")"#, nothing())));
+        check("verify optional", Ok(("verify: Some(Optional)", nothing())));
+        check("ssl-min-ver TLSv1.3", Ok(("oldest: Some(Tls13)", nothing())));
+        check("ecdhe prime256v1", Ok((r#"curves: Some("prime256v1")"#, nothing())));
+        check("verify maybe", Err("unknown verify method"));
+        check("ssl-max-ver TLSv1.1", Err("RFC 8996"));
+        check("ssl-max-ver TLSv2", Err("unknown ssl/tls version"));
+        check("ciphers NOSUCH", Err("NOSUCH"));
+    }
+
+    #[test]
+    fn what_baton_does_not_speak_is_not_offered() {
+        let text = "'h2' is not offered: Baton does not speak HTTP/2 yet; clients go on with HTTP/1.1";
+        check("alpn h2,http/1.1", Ok((r#"alpn: Some(["http/1.1"])"#, Remark::Warning(text.into()))));
+    }
+}
