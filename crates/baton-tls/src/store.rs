@@ -6,6 +6,7 @@
 
 mod files;
 mod index;
+mod issuers;
 mod load;
 mod problem;
 mod signers;
@@ -19,18 +20,19 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use baton_model::ExtraFiles;
 use files::Digest;
 use index::NewUse;
+use issuers::Issuers;
 use load::Loader;
 use signers::Signers;
 use wanted::{Asked, Places, Plan, Recipe};
 
 pub use files::{Files, Found, Listed, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
 pub use index::{Choice, Index, Line};
-pub use problem::Problem;
+pub use problem::{Note, Problem};
 pub use signers::MAX_SIGNERS;
 pub use transaction::{Refused, Report, Transaction};
 pub use wanted::{Wanted, is_certificate};
 
-use crate::certificate::{Certificate, Chains};
+use crate::certificate::{Certificate, Chains, Fault};
 
 /// The certificates of the process. One for all configurations that come after each other.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ pub struct Store {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     extra: ExtraFiles,
+    issuers: Arc<Issuers>,
 }
 
 type Entries = HashMap<Arc<Path>, Arc<Entry>>;
@@ -92,6 +95,7 @@ pub struct Prepared {
     indexes: Vec<Arc<Index>>,
     binds: Vec<usize>,
     settings: Settings,
+    notes: Vec<Note>,
 }
 
 /// What the store holds.
@@ -133,7 +137,15 @@ impl Store {
     /// Every certificate that cannot be used, in the order of the configuration.
     pub fn prepare(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> Result<Prepared, Vec<Problem>> {
         let mut plan = Plan::new(wanted, files);
-        let settings = Settings { extra: wanted.extra };
+        let (mut problems, mut notes) = (std::mem::take(&mut plan.problems), Vec::new());
+        let mut issuers = Issuers::default();
+        if let Some(directory) = wanted.issuers_chain_path {
+            match Issuers::read(directory, files, &self.chains, &mut notes) {
+                Ok(read) => issuers = read,
+                Err(error) => problems.push(Problem::new(None, directory.to_owned(), Fault::file(None, &error))),
+            }
+        }
+        let settings = Settings { extra: wanted.extra, issuers: Arc::new(issuers) };
         let loader = Loader::new(files, &self.chains, &settings, &plan.listings);
         let old = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name: &Path| {
@@ -141,13 +153,15 @@ impl Store {
             Some((state.certificate.clone(), state.digest?))
         };
         let loaded = loader.load_all(&plan.recipes, &known);
-        let mut problems = std::mem::take(&mut plan.problems);
         let mut entries = Entries::with_capacity(loaded.len());
         let mut changed = Vec::new();
         let mut found: Vec<Option<(Arc<Entry>, Arc<Certificate>)>> = Vec::with_capacity(loaded.len());
         for (recipe, loaded) in plan.recipes.iter().zip(loaded) {
             let (certificate, digest) = match loaded {
-                Ok(loaded) => loaded,
+                Ok((certificate, digest, note)) => {
+                    notes.extend(note);
+                    (certificate, digest)
+                }
                 Err(fault) => {
                     problems.push(Problem::new(Some(recipe.source.clone()), recipe.name.clone(), fault));
                     found.push(None);
@@ -185,7 +199,7 @@ impl Store {
             Arc::new(index)
         });
         let indexes = indexes.collect();
-        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings })
+        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings, notes })
     }
 
     /// The certificate under a name: a path as the configuration names it, or `@STORE/ALIAS`.
@@ -215,9 +229,21 @@ impl Prepared {
         self.binds.iter().map(|set| self.indexes[*set].clone()).collect()
     }
 
-    /// A certificate that was wanted by name, as `server … crt`.
+    /// What is left out, for the log.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The place of a certificate that was wanted by name, as `server … crt`. What it holds before the commit may be older.
     pub fn entry(&self, name: &Path) -> Option<&Arc<Entry>> {
         self.entries.get(name)
+    }
+
+    /// The certificate that will be in use under a name.
+    pub fn certificate(&self, name: &Path) -> Option<Arc<Certificate>> {
+        let entry = self.entries.get(name)?;
+        let changed = self.changed.iter().find(|(changed, _, _)| Arc::ptr_eq(changed, entry));
+        Some(changed.map_or_else(|| entry.certificate(), |(_, certificate, _)| certificate.clone()))
     }
 
     /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over.

@@ -2,8 +2,12 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 
+use baton_model::{CrtLoad, CrtSource, CrtStore, ExtraFiles};
+use baton_tls::store::MAX_FILE_BYTES;
 use support::{World, issue};
 
 #[test]
@@ -12,7 +16,7 @@ fn a_directory_is_found_by_name_and_its_first_file_is_the_default() {
     world.site("b.pem", &["b.example", "*.w.example"]);
     world.site("a.pem", &["A.example"]);
     world.write(".hidden", "nothing");
-    world.write("a.pem.ocsp", "");
+    world.write("a.pem.issuer", "");
     let index = world.load(vec![world.crt("")]);
     for (name, file, by_default) in [
         (Some("a.example"), "a.pem", false),
@@ -46,4 +50,238 @@ fn every_fault_is_told_at_once_and_nothing_is_in_use() {
     ];
     assert_eq!(said, expected);
     assert!(world.store.entries().is_empty());
+}
+
+/// A folder with authorities of openssl's making, and a certificate `leaf.pem` that `int.crt` issued.
+fn authorities(world: &World) {
+    world.write("ca.ext", "basicConstraints=CA:TRUE\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
+    world.write("leaf.ext", "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n");
+    let run = |line: &str| {
+        let mut command = Command::new("openssl");
+        let output = command.args(line.split(' ')).current_dir(world.folder.path()).output();
+        let output = output.expect("openssl is installed by scripts/setup");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    run(&format!("req -x509 {key} -keyout root.key -out root.crt -subj /CN=root -days 30"));
+    for (name, subject, issuer, extensions) in
+        [("int", "int", "root", "ca"), ("int2", "int", "root", "ca"), ("leaf", "leaf.t", "int", "leaf")]
+    {
+        run(&format!("req {key} -keyout {name}.key -out {name}.csr -subj /CN={subject}"));
+        run(&format!(
+            "x509 -req -in {name}.csr -CA {issuer}.crt -CAkey {issuer}.key -CAcreateserial -out {name}.crt -extfile {extensions}.ext"
+        ));
+    }
+    world.write("leaf.pem", text(world, "leaf.crt") + &text(world, "leaf.key"));
+}
+
+fn text(world: &World, name: &str) -> String {
+    std::fs::read_to_string(world.path(name)).unwrap()
+}
+
+#[test]
+fn chains_are_completed_by_the_issuer_and_its_key() {
+    let world = World::new();
+    authorities(&world);
+    let (int, other, root) = (text(&world, "int.crt"), text(&world, "int2.crt"), text(&world, "root.crt"));
+    // What HAProxy 2.6 does with each of these.
+    let cases: [(&[(&str, String)], usize); 7] = [
+        (&[("a", int.clone())], 1),
+        (&[("a", int.clone() + &root)], 2),
+        (&[("a", other.clone())], 0),
+        (&[("a", other), ("b", int.clone())], 1),
+        (&[("a", "junk".to_owned()), (".b.key", int.clone())], 1),
+        (&[("a", root.clone() + &int)], 0),
+        (&[], 0),
+    ];
+    for (at, (files, expected)) in cases.iter().enumerate() {
+        let directory = format!("chains{at}");
+        std::fs::create_dir(world.path(&directory)).unwrap();
+        for (name, content) in *files {
+            world.write(&format!("{directory}/{name}"), content);
+        }
+        let path = world.path(&directory);
+        let prepared =
+            world.prepare_with(vec![world.crt("leaf.pem")], |wanted| wanted.issuers_chain_path = Some(&path));
+        let prepared = prepared.unwrap();
+        let chain = prepared.certificate(&world.path("leaf.pem")).unwrap().chain().len();
+        assert_eq!((chain, prepared.notes().len()), (*expected, usize::from(at == 4)), "{files:?}");
+        prepared.commit();
+    }
+}
+
+#[test]
+fn parts_come_from_files_beside() {
+    let world = World::new();
+    authorities(&world);
+    let good = b"\x30\x17\x0a\x01\x00\xa0\x12\x30\x10\x06\x09\x2b\x06\x01\x05\x05\x07\x30\x01\x01\x04\x03abc";
+    let timestamps = b"\x00\x05\x00\x03abc";
+    let int = text(&world, "int.crt");
+    // Suffix and content of each file, and what comes of it: stapled, timestamps, notes; or the fault.
+    type Outcome = Result<(bool, bool, usize), &'static str>;
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+    let cases: [(Files<'_>, Outcome); 9] = [
+        (&[("ocsp", good), ("issuer", int.as_bytes())], Ok((true, false, 0))),
+        (&[("ocsp", b"junk"), ("issuer", int.as_bytes())], Ok((false, false, 1))),
+        (&[("ocsp", b""), ("issuer", int.as_bytes())], Ok((false, false, 1))),
+        (&[("ocsp", good)], Err("has an OCSP response (.ocsp), but its issuer is not known")),
+        (&[("issuer", b"junk")], Ok((false, false, 0))),
+        (&[("sctl", timestamps)], Ok((false, true, 0))),
+        (&[("sctl", b"junk")], Err("its list of signed certificate timestamps (.sctl) cannot be read")),
+        (&[("sctl", b"")], Err("its list of signed certificate timestamps (.sctl) cannot be read")),
+        (&[("key", b"junk")], Ok((false, false, 0))),
+    ];
+    for (files, expected) in cases {
+        for (suffix, content) in files {
+            world.write(&format!("leaf.pem.{suffix}"), content);
+        }
+        let got = world.prepare(vec![world.crt("leaf.pem")]).map(|prepared| {
+            let certificate = prepared.certificate(&world.path("leaf.pem")).unwrap();
+            (certificate.ocsp().is_some(), certificate.timestamps().is_some(), prepared.notes().len())
+        });
+        let got = got.map_err(|problems| problems[0].fault.to_string());
+        assert_eq!(got, expected.map_err(str::to_owned), "{files:?}");
+        for (suffix, _) in files {
+            std::fs::remove_file(world.path(&format!("leaf.pem.{suffix}"))).unwrap();
+        }
+    }
+    world.write("split.crt", text(&world, "leaf.crt"));
+    world.write("split.key", text(&world, "leaf.key"));
+    assert!(world.prepare(vec![world.crt("split.crt")]).is_err());
+    let extra = ExtraFiles { replace_extension: true, ..ExtraFiles::default() };
+    assert!(world.prepare_with(vec![world.crt("split.crt")], |wanted| wanted.extra = extra).is_ok());
+    let extra = ExtraFiles { key: false, ..extra };
+    assert!(world.prepare_with(vec![world.crt("split.crt")], |wanted| wanted.extra = extra).is_err());
+}
+
+#[test]
+fn crt_stores_say_where_the_parts_are() {
+    let world = World::new();
+    authorities(&world);
+    let load = |alias: Option<&str>, key: &str| CrtLoad {
+        crt: world.path("leaf.crt"),
+        key: Some(world.path(key)),
+        alias: alias.map(str::to_owned),
+        ..CrtLoad::default()
+    };
+    let store = |name: &str, loads| Arc::new(CrtStore { name: name.to_owned(), loads });
+    let stores = [
+        store("web", vec![load(Some("site"), "leaf.key"), load(None, "leaf.key")]),
+        store("", vec![load(None, "leaf.key")]),
+        store("bad", vec![load(Some("site"), "int.key"), load(Some("gone"), "nowhere.key")]),
+    ];
+    let prepare = |name: &str| {
+        let path = if name.starts_with('@') { PathBuf::from(name) } else { world.path(name) };
+        let source = CrtSource::Crt { path, default: false };
+        let prepared = world.prepare_with(vec![source], |wanted| wanted.stores = &stores);
+        prepared.map(drop).map_err(|problems| problems[0].fault.to_string())
+    };
+    for name in ["@web/site", "@web/leaf.crt", "leaf.crt", "@/leaf.crt"] {
+        assert_eq!(prepare(name), Ok(()), "{name}");
+    }
+    assert_eq!(prepare("@web/other"), Err("is loaded by no crt-store".to_owned()));
+    assert_eq!(prepare("@bad/site"), Err("its private key belongs to another certificate".to_owned()));
+    let path = world.path("nowhere.key");
+    assert_eq!(prepare("@bad/gone"), Err(format!("its file {} cannot be read: no such file", path.display())));
+}
+
+#[test]
+fn files_that_are_wrong_are_told_apart() {
+    let world = World::new();
+    authorities(&world);
+    let run = |line: &str| {
+        let mut command = Command::new("openssl");
+        assert!(
+            command.args(line.split(' ')).current_dir(world.folder.path()).output().unwrap().status.success(),
+            "{line}"
+        );
+        text(&world, "out")
+    };
+    let (leaf, key, int) = (text(&world, "leaf.crt"), text(&world, "leaf.key"), text(&world, "int.crt"));
+    let made = |kind: &str| {
+        let made = run(&format!("req -x509 -newkey {kind} -nodes -keyout kept -out out -subj /CN=k -days 30"));
+        made + &text(&world, "kept")
+    };
+    let rsa = made("rsa:2048");
+    world.write("rsa.pem", &rsa);
+    let traditional = run("rsa -in rsa.pem -traditional -out out");
+    let encrypted = run("pkey -in leaf.key -aes128 -passout pass:x -out out");
+    let encrypted_before = run("ec -in leaf.key -aes128 -passout pass:x -out out");
+    let without_point = run("ec -in leaf.key -no_public -out out");
+    let sec1 = run("ec -in leaf.key -out out");
+    let rsa_certificate = rsa.split_inclusive("-----END CERTIFICATE-----").next().unwrap().to_owned() + "\n";
+    let shifted = |text: &str| text.replace("-----BEGIN CERT", " -----BEGIN CERT");
+    let cases: Vec<(&str, Vec<u8>, Result<(), &str>)> = vec![
+        ("key first", (key.clone() + &leaf).into(), Ok(())),
+        ("chain", (leaf.clone() + &key + &int).into(), Ok(())),
+        ("CRLF", (leaf.clone() + &key).replace('\n', "\r\n").into(), Ok(())),
+        ("blanks at the ends of lines", (leaf.clone() + &key).replace('\n', " \n").into(), Ok(())),
+        ("text between", format!("# mine\n{leaf}and\n{key}").into(), Ok(())),
+        ("two keys, the first is right", (leaf.clone() + &key + &text(&world, "int.key")).into(), Ok(())),
+        ("no end of line", (key.clone() + leaf.trim_end()).into(), Ok(())),
+        ("PKCS #1", (rsa_certificate.clone() + &traditional).into(), Ok(())),
+        ("SEC 1", (leaf.clone() + &sec1).into(), Ok(())),
+        ("no public point", (leaf.clone() + &without_point).into(), Ok(())),
+        (
+            "DH",
+            (leaf.clone() + "-----BEGIN DH PARAMETERS-----\nMAA=\n-----END DH PARAMETERS-----\n" + &key).into(),
+            Ok(()),
+        ),
+        ("P-521", made("ec -pkeyopt ec_paramgen_curve:P-521").into(), Ok(())),
+        ("empty", b"\n \n".to_vec(), Err("is empty")),
+        ("binary", (0..=255).cycle().take(5000).collect(), Err("holds no certificate")),
+        ("key alone", key.clone().into(), Err("holds no certificate")),
+        ("not at the start of a line", (shifted(&leaf) + &key).into(), Err("holds no certificate")),
+        ("cut", leaf[..300].into(), Err("the block that begins on line 1 has no end")),
+        ("key cut", (leaf.clone() + &key[..100]).into(), Err("the block that begins on line 11 has no end")),
+        ("no base64", leaf.replacen("MII", "M!I", 1).into(), Err("the block that begins on line 1 is no base64")),
+        (
+            "no certificate in it",
+            (leaf.replacen("MII", "MIJ", 1) + &key).into(),
+            Err("its certificate cannot be read: it is no X.509 in DER"),
+        ),
+        (
+            "broken chain",
+            (leaf.clone() + &key + &int.replacen("MII", "MIJ", 1)).into(),
+            Err("certificate 2 in it cannot be read: it is no X.509 in DER"),
+        ),
+        (
+            "another's key",
+            (leaf.clone() + &text(&world, "int2.key")).into(),
+            Err("its private key belongs to another certificate"),
+        ),
+        ("another kind of key", (rsa_certificate + &key).into(), Err("its private key belongs to another certificate")),
+        (
+            "order",
+            (int.clone() + &leaf + &key).into(),
+            Err("its private key belongs to certificate 2 in it, not to the first one"),
+        ),
+        (
+            "two keys, the second is right",
+            (leaf.clone() + &text(&world, "int.key") + &key).into(),
+            Err("its private key belongs to another certificate"),
+        ),
+        (
+            "encrypted",
+            (leaf.clone() + &encrypted).into(),
+            Err("its private key is encrypted, and nobody can be asked for the pass phrase"),
+        ),
+        (
+            "encrypted as before",
+            (leaf.clone() + &encrypted_before).into(),
+            Err("its private key is encrypted, and nobody can be asked for the pass phrase"),
+        ),
+        ("broken key", (leaf.clone() + &key.replacen("MIG", "MIH", 1)).into(), Err("its private key cannot be read")),
+        ("small RSA", made("rsa:1024").into(), Err("its RSA key has 1024 bits")),
+        ("Ed448", made("ed448").into(), Err("its public key is of a kind that is not supported")),
+        ("RSA-PSS", made("rsa-pss").into(), Err("its public key is of a kind that is not supported")),
+        ("endless chain", (key.clone() + &leaf.repeat(40)).into(), Err("holds more than 32 certificates")),
+        ("large", vec![b'\n'; (MAX_FILE_BYTES + 1) as usize], Err("cannot be read: it is larger than 16 MiB")),
+    ];
+    for (name, content, expected) in cases {
+        world.write("case.pem", content);
+        let got = world.prepare(vec![world.crt("case.pem")]).map(drop);
+        let got = got.map_err(|problems| problems[0].fault.to_string());
+        assert_eq!(got, expected.map_err(str::to_owned), "{name}");
+    }
 }

@@ -12,6 +12,8 @@ pub(crate) const BIT_STRING: u8 = 0x03;
 pub(crate) const OCTET_STRING: u8 = 0x04;
 /// `OBJECT IDENTIFIER`.
 pub(crate) const OID: u8 = 0x06;
+/// `ENUMERATED`.
+pub(crate) const ENUMERATED: u8 = 0x0a;
 /// `SEQUENCE`.
 pub(crate) const SEQUENCE: u8 = 0x30;
 /// `SET`.

@@ -47,6 +47,8 @@ pub enum Fault {
     Timestamps,
     /// What stands in `.issuer` is no certificate.
     Issuer,
+    /// There is an OCSP response or place for one, but the issuer it would be of is not known.
+    NoIssuer,
     /// Its file is gone, but it is the default certificate of a `bind`, and serves on.
     Default,
 }
@@ -87,6 +89,9 @@ impl Fault {
             Fault::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
             Fault::Long => "leave in it the certificate, its issuers and the key",
             Fault::Timestamps => "fetch the list again, or remove the file",
+            Fault::NoIssuer => {
+                "append the issuer's certificate, or put it beside the file with .issuer; or remove the .ocsp"
+            }
             Fault::Default => "put the file back, or name another default before the directory and reload",
             Fault::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
         }
@@ -101,7 +106,9 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
         _ => {
             let text = error.to_string();
-            text.split(" (os error").next().unwrap_or_default().to_lowercase()
+            let text = text.split(" (os error").next().unwrap_or_default();
+            let mut rest = text.chars();
+            rest.next().map(|first| first.to_lowercase().chain(rest).collect()).unwrap_or_default()
         }
     }
 }
@@ -131,6 +138,7 @@ impl fmt::Display for Fault {
             Fault::Unknown => write!(out, "is loaded by no crt-store"),
             Fault::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
             Fault::Timestamps => write!(out, "its list of signed certificate timestamps (.sctl) cannot be read"),
+            Fault::NoIssuer => write!(out, "has an OCSP response (.ocsp), but its issuer is not known"),
             Fault::Default => {
                 write!(out, "its file is gone, but it is the default certificate of a bind: it serves on")
             }

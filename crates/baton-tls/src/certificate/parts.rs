@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::chain::Chains;
+use super::der::{self, Der};
 use super::fault::Fault;
 use super::key::Form;
 use super::pem::{self, Blocks};
@@ -141,9 +142,16 @@ impl Parts {
         Ok(())
     }
 
-    /// Takes an OCSP response in DER (`.ocsp`); empty bytes: none yet.
-    pub fn set_ocsp(&mut self, response: &[u8]) {
-        self.ocsp = (!response.is_empty()).then(|| response.to_vec());
+    /// Takes an OCSP response in DER (`.ocsp`, RFC 6960 4.2.1). `false`: it is none that was successful, and none is stapled.
+    pub fn set_ocsp(&mut self, response: &[u8]) -> bool {
+        let is_good = is_successful(response).is_some();
+        self.ocsp = is_good.then(|| response.to_vec());
+        is_good
+    }
+
+    /// Whether the certificate's issuer is among the parts.
+    pub(crate) fn has_issuer(&self) -> bool {
+        self.issuer.is_some() || !self.chain.is_empty()
     }
 
     /// Takes a list of signed certificate timestamps (`.sctl`).
@@ -162,6 +170,16 @@ impl Parts {
     pub fn build(&self, chains: &Chains) -> Result<Certificate, Fault> {
         Certificate::build(self, chains)
     }
+}
+
+/// Whether this is an OCSP response that says something.
+fn is_successful(response: &[u8]) -> Option<()> {
+    let mut outside = Der::new(response);
+    let mut inside = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty())?;
+    (inside.take(der::ENUMERATED)? == [0]).then_some(())?;
+    let mut bytes = inside.enter(der::context(0))?.enter(der::SEQUENCE)?;
+    bytes.take(der::OID)?;
+    bytes.take(der::OCTET_STRING).map(drop)
 }
 
 /// RFC 6962 3.3: a list of lists, each with its length before it.

@@ -18,6 +18,8 @@ pub(crate) struct X509<'a> {
     pub(crate) subject: &'a [u8],
     /// The whole `SubjectPublicKeyInfo`.
     pub(crate) key_info: &'a [u8],
+    /// The extensions, one after the other.
+    extensions: &'a [u8],
     /// What is inside the extension `subjectAltName`.
     alternatives: Option<&'a [u8]>,
 }
@@ -42,6 +44,8 @@ pub(crate) enum Curve {
 }
 
 const ID_SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const ID_SUBJECT_KEY: &[u8] = &[0x55, 0x1d, 0x0e];
+const ID_AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 const ID_COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ID_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ID_EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -81,15 +85,19 @@ impl<'a> X509<'a> {
         // Unique identifiers: out of use since 1996, but allowed.
         tbs.optional(0x81)?;
         tbs.optional(0x82)?;
-        let alternatives = match tbs.optional(der::context(3))? {
-            None => None,
+        let extensions = match tbs.optional(der::context(3))? {
+            None => &[][..],
             Some(_) if version < 3 => return None,
-            Some(extensions) => alternatives(extensions)?,
+            Some(extensions) => {
+                let mut outside = Der::new(extensions);
+                outside.take(der::SEQUENCE).filter(|_| outside.is_empty())?
+            }
         };
+        let alternatives = alternatives(extensions)?;
         if !tbs.is_empty() {
             return None;
         }
-        let read = X509 { serial, issuer, not_before, not_after, subject, key_info, alternatives };
+        let read = X509 { serial, issuer, not_before, not_after, subject, key_info, extensions, alternatives };
         read.check_names()?;
         Some(read)
     }
@@ -134,6 +142,29 @@ impl<'a> X509<'a> {
             ID_ED25519 => Some(PublicKey::Ed25519(key)),
             _ => None,
         }
+    }
+
+    /// The content of an extension.
+    fn extension(&self, wanted: &[u8]) -> Option<&'a [u8]> {
+        let mut list = Der::new(self.extensions);
+        while let Some(mut extension) = list.enter(der::SEQUENCE) {
+            if extension.take(der::OID)? == wanted {
+                extension.optional(der::BOOLEAN)?;
+                return extension.take(der::OCTET_STRING);
+            }
+        }
+        None
+    }
+
+    /// What its own key is called (RFC 5280 4.2.1.2).
+    pub(crate) fn subject_key_id(&self) -> Option<&'a [u8]> {
+        Der::new(self.extension(ID_SUBJECT_KEY)?).take(der::OCTET_STRING)
+    }
+
+    /// What its issuer's key is called (RFC 5280 4.2.1.1).
+    pub(crate) fn authority_key_id(&self) -> Option<&'a [u8]> {
+        // keyIdentifier is [0] in place of the string's own tag.
+        Der::new(self.extension(ID_AUTHORITY_KEY)?).enter(der::SEQUENCE)?.take(0x80)
     }
 
     /// Whether what [`X509::names`] walks over is whole.
@@ -188,11 +219,7 @@ pub(crate) fn attributes(name: &[u8]) -> impl Iterator<Item = (&[u8], u8, &[u8])
 
 /// The content of `subjectAltName` among extensions; `Some(None)` when there is none.
 fn alternatives(extensions: &[u8]) -> Option<Option<&[u8]>> {
-    let mut outside = Der::new(extensions);
-    let mut list = outside.enter(der::SEQUENCE)?;
-    if !outside.is_empty() {
-        return None;
-    }
+    let mut list = Der::new(extensions);
     let mut found = None;
     while !list.is_empty() {
         let mut extension = list.enter(der::SEQUENCE)?;

@@ -190,6 +190,16 @@ impl Stamps {
         }
     }
 
+    /// Counts in what else the result depends on.
+    pub(crate) fn add_number(&mut self, number: u64) {
+        number.hash(&mut self.hasher);
+    }
+
+    /// All of it in one number.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.hasher.finish()
+    }
+
     /// What is kept; `now_ns` from before the first file was read.
     pub(crate) fn digest(&self, now_ns: i64) -> Digest {
         Digest { stamps: self.hasher.finish(), young: self.newest_ns > now_ns - TICK_NS }

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_model::ExtraFiles;
 
-use super::Settings;
-use super::files::{Digest, Files, Found, Stamps};
+use super::files::{Digest, Files, Found, Stamp, Stamps};
 use super::wanted::{Listings, Places, Recipe, with_suffix};
+use super::{Note, Settings};
 use crate::certificate::{Certificate, Chains, Fault, Parts};
 
 /// How many certificates a thread takes at a time.
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 const FEW: usize = 128;
 
 /// What was read of one recipe.
-pub(crate) type Loaded = Result<(Arc<Certificate>, Digest), Fault>;
+pub(crate) type Loaded = Result<(Arc<Certificate>, Digest, Option<Note>), Fault>;
 
 /// What is in use already under a name.
 pub(crate) type Known<'a> = dyn Fn(&Path) -> Option<(Arc<Certificate>, Digest)> + Sync + 'a;
@@ -27,7 +27,7 @@ pub(crate) type Known<'a> = dyn Fn(&Path) -> Option<(Arc<Certificate>, Digest)> 
 pub(crate) struct Loader<'a> {
     files: &'a dyn Files,
     chains: &'a Chains,
-    extra: ExtraFiles,
+    settings: &'a Settings,
     listings: &'a Listings,
 }
 
@@ -42,10 +42,10 @@ impl<'a> Loader<'a> {
     pub(crate) fn new(
         files: &'a dyn Files,
         chains: &'a Chains,
-        settings: &Settings,
+        settings: &'a Settings,
         listings: &'a Listings,
     ) -> Loader<'a> {
-        Loader { files, chains, extra: settings.extra, listings }
+        Loader { files, chains, settings, listings }
     }
 
     /// Reads all recipes; those for which `known` has a certificate of the same files are not read again.
@@ -82,10 +82,10 @@ impl<'a> Loader<'a> {
         if let Some((certificate, digest)) = known(&recipe.name)
             && self.digest(recipe).is_some_and(|now| digest.is_same(now))
         {
-            return Ok((certificate, digest));
+            return Ok((certificate, digest, None));
         }
-        let (certificate, digest) = self.read(recipe, desk)?;
-        Ok((Arc::new(certificate), digest))
+        let (certificate, digest, note) = self.read(recipe, desk)?;
+        Ok((Arc::new(certificate), digest, note))
     }
 
     /// The paths of a recipe: the certificate's and those of its other parts, which may be missing unless they were asked for.
@@ -94,10 +94,12 @@ impl<'a> Loader<'a> {
             Places::Beside => recipe.name.as_path(),
             Places::Load(load) => load.crt.as_path(),
         };
-        let ExtraFiles { sctl, ocsp, issuer, key, .. } = self.extra;
-        let kinds = [(Part::Key, key), (Part::Issuer, issuer), (Part::Ocsp, ocsp), (Part::Timestamps, sctl)];
+        let ExtraFiles { sctl, ocsp, issuer, key, .. } = self.settings.extra;
+        let kinds = [(Part::Key, key), (Part::Ocsp, ocsp), (Part::Issuer, issuer), (Part::Timestamps, sctl)];
         let stem = match crt.extension() {
-            Some(extension) if self.extra.replace_extension && extension == "crt" => Some(crt.with_extension("")),
+            Some(extension) if self.settings.extra.replace_extension && extension == "crt" => {
+                Some(crt.with_extension(""))
+            }
             _ => None,
         };
         let extras = kinds.into_iter().filter_map(move |(part, automatic)| {
@@ -122,51 +124,82 @@ impl<'a> Loader<'a> {
         (crt, extras)
     }
 
+    fn stamp(&self, path: &Path) -> Option<Stamp> {
+        match self.files.find(path) {
+            Ok(Found::File(stamp)) => Some(stamp),
+            Ok(Found::Directory | Found::Other) | Err(_) => None,
+        }
+    }
+
     /// What the files look like now; `None` when one cannot be asked.
     fn digest(&self, recipe: &Recipe) -> Option<Digest> {
         let (crt, extras) = self.paths(recipe);
         let mut stamps = Stamps::new();
-        let stamp = |path: &Path| match self.files.find(path) {
-            Ok(Found::File(stamp)) => Some(stamp),
-            _ => None,
-        };
-        stamps.add(crt, Some(stamp(crt)?));
+        stamps.add_number(self.settings.issuers.fingerprint);
+        stamps.add(crt, Some(self.stamp(crt)?));
         for extra in extras {
-            if let Some(found) = stamp(&extra.path) {
+            if let Some(found) = self.stamp(&extra.path) {
                 stamps.add(&extra.path, Some(found));
             }
         }
         Some(stamps.digest(i64::MAX))
     }
 
-    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Result<(Certificate, Digest), Fault> {
+    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Result<(Certificate, Digest, Option<Note>), Fault> {
         let now_ns = now_ns();
         let mut stamps = Stamps::new();
+        stamps.add_number(self.settings.issuers.fingerprint);
         let Desk { text, parts } = desk;
         parts.clear();
         let (crt, extras) = self.paths(recipe);
         let stamp = self.files.read(crt, text).map_err(|error| Fault::file(None, &error))?;
         stamps.add(crt, Some(stamp));
         parts.read_bundle(text, self.chains)?;
+        self.settings.issuers.complete(parts);
+        let (mut staples, mut note) = (false, None);
         for extra in extras {
+            let is_needed = extra.required
+                || match extra.part {
+                    Part::Key => !parts.has_key(),
+                    // It is for OCSP alone.
+                    Part::Issuer => staples && !parts.has_issuer(),
+                    Part::Ocsp | Part::Timestamps => true,
+                };
+            if !is_needed {
+                if let Some(stamp) = self.stamp(&extra.path) {
+                    stamps.add(&extra.path, Some(stamp));
+                }
+                continue;
+            }
             match self.files.read(&extra.path, text) {
                 Ok(stamp) => stamps.add(&extra.path, Some(stamp)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !extra.required => continue,
                 Err(error) => return Err(Fault::file(Some(extra.path.display().to_string()), &error)),
             }
             match extra.part {
-                Part::Key if parts.has_key() && !extra.required => {}
                 Part::Key => parts.read_key(text)?,
+                Part::Ocsp => {
+                    staples = true;
+                    if !parts.set_ocsp(text) {
+                        note = Some(Note {
+                            source: Some(recipe.source.clone()),
+                            path: extra.path,
+                            text: "is no OCSP response; none is stapled".to_owned(),
+                        });
+                    }
+                }
                 Part::Issuer => parts.read_issuer(text, self.chains)?,
-                Part::Ocsp => parts.set_ocsp(text),
                 Part::Timestamps => parts.set_timestamps(text)?,
             }
         }
-        Ok((parts.build(self.chains)?, stamps.digest(now_ns)))
+        if staples && !parts.has_issuer() {
+            return Err(Fault::NoIssuer);
+        }
+        Ok((parts.build(self.chains)?, stamps.digest(now_ns), note))
     }
 
     /// Reads one certificate, whatever is known of it.
-    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest), Fault> {
+    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest, Option<Note>), Fault> {
         self.read(recipe, &mut Desk::default())
     }
 }

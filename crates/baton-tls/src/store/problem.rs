@@ -21,6 +21,23 @@ pub struct Problem {
     pub at: SystemTime,
 }
 
+/// Something about a file that is left out, and does not keep the rest from being used.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// Where the configuration names the certificate.
+    pub source: Option<Source>,
+    /// The file.
+    pub path: PathBuf,
+    /// What is the matter with it.
+    pub text: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "'{}': {}", self.path.display(), self.text)
+    }
+}
+
 impl Problem {
     /// Found now.
     pub(crate) fn new(source: Option<Source>, path: PathBuf, fault: Fault) -> Problem {

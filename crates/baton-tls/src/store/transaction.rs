@@ -98,7 +98,7 @@ impl Store {
         let settings = self.settings();
         let listings = Listings::default();
         let loader = Loader::new(files, &self.chains, &settings, &listings);
-        let judged = loader.judge(recipe).and_then(|(certificate, digest)| {
+        let judged = loader.judge(recipe).and_then(|(certificate, digest, _)| {
             certificate.check_signer()?;
             Ok((certificate, digest))
         });
@@ -264,7 +264,7 @@ impl Transaction {
             let name = &recipe.name;
             let known = self.find(name);
             let is_used = known.as_ref().is_some_and(|entry| indexes.iter().any(|index| index.uses(entry, directory)));
-            let judged = loaded.and_then(|(certificate, digest)| {
+            let judged = loaded.and_then(|(certificate, digest, _)| {
                 let is_new = known.as_ref().is_none_or(|entry| !Arc::ptr_eq(&entry.certificate(), &certificate));
                 if is_new {
                     certificate.check_signer()?;

@@ -3,19 +3,34 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use baton_model::{BindTls, CrtLine, CrtSource, Source};
 use baton_tls::store::{Entry, Index, Prepared, Problem, SystemFiles, Wanted};
 use baton_tls::{Store, Verifies};
-use rcgen::{CertificateParams, DnType, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair, SignatureAlgorithm};
 use tempfile::TempDir;
 
 /// A certificate for `names` that signs itself, and its key, in PEM.
 pub fn issue(names: &[&str]) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
+    issue_with(&rcgen::PKCS_ECDSA_P256_SHA256, None, names)
+}
+
+pub fn issue_with(kind: &'static SignatureAlgorithm, common: Option<&str>, names: &[&str]) -> (String, String) {
+    let key = if kind == &rcgen::PKCS_ED25519 {
+        // OpenSSL 3.0 does not read the newer form that rcgen writes (RFC 5958).
+        let made = Command::new("openssl").args(["genpkey", "-algorithm", "ed25519"]).output();
+        KeyPair::from_pem(&String::from_utf8(made.expect("openssl is installed by scripts/setup").stdout).unwrap())
+            .unwrap()
+    } else {
+        KeyPair::generate_for(kind).unwrap()
+    };
     let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
     params.distinguished_name.remove(DnType::CommonName);
+    if let Some(common) = common {
+        params.distinguished_name.push(DnType::CommonName, common);
+    }
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
@@ -43,9 +58,19 @@ impl World {
     }
 
     pub fn prepare(&self, sources: Vec<CrtSource>) -> Result<Prepared, Vec<Problem>> {
+        self.prepare_with(sources, |_| ())
+    }
+
+    pub fn prepare_with<'a>(
+        &self,
+        sources: Vec<CrtSource>,
+        with: impl FnOnce(&mut Wanted<'a>),
+    ) -> Result<Prepared, Vec<Problem>> {
         let tls = Arc::new(BindTls { certificates: sources, ..BindTls::default() });
         let source = Source::default();
-        let wanted = Wanted { binds: vec![(&tls, &source)], ..Wanted::default() };
+        let mut more = Wanted::default();
+        with(&mut more);
+        let wanted = Wanted { binds: vec![(&tls, &source)], ..more };
         self.store.prepare(&wanted, &SystemFiles::default())
     }
 
