@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use self::pausing::Resuming;
 use self::reloading::{Reading, Waiting, foresee};
 use self::signals::{Signals, end_as_first_process};
+use crate::certificates::{self, Certificates};
 use crate::drain::{Drain, DrainStep, Left};
 use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
@@ -63,6 +64,8 @@ pub struct Control {
     reading: Option<Reading>,
     /// A reload was asked for after the files of the current one had begun to be read, or while somebody takes over.
     again: Vec<Waiting>,
+    /// Certificates that change by themselves.
+    pub(crate) certificates: Certificates,
     /// From whom we take over.
     taking_over: Option<Taken>,
     /// The line to our master, before we serve and from then on; `None` without a master.
@@ -80,6 +83,7 @@ enum Event {
     Resume,
     Asked(Asked),
     Command(Question),
+    Certificates(certificates::Event),
     Conversation(giver::Event),
     Loaded(Result<Found, tokio::task::JoinError>),
     Master(io::Result<Heard<ToWorker>>),
@@ -113,6 +117,7 @@ impl Control {
             resuming: Resuming::default(),
             reading: None,
             again: Vec::new(),
+            certificates: Certificates::default(),
             taking_over: None,
             begun: None,
             servant: None,
@@ -157,6 +162,7 @@ impl Control {
                 announce();
                 self.settings.manager.ready("");
                 self.messages.is_serving();
+                self.watch_certificates();
             }
             Err(reason) => {
                 // Whoever started us learns it from our end.
@@ -176,6 +182,7 @@ impl Control {
                 Event::Asked(asked) => self.answer(asked),
                 Event::Command(question) => runtime::answer(&mut self, question),
                 Event::Conversation(event) => self.converse(event).await,
+                Event::Certificates(event) => self.note_certificates(event),
                 Event::SoftStop => self.soft_stop(),
                 Event::Dump => self.dump(),
                 Event::Pause => self.pause(),
@@ -185,6 +192,7 @@ impl Control {
             }
             self.step_pause().await;
             self.rotate_tickets().await;
+            self.look_at_certificates();
             runtime::figures::tick(&mut self, Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
@@ -244,6 +252,7 @@ impl Control {
             }
         };
         let (reading, runtime, servant) = (&mut self.reading, &mut self.line.runtime, &self.servant);
+        let certificates = &mut self.certificates;
         let loaded = async {
             match reading {
                 Some(reading) => (&mut reading.loaded).await,
@@ -267,6 +276,7 @@ impl Control {
             Some(asked) = questions.recv() => Event::Asked(asked),
             Some(question) = runtime.next() => Event::Command(question),
             Some(event) = conversations.recv() => Event::Conversation(event),
+            event = certificates.next() => Event::Certificates(event),
             () = time => Event::Time,
         }
     }
@@ -281,6 +291,7 @@ impl Control {
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
+            .chain(self.certificates.due())
             .min()
     }
 
@@ -291,6 +302,8 @@ impl Control {
                 let status = status::status(self);
                 let _ = asked.reply.send(Reply::Status(Box::new(status)));
             }
+            Request::SyncCertificates => self.sync_certificates(asked.reply),
+            Request::Certificates => self.list_certificates(asked.reply),
             // The endpoint leaves these to the handover.
             Request::Handover => {}
             Request::Upgrade => {

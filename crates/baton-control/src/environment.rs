@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use baton_config::{Environment, MAX_FILE_BYTES, SystemEnvironment};
 use baton_model::Family;
 use baton_rules::Files;
+pub(crate) use look::{LinkKind, Seen};
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use text::{Key, Text};

@@ -7,6 +7,7 @@
 
 pub mod ask;
 pub mod capacity;
+mod certificates;
 pub mod control;
 pub mod drain;
 pub mod endpoint;

@@ -2,9 +2,13 @@
 //! unix socket in the abstract namespace that is named after the process.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use baton_config::{Diagnostic, Severity};
+use baton_tls::store::{Problem, Report};
+use baton_tls::{Certificate, KeyKind};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
@@ -55,6 +59,10 @@ pub enum Request {
     Status,
     /// Let the asker take over. After the answer both speak as [`handover`](crate::handover) says.
     Handover,
+    /// Look at all files of certificates again, and say so when what is in them is in use.
+    SyncCertificates,
+    /// Say which certificates there are.
+    Certificates,
     /// Serve by the program that is on disk now; a master answers when that is so, or is not.
     Upgrade,
 }
@@ -69,6 +77,10 @@ pub enum Reply {
     Plan(Outcome),
     /// To [`Request::Status`].
     Status(Box<Status>),
+    /// To [`Request::SyncCertificates`].
+    Synced(Synced),
+    /// To [`Request::Certificates`].
+    Certificates(Box<Certificates>),
     /// To [`Request::Handover`]: go on.
     Handover,
     /// The request could not be understood, or not now.
@@ -195,6 +207,133 @@ pub struct Status {
     pub frontends: Vec<Figures>,
     /// Backends in the order of the files.
     pub backends: Vec<Figures>,
+    /// Certificates.
+    #[serde(default)]
+    pub certificates: Expiring,
+}
+
+/// What became of a look at the files of certificates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Synced {
+    /// Certificates that are new, by their paths.
+    pub added: Vec<PathBuf>,
+    /// Certificates in place of which there is another now.
+    pub replaced: Vec<PathBuf>,
+    /// Certificates that are gone.
+    pub removed: Vec<PathBuf>,
+    /// What could not be used.
+    pub refused: Vec<RefusedCertificate>,
+    /// How long it took, microseconds.
+    pub duration_us: u64,
+}
+
+/// A certificate that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RefusedCertificate {
+    /// Its path.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl RefusedCertificate {
+    /// As the store says it.
+    pub fn of(problem: &Problem) -> RefusedCertificate {
+        let remedy = problem.remedy().to_owned();
+        RefusedCertificate { path: problem.path.clone(), reason: problem.to_string(), remedy }
+    }
+}
+
+impl Synced {
+    /// Of what the store did; `failed` are directories that could not be read.
+    pub(crate) fn of(report: &Report, failed: &[Arc<Problem>], took: Duration) -> Synced {
+        let refused = report.refused.iter().chain(failed).map(|problem| RefusedCertificate::of(problem));
+        Synced {
+            added: report.added.clone(),
+            replaced: report.replaced.clone(),
+            removed: report.removed.clone(),
+            refused: refused.collect(),
+            duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// All certificates of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificates {
+    /// By path.
+    pub certificates: Vec<CertificateFacts>,
+}
+
+/// What there is to know of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateFacts {
+    /// Its path, or `@STORE/ALIAS`.
+    pub path: PathBuf,
+    /// The names it is good for.
+    pub names: Vec<String>,
+    /// `RSA2048`, `EC256`, `ED25519`.
+    pub key: String,
+    /// From when it is valid, in seconds since 1970.
+    pub not_before: i64,
+    /// Until when.
+    pub not_after: i64,
+    /// Why a newer state of its files is not in use.
+    pub problem: Option<RefusedCertificate>,
+}
+
+impl CertificateFacts {
+    /// Of a certificate under a name.
+    pub fn of(path: &Path, certificate: &Certificate, problem: Option<&Problem>) -> CertificateFacts {
+        let (not_before, not_after) = certificate.validity();
+        let mut names: Vec<String> = Vec::new();
+        for name in certificate.names() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            // The common name is hardly ever a name of its own.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        CertificateFacts {
+            path: path.to_owned(),
+            names,
+            key: key_word(certificate.kind()),
+            not_before,
+            not_after,
+            problem: problem.map(RefusedCertificate::of),
+        }
+    }
+}
+
+/// A kind of key as OpenSSL's users know it.
+fn key_word(kind: KeyKind) -> String {
+    match kind {
+        KeyKind::Rsa(bits) => format!("RSA{bits}"),
+        KeyKind::EcdsaP256 => "EC256".into(),
+        KeyKind::EcdsaP384 => "EC384".into(),
+        KeyKind::EcdsaP521 => "EC521".into(),
+        KeyKind::Ed25519 => "ED25519".into(),
+    }
+}
+
+/// Certificates by how long they are good for; each is counted once.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Expiring {
+    /// All.
+    pub all: usize,
+    /// Not valid now.
+    pub expired: usize,
+    /// For 7 days at most.
+    pub within_7_days: usize,
+    /// For 30 days at most.
+    pub within_30_days: usize,
 }
 
 /// One object's figures.

@@ -7,8 +7,9 @@ use baton_kernel::process::usage;
 use baton_proxy::balance::{HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock, FrontendPlan};
 
+use crate::certificates::{Census, wall_seconds};
 use crate::control::Control;
-use crate::protocol::{Figures, Status};
+use crate::protocol::{Expiring, Figures, Status};
 use crate::reload::ChangeLine;
 
 /// Everything `baton status` shows.
@@ -29,6 +30,13 @@ pub(crate) fn status(control: &Control) -> Status {
         listeners: line.listeners.addresses(),
         listeners_leaving: line.listeners.leaving_count(),
         ..Status::default()
+    };
+    let census = Census::of(&line.store, wall_seconds());
+    status.certificates = Expiring {
+        all: census.all,
+        expired: census.expired.count,
+        within_7_days: census.week.count,
+        within_30_days: census.month.count,
     };
     if let Some(generation) = &line.generation {
         status.maxconn = generation.maxconn;

@@ -15,6 +15,7 @@ pub mod inherit;
 pub mod listen;
 pub mod namespace;
 pub mod netns;
+pub mod notify;
 pub mod process;
 pub mod retire;
 pub mod splice;

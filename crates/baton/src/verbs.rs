@@ -1,5 +1,6 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
+mod certs;
 mod load;
 mod origin;
 mod plan;
@@ -28,6 +29,7 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Demo(crate::demo::Demo),
+    Certs(certs::CertsCommand),
     Load(Box<load::LoadCommand>),
     Prove(prove::Prove),
     Reload(reload::Reload),
@@ -59,6 +61,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         }
     };
     let outcome = match command.verb {
+        Verb::Certs(command) => certs::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
         Verb::Prove(command) => prove::run(&command),

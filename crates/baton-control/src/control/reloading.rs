@@ -81,6 +81,7 @@ impl Control {
         self.line.listeners.drop_granted();
         self.retire_by_master().await;
         if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
+            self.watch_certificates();
             self.keep_text(reading.outside.record()).await;
             self.report_sockets().await;
         }

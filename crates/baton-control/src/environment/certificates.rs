@@ -13,7 +13,7 @@ use super::Outside;
 
 impl Files for Outside {
     fn read(&self, path: &Path, into: &mut Vec<u8>) -> io::Result<Stamp> {
-        read_file(&self.open(path)?, into)
+        read_file(&self.open_certificate(path)?, into)
     }
 
     fn find(&self, path: &Path) -> io::Result<Found> {

@@ -46,7 +46,14 @@ pub async fn serve(
             let event = match request.filter(|_| is_allowed) {
                 Some(Request::Reload) => Event::AskedReload { stream, is_upgrade: false },
                 Some(Request::Upgrade) => Event::AskedReload { stream, is_upgrade: true },
-                Some(Request::Plan { .. } | Request::Status | Request::Handover) | None => Event::Conversation(stream),
+                Some(
+                    Request::Plan { .. }
+                    | Request::Status
+                    | Request::SyncCertificates
+                    | Request::Certificates
+                    | Request::Handover,
+                )
+                | None => Event::Conversation(stream),
             };
             let _ = events.send(event);
             drop(busy);

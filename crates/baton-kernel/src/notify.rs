@@ -1,0 +1,221 @@
+//! Being told of changes in directories (inotify).
+//!
+//! A [`Notifier`] watches directories that are open, so that it does not matter by which path they were found, nor what that
+//! path leads to by now; whoever cares asks [`Identity::of`] now and then. It says *that* something has happened under a name,
+//! never what: the file may have changed again since.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use nix::sys::stat::fstat;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// How many times the kernel's queue is read before somebody else has a turn; each time gives some 80 events.
+const READS_MAX: usize = 16;
+
+/// What tells of changes. Lives within a tokio runtime.
+#[derive(Debug)]
+pub struct Notifier {
+    inotify: AsyncFd<Queue>,
+}
+
+/// A watched directory.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Watch(i32);
+
+/// Something happened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Happened {
+    /// Under this name a file was written and closed, moved, made, removed, or given other rights.
+    Changed(Watch, OsString),
+    /// A file is being written under this name that was not there before; [`Happened::Changed`] follows when it is closed.
+    Begun(Watch, OsString),
+    /// The directory itself was removed, moved away, or is no longer reachable. Nothing more will be told of it if it is
+    /// removed.
+    Gone(Watch),
+    /// So much happened that the kernel did not remember it: look at everything.
+    Lost,
+}
+
+/// Which directory it is, whatever it is called.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Debug)]
+struct Queue(Inotify);
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Notifier {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// When the system's limit of such queues is reached (`fs.inotify.max_user_instances`), or descriptors ran out.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn new() -> io::Result<Notifier> {
+        let queue = Queue(Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?);
+        // SAFETY: `Queue` owns an open descriptor, always gives the same one, and closes it only when it is dropped, which the
+        // `AsyncFd` that owns it does after deregistering.
+        let watched = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };
+        Ok(Notifier { inotify: watched.map_err(io::Error::from)? })
+    }
+
+    /// Tells of an open directory from now on. The same directory has the same watch.
+    ///
+    /// # Errors
+    /// When it is none, the user's limit is reached (`fs.inotify.max_user_watches`), or there is no `/proc` to name it by.
+    pub fn watch(&self, directory: impl AsFd) -> io::Result<Watch> {
+        let what = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+        let watch = self.inotify.get_ref().0.add_watch(path.as_str(), what)?;
+        Ok(Watch(watch.as_raw()))
+    }
+
+    /// What has happened, when something has; some hundred events at most. May be abandoned and begun again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn next(&self) -> io::Result<Vec<Happened>> {
+        self.inotify.async_io(Interest::READABLE, |queue| read(&queue.0)).await
+    }
+}
+
+fn read(queue: &Inotify) -> io::Result<Vec<Happened>> {
+    let mut all = Vec::new();
+    for _ in 0..READS_MAX {
+        match queue.read_events() {
+            Ok(events) => all.extend(events.into_iter().filter_map(happened)),
+            Err(Errno::EAGAIN) if all.is_empty() => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(Errno::EAGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+fn happened(event: InotifyEvent) -> Option<Happened> {
+    let watch = Watch(event.wd.as_raw());
+    let is = |flags| event.mask.intersects(flags);
+    if is(AddWatchFlags::IN_Q_OVERFLOW) {
+        return Some(Happened::Lost);
+    }
+    if is(AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_UNMOUNT) {
+        return Some(Happened::Gone(watch));
+    }
+    let name = event.name?;
+    // What is made by a rename, a link or a symbolic link is whole already; what is opened to be written is not.
+    Some(if is(AddWatchFlags::IN_CREATE) { Happened::Begun(watch, name) } else { Happened::Changed(watch, name) })
+}
+
+impl Identity {
+    /// Of an open directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(directory: impl AsFd) -> io::Result<Identity> {
+        let found = fstat(directory.as_fd())?;
+        Ok(Identity { device: found.st_dev, inode: found.st_ino })
+    }
+}
+
+/// The names of symbolic links in an open directory, at most `most`.
+///
+/// # Errors
+/// When it is none, or cannot be read.
+pub fn links_in(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<OsString>> {
+    // A descriptor of its own, for reading moves its position.
+    let own = File::from(nix::fcntl::openat(
+        directory,
+        ".",
+        nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )?);
+    let mut names = Vec::new();
+    for entry in Dir::from_fd(own.into())?.iter() {
+        let entry = entry?;
+        if names.len() < most && entry.file_type() == Some(Type::Symlink) {
+            names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+            if names.len() >= most {
+                break;
+            }
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What happens next, as words.
+    async fn told(notifier: &Notifier) -> Vec<String> {
+        let all = tokio::time::timeout(Duration::from_secs(5), notifier.next()).await.expect("something").unwrap();
+        let word = |happened: &Happened| match happened {
+            Happened::Changed(_, name) => format!("changed {}", name.display()),
+            Happened::Begun(_, name) => format!("begun {}", name.display()),
+            Happened::Gone(_) => "gone".into(),
+            Happened::Lost => "lost".into(),
+        };
+        all.iter().map(word).collect()
+    }
+
+    #[tokio::test]
+    async fn changes_of_a_directory_are_told_whatever_it_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        let (before, after) = (folder.path().join("one"), folder.path().join("two"));
+        fs::create_dir(&before).unwrap();
+        let notifier = Notifier::new().unwrap();
+        let open = File::open(&before).unwrap();
+        let watch = notifier.watch(&open).unwrap();
+        assert_eq!(notifier.watch(&open).unwrap(), watch);
+        fs::write(before.join("a"), "x").unwrap();
+        assert_eq!(told(&notifier).await, ["begun a", "changed a"]);
+        fs::rename(before.join("a"), before.join("b")).unwrap();
+        assert_eq!(told(&notifier).await, ["changed a", "changed b"]);
+        std::os::unix::fs::symlink("b", before.join("c")).unwrap();
+        assert_eq!(told(&notifier).await, ["begun c"]);
+        assert_eq!(links_in(open.as_fd(), 10).unwrap(), ["c"]);
+        assert!(links_in(open.as_fd(), 0).unwrap().is_empty());
+        fs::rename(&before, &after).unwrap();
+        assert_eq!(told(&notifier).await, ["gone"]);
+        assert_eq!(Identity::of(File::open(&after).unwrap()).unwrap(), Identity::of(&open).unwrap());
+        fs::remove_file(after.join("b")).unwrap();
+        assert_eq!(told(&notifier).await, ["changed b"]);
+        fs::remove_dir_all(&after).unwrap();
+        drop(open);
+        assert_eq!(told(&notifier).await, ["changed c", "gone"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_directory_is_not_watched() {
+        let notifier = Notifier::new().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert!(notifier.watch(&file).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! `baton certs`: the certificates of the running process, or of files.
+
+mod offline;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use baton_control::ask;
+use baton_control::protocol::{CertificateFacts, Certificates, Reply, Request, Synced};
+use clap::{Args, Subcommand};
+
+use super::whom::Process;
+use offline::Judged;
+
+/// Certificates: which there are, until when, and whether a new one is in use.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  baton certs list\n  baton certs check /etc/baton/certs\n  baton certs sync")]
+pub struct CertsCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the certificates in use, or those in files and directories; the first to expire comes first
+    List {
+        /// Files or directories to read instead of asking the running process
+        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        process: Process,
+        /// Print everything as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the certificates in use that are good for a name, or have this path
+    Show {
+        /// A host name, or a path as the configuration has it
+        name: String,
+        #[command(flatten)]
+        process: Process,
+    },
+    /// Judge files and directories as the running process would, without asking it; 1 if one cannot be used
+    Check {
+        /// Files or directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Have the running process look at all files of certificates now, and wait until they are in use
+    Sync {
+        #[command(flatten)]
+        process: Process,
+        /// Print everything as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Does it.
+pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
+    match &command.action {
+        Action::List { paths, process, json } if paths.is_empty() => {
+            let certificates = in_use(process)?;
+            print!("{}", if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::List { paths, json, .. } => {
+            let Judged { certificates, refused } = offline::judge(paths)?;
+            let count = refused.len();
+            refused.iter().for_each(|refused| eprintln!("baton: {}: {}", refused.reason, refused.remedy));
+            let certificates = Certificates { certificates };
+            print!("{}", if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
+            Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Action::Show { name, process } => show(name, process),
+        Action::Check { paths } => {
+            let Judged { certificates, refused } = offline::judge(paths)?;
+            refused.iter().for_each(|refused| println!("{}: {}", refused.reason, refused.remedy));
+            println!("{} can be used, {} cannot", certificates.len(), refused.len());
+            Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Action::Sync { process, json } => match ask::ask(process.whom(), Request::SyncCertificates)? {
+            Reply::Synced(synced) => {
+                match json {
+                    true => println!("{}", serde_json::to_string(&synced).unwrap_or_default()),
+                    false => print!("{}", table::synced(&synced)),
+                }
+                Ok(if is_whole(&synced) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            other => Err(unexpected(other)),
+        },
+    }
+}
+
+fn in_use(process: &Process) -> Result<Certificates, String> {
+    match ask::ask(process.whom(), Request::Certificates)? {
+        Reply::Certificates(certificates) => Ok(*certificates),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn show(name: &str, process: &Process) -> Result<ExitCode, String> {
+    let is_meant = |facts: &CertificateFacts| {
+        facts.path.as_os_str() == name || facts.names.iter().any(|own| is_good_for(own, name))
+    };
+    let found: Vec<_> = in_use(process)?.certificates.into_iter().filter(is_meant).collect();
+    if found.is_empty() {
+        return Err(format!("no certificate in use is called '{name}', or is good for it"));
+    }
+    found.iter().for_each(|facts| print!("{}", table::details(facts)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a name of a certificate, perhaps with `*` for its first label, is this host's.
+fn is_good_for(own: &str, host: &str) -> bool {
+    let own_rest = own.strip_prefix("*.");
+    let host_rest = host.split_once('.').map(|(_, rest)| rest);
+    own.eq_ignore_ascii_case(host)
+        || matches!((own_rest, host_rest), (Some(own), Some(host)) if own.eq_ignore_ascii_case(host))
+}
+
+fn is_whole(synced: &Synced) -> bool {
+    synced.refused.is_empty()
+}
+
+fn as_json(certificates: &Certificates) -> String {
+    serde_json::to_string(certificates).unwrap_or_default() + "\n"
+}
+
+fn unexpected(reply: Reply) -> String {
+    match reply {
+        Reply::Failed { reason } => reason,
+        other => format!("unexpected answer: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_as_clients_do() {
+        assert!(is_good_for("a.example", "A.example") && is_good_for("*.example", "a.example"));
+        assert!(!is_good_for("*.example", "b.a.example") && !is_good_for("*.example", "example"));
+        assert!(!is_good_for("a.example", "b.example"));
+    }
+}
