@@ -61,7 +61,7 @@ pub(crate) const PREDEFINED: &[(&str, &[&str])] = &[
 /// The endings of derived criteria such as `path_beg`, and the fetches that have them.
 const ENDINGS: &[&str] = &["beg", "end", "sub", "dir", "dom", "len", "reg"];
 const DERIVED: &[&str] =
-    &["base", "cook", "hdr", "path", "req.cook", "res.cook", "res.hdr", "scook", "shdr", "url", "urlp"];
+    &["base", "cook", "hdr", "path", "req.cook", "res.cook", "res.hdr", "scook", "shdr", "ssl_fc_sni", "url", "urlp"];
 
 impl Criterion {
     /// Compiles `CRITERION [FLAGS] [PATTERNS]`; word numbers in faults count from the criterion.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use baton_model::{Ruleset, Source};
 
+use crate::later::KEPT_SECRET;
+
 /// What is wrong with a piece of a rule, before it is known where that stands.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
@@ -28,6 +30,10 @@ impl Fault {
 
     /// `kind` `name` is not known: says "not supported yet" for what HAProxy 2.6 knows, else names the nearest known word.
     pub(crate) fn unknown(kind: &str, name: &str, later: &[&str], known: impl Iterator<Item = &'static str>) -> Fault {
+        if KEPT_SECRET.contains(&name) {
+            return Fault::new(format!("the {kind} '{name}' cannot be had: keys, randoms and session identifiers stay inside of the TLS library"))
+                .hint("nothing that is secret or proves secrets leaves it; ssl_fc_is_resumed and ssl_fc_cipher say what was agreed on");
+        }
         if later.contains(&name) {
             return Fault::new(format!("the {kind} '{name}' is not supported yet"));
         }

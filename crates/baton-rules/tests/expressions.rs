@@ -373,7 +373,7 @@ fn faults_say_what_and_where() {
     }
     check("nope", "unknown sample fetch 'nope'");
     check("pth", "unknown sample fetch 'pth' (did you mean 'path'?)");
-    check("ssl_fc_sni", "the sample fetch 'ssl_fc_sni' is not supported yet");
+    check("src_conn_cnt", "the sample fetch 'src_conn_cnt' is not supported yet");
     check("path,nope", "unknown converter 'nope'");
     check("path,lowr", "unknown converter 'lowr' (did you mean 'lower'?)");
     check("path,json", "the converter 'json' is not supported yet");

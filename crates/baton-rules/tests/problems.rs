@@ -44,7 +44,7 @@ fn known_to_haproxy_but_not_here_yet() {
     check("http-request set-var(txn.x,ifset) int(1)", "1@0: conditions of 'set-var' are not supported yet");
     check("http-request set-tos 5", "1@0: the http-request action 'set-tos' is not supported yet");
     check("http-request track-sc0 src", "1@0: the http-request action 'track-sc0' is not supported yet");
-    check("acl a ssl_fc_sni x", "1@1: the sample fetch 'ssl_fc_sni' is not supported yet");
+    check("acl a src_conn_cnt 1", "1@1: the sample fetch 'src_conn_cnt' is not supported yet");
     check("http-request set-header X %[path,map(f)]", "1@2: the converter 'map' is not supported yet");
     check("http-request set-header X %ID", "1@2: the log-format variable '%ID' is not supported here yet");
 }

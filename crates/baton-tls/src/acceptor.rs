@@ -23,7 +23,7 @@ use crate::sessions::{LIFETIME_S, SESSIONS, ScopedSessions, Sessions};
 use crate::store::{Choice, Files, Index};
 use crate::tickets::TicketKeys;
 use crate::verify::ClientVerifier;
-use crate::{Facts, Hello, Verifies};
+use crate::{Captured, Facts, Hello, Verifies};
 
 use context::Context;
 
@@ -107,8 +107,8 @@ pub struct Chosen {
 #[derive(Clone, Debug, Default)]
 struct Said {
     sni: Option<Box<str>>,
-    /// The start of the message (`tune.ssl.capture-buffer-size`).
-    captured: Option<Box<[u8]>>,
+    /// Its lists (`tune.ssl.capture-buffer-size`).
+    captured: Option<Box<Captured>>,
 }
 
 impl Chosen {
@@ -194,7 +194,7 @@ impl Choosing {
             _ => &context.config,
         };
         let capture = self.common.capture;
-        let captured = (capture > 0).then(|| hello.bytes()[..hello.bytes().len().min(capture)].into());
+        let captured = (capture > 0).then(|| Box::new(Captured::of(hello, capture)));
         Ok(Chosen {
             config: config.clone(),
             certificate: found.signer().ok(),

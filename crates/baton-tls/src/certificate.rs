@@ -8,6 +8,7 @@ mod fault;
 mod key;
 mod parts;
 mod pem;
+mod view;
 mod x509;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
 pub use parts::Parts;
+pub use view::{Name, View, sha1};
 pub(crate) use x509::X509;
 
 use key::{Form, Match};

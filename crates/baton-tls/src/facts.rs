@@ -6,7 +6,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CommonState, HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 use rustls_pki_types::CertificateDer;
 
-use crate::Verification;
+use crate::{Hello, Verification};
 
 /// The facts of one connection, taken when its handshake is complete.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +27,43 @@ pub struct Facts {
     pub verification: Verification,
     /// What we showed.
     pub ours: Option<Arc<CertifiedKey>>,
-    /// The start of the client's hello behind its header (`tune.ssl.capture-buffer-size`); `None`: nothing is kept of it.
-    pub captured: Option<Box<[u8]>>,
+    /// What is kept of the client's hello (`tune.ssl.capture-buffer-size`); `None`: nothing.
+    pub captured: Option<Box<Captured>>,
+}
+
+/// Lists of a client's hello, in the order and the bytes in which they came.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Captured {
+    /// The version of the message.
+    pub version: u16,
+    /// Cipher suites, two bytes each.
+    pub ciphers: Box<[u8]>,
+    /// Numbers of extensions, two bytes each.
+    pub extensions: Box<[u8]>,
+    /// Groups for the key exchange, two bytes each.
+    pub groups: Box<[u8]>,
+    /// Formats of points on curves, one byte each.
+    pub point_formats: Box<[u8]>,
+}
+
+impl Captured {
+    /// Of `hello`, `most` bytes together.
+    pub fn of(hello: &Hello<'_>, most: usize) -> Captured {
+        let mut left = most;
+        let mut keep = |bytes: &[u8]| -> Box<[u8]> {
+            let kept = &bytes[..bytes.len().min(left)];
+            left -= kept.len();
+            kept.into()
+        };
+        let extensions: Vec<u8> = hello.extensions().flat_map(u16::to_be_bytes).collect();
+        Captured {
+            version: hello.version(),
+            ciphers: keep(hello.ciphers()),
+            extensions: keep(&extensions),
+            groups: keep(hello.groups().unwrap_or_default()),
+            point_formats: keep(hello.point_formats().unwrap_or_default()),
+        }
+    }
 }
 
 impl Facts {

@@ -17,9 +17,11 @@ pub mod tickets;
 mod verify;
 
 pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, Chosen, PreparedAcceptors, Unwanted};
-pub use certificate::{Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Parts, Verifies};
+pub use certificate::{
+    Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, Parts, Verifies, View, sha1,
+};
 pub use connector::Connector;
-pub use facts::Facts;
+pub use facts::{Captured, Facts};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};
 pub use store::{Index, Store};

@@ -17,7 +17,6 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["fe_id"], Type::Int, Needs::NOTHING, fe_id, "The frontend's id."),
     Fetch::new(&["so_id"], Type::Int, Needs::NOTHING, so_id, "The id of the bind it came in by."),
     Fetch::new(&["so_name"], Type::Str, Needs::NOTHING, so_name, "The name of the bind it came in by."),
-    Fetch::new(&["ssl_fc"], Type::Bool, Needs::NOTHING, ssl_fc, "Whether the client side is encrypted."),
 ];
 
 fn ip<'c>(address: Option<SocketAddr>) -> Option<Sample<'c>> {
@@ -42,8 +41,4 @@ fn so_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 
 fn so_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     cx.listener.name.map(|name| Sample::str(name.as_bytes()))
-}
-
-fn ssl_fc<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    Some(Sample::Bool(cx.client_tls.is_some()))
 }

@@ -5,6 +5,7 @@ mod hello;
 mod http;
 mod internal;
 mod response;
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -58,7 +59,7 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 5] = [internal::ROWS, connection::ROWS, hello::ROWS, http::ROWS, response::ROWS];
+const TABLES: [&[Fetch]; 6] = [internal::ROWS, connection::ROWS, hello::ROWS, tls::ROWS, http::ROWS, response::ROWS];
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Fetch> {

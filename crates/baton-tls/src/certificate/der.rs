@@ -18,6 +18,8 @@ pub(crate) const ENUMERATED: u8 = 0x0a;
 pub(crate) const SEQUENCE: u8 = 0x30;
 /// `SET`.
 pub(crate) const SET: u8 = 0x31;
+/// `UTF8String`.
+pub(crate) const UTF8_STRING: u8 = 0x0c;
 /// `BMPString`.
 pub(crate) const BMP_STRING: u8 = 0x1e;
 /// `UTCTime`.

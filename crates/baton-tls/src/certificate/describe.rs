@@ -150,7 +150,7 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 /// The abbreviation of an attribute (RFC 4514 3, and OpenSSL's).
-fn short_name(id: &[u8]) -> Option<&'static str> {
+pub(super) fn short_name(id: &[u8]) -> Option<&'static str> {
     Some(match id {
         [0x55, 4, 3] => "CN",
         [0x55, 4, 4] => "SN",
@@ -176,7 +176,7 @@ fn short_name(id: &[u8]) -> Option<&'static str> {
 }
 
 /// An object identifier in digits.
-fn dotted(id: &[u8]) -> String {
+pub(super) fn dotted(id: &[u8]) -> String {
     let mut arcs = Vec::new();
     let mut arc = 0_u128;
     for byte in id {
