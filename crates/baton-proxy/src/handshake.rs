@@ -25,16 +25,13 @@ const INTERNAL: [u8; 7] = alert(80);
 /// Why a client is not served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failed {
-    /// It closed before the end of the handshake; without a single byte if so it says.
+    /// It closed before the end of the handshake.
     Closed {
         /// It sent nothing.
         silent: bool,
     },
     /// It did not get to the end within `timeout client`.
-    Late {
-        /// It sent nothing.
-        silent: bool,
-    },
+    Late,
     /// The connection broke.
     Broken,
     /// It sent what is no TLS, wants what we do not have, or did not prove who it is.
@@ -44,27 +41,25 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// The log's words.
-    pub fn text(self) -> &'static str {
+    /// The log's words; `None` where nothing is logged. `dont_log_null`: silence is nothing to be told (`option dontlognull`),
+    /// which for HAProxy includes a client that stops in the middle.
+    pub fn text(self, dont_log_null: bool) -> Option<&'static str> {
         match self {
-            Failed::Closed { .. } => "Connection closed during SSL handshake",
-            Failed::Late { .. } => "Timeout during SSL handshake",
-            Failed::Broken => "Connection error during SSL handshake",
-            Failed::Refused => "SSL handshake failure",
-            Failed::Ordered => "Stopped during SSL handshake",
+            Failed::Closed { silent: true } | Failed::Late if dont_log_null => None,
+            Failed::Closed { .. } if dont_log_null => Some("SSL handshake failure"),
+            Failed::Closed { .. } => Some("Connection closed during SSL handshake"),
+            Failed::Late => Some("Timeout during SSL handshake"),
+            Failed::Broken => Some("Connection error during SSL handshake"),
+            Failed::Refused => Some("SSL handshake failure"),
+            Failed::Ordered => Some("Stopped during SSL handshake"),
         }
-    }
-
-    /// Whether the client sent nothing at all (`option dontlognull`).
-    pub fn is_silent(self) -> bool {
-        matches!(self, Failed::Closed { silent: true } | Failed::Late { silent: true })
     }
 }
 
 impl From<Interrupt> for Failed {
     fn from(interrupt: Interrupt) -> Failed {
         match interrupt {
-            Interrupt::Timeout => Failed::Late { silent: false },
+            Interrupt::Timeout => Failed::Late,
             Interrupt::Abort => Failed::Ordered,
         }
     }
@@ -76,7 +71,6 @@ pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Res
     client.deadline.set(limit.map(|limit| core.now() + limit));
     let figures = &core.registry.tls;
     figures.total.fetch_add(1, Ordering::Relaxed);
-    figures.rate.add(core.registry.second(core.now()));
     let outcome = attempt(core, client, acceptor).await;
     let view = client.view();
     let counters = view.plan.state.counters.of(core.number);
@@ -85,8 +79,8 @@ pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Res
         Some(facts) => {
             counters.add(Counter::TlsSessions, 1);
             counters.add(Counter::TlsResumed, u64::from(facts.resumed));
-            let rate = if facts.resumed { &figures.resumed } else { &figures.keys };
-            rate.add(core.registry.second(core.now()));
+            let total = if facts.resumed { &figures.resumed } else { &figures.full };
+            total.fetch_add(1, Ordering::Relaxed);
         }
     }
     outcome
@@ -105,8 +99,7 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
             return Err(failed);
         }
     };
-    let (Chosen { config, certificate, .. }, sni) = chosen;
-    let Ok(session) = UnbufferedServerConnection::new(config) else {
+    let Ok(session) = UnbufferedServerConnection::new(chosen.config.clone()) else {
         core.records.give(received);
         return refuse(client, INTERNAL);
     };
@@ -119,7 +112,7 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         Err(Broken::Socket(_)) => return Err(Failed::Broken),
         Err(Broken::Protocol(_)) => return Err(Failed::Refused),
     }
-    stream.note_facts(sni.as_deref(), certificate);
+    stream.note_facts(|agreed| chosen.facts(agreed));
     if client.view().plan.proxy.mode == Mode::Http {
         // The request's times begin here (configuration manual, 8.4 "Timing events").
         client.accepted = core.now();
@@ -134,13 +127,13 @@ async fn hello(
     client: &mut Client,
     acceptor: &Acceptor,
     received: &mut Records,
-) -> Result<(Chosen, Option<Box<str>>), Failed> {
+) -> Result<Chosen, Failed> {
     loop {
         match Hello::read(received.bytes()) {
             Ok(hello) => {
                 let hello = hello.unwrap_or_default();
                 return match acceptor.choose(&hello) {
-                    Ok(chosen) => Ok((chosen, hello.sni().map(Box::from))),
+                    Ok(chosen) => Ok(chosen),
                     Err(Unwanted::Name) => refuse(client, UNKNOWN_NAME),
                 };
             }
@@ -154,8 +147,7 @@ async fn hello(
             Ok(Ok(0)) => return Err(Failed::Closed { silent }),
             Ok(Ok(count)) => received.filled(count),
             Ok(Err(_)) => return Err(Failed::Broken),
-            Err(Interrupt::Timeout) => return Err(Failed::Late { silent }),
-            Err(Interrupt::Abort) => return Err(Failed::Ordered),
+            Err(interrupt) => return Err(interrupt.into()),
         }
     }
 }

@@ -271,12 +271,10 @@ pub struct TlsFigures {
     pub open: AtomicI64,
     /// `CumSslConns`: handshakes begun.
     pub total: AtomicU64,
-    /// `SslRate`: handshakes begun in the current second.
-    pub rate: Rate,
-    /// `SslFrontendKeyRate`: full handshakes in the current second.
-    pub keys: Rate,
-    /// Handshakes in the current second that took an earlier session up again, for `SslFrontendSessionReuse_pct`.
-    pub resumed: Rate,
+    /// Full handshakes completed, for `SslFrontendKeyRate`.
+    pub full: AtomicU64,
+    /// Handshakes completed that took an earlier session up again, for `SslFrontendSessionReuse_pct`.
+    pub resumed: AtomicU64,
 }
 
 /// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].

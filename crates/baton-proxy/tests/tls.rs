@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use baton_model::{Mode, Proxy};
+use baton_model::{BindOptions, Mode, Proxy};
 use baton_proxy::Counter;
 use baton_tls::Acceptor;
 use baton_tls::rustls::pki_types::ServerName;
@@ -30,15 +30,23 @@ struct Setting {
 
 impl Setting {
     fn new(proxy: Proxy, ends: Ends) -> Setting {
+        Setting::with(proxy, ends, BindOptions::default())
+    }
+
+    fn with(proxy: Proxy, ends: Ends, options: BindOptions) -> Setting {
         let acceptor = Acceptor::always(Arc::new(ends.server));
-        let served = Served::start(proxy, 16384, Some(Arc::new(acceptor)));
+        let served = Served::start(proxy, 16384, Some(Arc::new(acceptor)), options);
         Setting { served, client: Arc::new(ends.client) }
     }
 
     fn connect(&self) -> Secure {
+        self.over(self.served.connect())
+    }
+
+    fn over(&self, socket: TcpStream) -> Secure {
         let name = ServerName::try_from(NAME).expect("a name");
         let connection = ClientConnection::new(self.client.clone(), name).expect("a client");
-        StreamOwned::new(connection, self.served.connect())
+        StreamOwned::new(connection, socket)
     }
 
     fn count(&self, counter: Counter) -> u64 {
@@ -235,6 +243,99 @@ fn a_server_may_speak_first() {
         server.write_all(b"220 hello").expect("sent");
         expect(&mut client, "220 hello");
         // And it may end first.
+        drop(server);
+        assert_eq!(client.read(&mut [0]).expect("the end, as it should be said"), 0);
+        setting.served.end();
+    });
+}
+
+#[test]
+fn a_proxy_header_comes_before_tls() {
+    let options = BindOptions { accept_proxy: true, ..BindOptions::default() };
+    let setting = Setting::with(listen(Mode::Http, origin(echo)), Ends::of(&[&TLS13]), options);
+    let mut client = setting.served.connect();
+    // The header and the hello in one segment, then one after the other.
+    let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 5000 443\r\n";
+    client.set_nodelay(true).expect("an option");
+    let mut secure = setting.over(client.try_clone().expect("a descriptor"));
+    let mut first = header.to_vec();
+    secure.conn.write_tls(&mut first).expect("a hello");
+    client.write_all(&first).expect("sent");
+    write!(secure, "GET /a HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+    expect(&mut secure, &echoed("/a"));
+    let mut client = setting.served.connect();
+    client.write_all(header).expect("sent");
+    let mut secure = setting.over(client);
+    write!(secure, "GET /b HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+    expect(&mut secure, &echoed("/b"));
+    setting.served.end();
+}
+
+#[test]
+fn established_connections_do_not_notice_a_new_certificate() {
+    both(|ends| {
+        let address = origin(echo);
+        let mut setting = Setting::new(listen(Mode::Http, address), ends);
+        let mut before = setting.connect();
+        write!(before, "GET /before HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+        expect(&mut before, &echoed("/before"));
+        let next = Ends::of(&[&TLS12, &TLS13]);
+        setting.served.encrypt(Acceptor::always(Arc::new(next.server)));
+        setting.served.apply(listen(Mode::Http, address));
+        // A new connection does, for it trusts another one.
+        let mut refused = setting.connect();
+        refused.conn.complete_io(&mut refused.sock).expect_err("a certificate that it does not know");
+        setting.client = Arc::new(next.client);
+        let mut after = setting.connect();
+        for at in 0..3 {
+            for client in [&mut before, &mut after] {
+                let path = format!("/{at}");
+                write!(client, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+                expect(client, &echoed(&path));
+            }
+        }
+        setting.served.end();
+    });
+}
+
+#[test]
+fn what_is_asked_to_be_spliced_is_copied() {
+    both(|ends| {
+        let address = origin(|_, stream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 4 << 20);
+            let _ = stream.write_all(&pattern(4 << 20));
+        });
+        let mut proxy = listen(Mode::Http, address);
+        proxy.tcp.splice_auto = true;
+        let setting = Setting::new(proxy, ends);
+        let mut client = setting.connect();
+        write!(client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+        expect(&mut client, &format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 4 << 20));
+        let mut body = vec![0; 4 << 20];
+        client.read_exact(&mut body).expect("the whole body");
+        assert!(body == pattern(4 << 20));
+        setting.served.end();
+    });
+}
+
+#[test]
+fn a_switched_connection_is_a_tunnel() {
+    both(|ends| {
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: foo\r\n\r\n";
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let setting = Setting::new(listen(Mode::Http, listening.local_addr().expect("bound")), ends);
+        let mut client = setting.connect();
+        write!(client, "GET / HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: foo\r\n\r\n").expect("sent");
+        let (mut server, _) = listening.accept().expect("the proxy connects");
+        read_head(&mut server).expect("a request");
+        server.write_all(answer.as_bytes()).expect("sent");
+        expect(&mut client, answer);
+        for round in 0..3 {
+            write!(client, "up {round}").expect("sent");
+            expect(&mut server, &format!("up {round}"));
+            write!(server, "down {round}").expect("sent");
+            expect(&mut client, &format!("down {round}"));
+        }
         drop(server);
         assert_eq!(client.read(&mut [0]).expect("the end, as it should be said"), 0);
         setting.served.end();

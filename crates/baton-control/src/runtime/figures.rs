@@ -1,10 +1,11 @@
 //! What the objects of a process have counted, and what was measured of it in the last second.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_proxy::times::TIMES;
-use baton_proxy::{Counter, CounterBlock, Generation};
+use baton_proxy::{Counter, CounterBlock, Generation, Registry};
 
 use super::rates::{Counted, Memory, Rates};
 use crate::control::Control;
@@ -13,6 +14,8 @@ use crate::control::Control;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Key {
     Process,
+    /// TLS with clients, of the whole process.
+    Tls,
     Frontend(Arc<str>),
     Backend(Arc<str>),
     Server(Arc<str>, Arc<str>),
@@ -39,6 +42,14 @@ pub(super) fn of_process(generation: &Generation) -> Counted {
     })
 }
 
+/// Handshakes with clients: those begun as sessions, full ones as requests, those that took a session up again as bytes.
+pub(super) fn of_tls(registry: &Registry) -> Counted {
+    let figures = &registry.tls;
+    let [sessions, requests, bytes] =
+        [&figures.total, &figures.full, &figures.resumed].map(|total| total.load(Ordering::Relaxed));
+    Counted { sessions, requests, bytes, ..Counted::default() }
+}
+
 /// Backends and servers.
 pub(super) fn of_backend(counters: &CounterBlock) -> Counted {
     let sessions = counters.total(Counter::Sessions);
@@ -46,7 +57,7 @@ pub(super) fn of_backend(counters: &CounterBlock) -> Counted {
 }
 
 /// Everything that is measured.
-fn all(generation: &Generation) -> impl Iterator<Item = (Key, Counted)> {
+fn all(generation: &Generation, registry: &Registry) -> impl Iterator<Item = (Key, Counted)> {
     let frontends = generation
         .frontends
         .iter()
@@ -59,15 +70,16 @@ fn all(generation: &Generation) -> impl Iterator<Item = (Key, Counted)> {
             .map(|(server, plan)| (Key::Server(name.clone(), server.clone()), of_backend(&plan.counters)));
         servers.chain([(Key::Backend(name.clone()), of_backend(&plan.figures.counters))])
     });
-    frontends.chain(backends).chain([(Key::Process, of_process(generation))])
+    frontends.chain(backends).chain([(Key::Process, of_process(generation)), (Key::Tls, of_tls(registry))])
 }
 
 /// Reads the counters if that is due.
 pub(crate) fn tick(control: &mut Control, now: Instant) {
     let Some(generation) = control.line.generation.clone() else { return };
+    let registry = control.line.registry.clone();
     let runtime = &mut control.line.runtime;
     if runtime.due().is_some_and(|due| due <= now) {
-        runtime.rates.tick(now, all(&generation));
+        runtime.rates.tick(now, all(&generation, &registry));
     }
 }
 
@@ -99,8 +111,14 @@ impl Seen {
 
     /// Requests in the last second, and the most.
     pub fn requests(&self) -> (u64, u64) {
+        let (rate, max) = self.requests_exact();
+        (rate.round() as u64, max)
+    }
+
+    /// The same with the fraction.
+    pub fn requests_exact(&self) -> (f64, u64) {
         let (meter, total) = (&self.memory.requests, self.counted.requests);
-        (meter.rate(total, self.since).round() as u64, meter.max(total))
+        (meter.rate(total, self.since), meter.max(total))
     }
 
     /// Bytes to clients in the last second.

@@ -105,8 +105,14 @@ static ROWS: &[Row] = &[
         "Requests since the start; a TCP connection is one",
     ),
     zero(20, "MaxSslConns", "MMP", "Limit of TLS connections"),
-    zero(21, "CurrSslConns", "MGP", "TLS connections now"),
-    zero(22, "CumSslConns", "MCP", "TLS connections since the start"),
+    row(21, "CurrSslConns", "MGP", |facts| Value::count(facts.tls_open()), "TLS connections with clients now"),
+    row(
+        22,
+        "CumSslConns",
+        "MCP",
+        |facts| Value::count(facts.tls.counted.sessions),
+        "TLS handshakes with clients since the start",
+    ),
     zero(23, "Maxpipes", "CLP", "Limit of pipes; there is none"),
     zero(24, "PipesUsed", "MGP", "Pipes in use; not counted"),
     zero(25, "PipesFree", "MGP", "Pipes kept for later; not counted"),
@@ -116,12 +122,42 @@ static ROWS: &[Row] = &[
     row(29, "SessRate", "MRP", |facts| facts.fraction(facts.rate.0), "Sessions in the last second"),
     zero(30, "SessRateLimit", "CLP", "Limit of it; there is none"),
     row(31, "MaxSessRate", "MRP", |facts| Value::count(facts.rate.1), "The most sessions in a second"),
-    rate0(32, "SslRate", "MRP", "TLS connections in the last second"),
+    row(
+        32,
+        "SslRate",
+        "MRP",
+        |facts| facts.fraction(facts.tls.sessions_exact().0),
+        "TLS handshakes in the last second",
+    ),
     zero(33, "SslRateLimit", "CLP", "Limit of it"),
-    zero(34, "MaxSslRate", "MMP", "The most TLS connections in a second"),
-    rate0(35, "SslFrontendKeyRate", "MGP", "TLS keys made for clients in the last second"),
-    zero(36, "SslFrontendMaxKeyRate", "MMP", "The most of them in a second"),
-    rate0(37, "SslFrontendSessionReuse_pct", "MGP", "TLS sessions of clients taken up again, percent"),
+    row(
+        34,
+        "MaxSslRate",
+        "MMP",
+        |facts| Value::count(facts.tls.sessions_exact().1),
+        "The most TLS handshakes in a second",
+    ),
+    row(
+        35,
+        "SslFrontendKeyRate",
+        "MGP",
+        |facts| facts.fraction(facts.tls.requests_exact().0),
+        "TLS keys made for clients in the last second",
+    ),
+    row(
+        36,
+        "SslFrontendMaxKeyRate",
+        "MMP",
+        |facts| Value::count(facts.tls.requests_exact().1),
+        "The most of them in a second",
+    ),
+    row(
+        37,
+        "SslFrontendSessionReuse_pct",
+        "MGP",
+        |facts| facts.fraction(facts.tls_reuse()),
+        "TLS sessions of clients taken up again in the last second, percent",
+    ),
     rate0(38, "SslBackendKeyRate", "MRP", "TLS keys made for servers in the last second"),
     zero(39, "SslBackendMaxKeyRate", "MMP", "The most of them in a second"),
     zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
@@ -234,16 +270,21 @@ struct Facts<'a> {
     rate: (f64, u64),
     /// Bytes to clients in the last second.
     bytes: f64,
+    /// TLS with clients: see [`figures::of_tls`].
+    tls: Seen,
 }
 
 impl Facts<'_> {
     fn look(control: &Control, is_exact: bool) -> Facts<'_> {
         let counted = control.line.generation.as_ref().map(|generation| figures::of_process(generation));
         let rates = &control.line.runtime.rates;
-        let seen = Seen::of(rates, &Key::Process, counted.unwrap_or_default(), Instant::now());
+        let now = Instant::now();
+        let seen = Seen::of(rates, &Key::Process, counted.unwrap_or_default(), now);
+        let tls = Seen::of(rates, &Key::Tls, figures::of_tls(&control.line.registry), now);
         Facts {
             rate: seen.sessions_exact(),
             bytes: seen.bytes(),
+            tls,
             control,
             is_exact,
             up: Instant::now().saturating_duration_since(control.line.registry.started),
@@ -251,6 +292,17 @@ impl Facts<'_> {
             descriptors: OpenFiles::now().map_or(0, |limit| limit.soft),
             sessions: control.line.runtime.sessions().1,
         }
+    }
+
+    /// Encrypted connections with clients.
+    fn tls_open(&self) -> u64 {
+        u64::try_from(self.control.line.registry.tls.open.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Of the handshakes in the last second, how many percent took a session up again.
+    fn tls_reuse(&self) -> f64 {
+        let (full, resumed) = (self.tls.requests_exact().0, self.tls.bytes());
+        if full + resumed > 0.0 { 100.0 * resumed / (full + resumed) } else { 0.0 }
     }
 
     fn version(&self) -> String {

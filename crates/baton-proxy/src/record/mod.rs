@@ -162,9 +162,9 @@ pub fn refused(core: &Core, client: &Client, fault: Malformed) {
 /// The line of a connection that ended before it was one: there was no agreement on TLS.
 pub fn disagreed(core: &Core, client: &Client, failed: Failed) {
     let frontend = client.view();
-    let silent = failed.is_silent() && frontend.plan.proxy.logging.dont_log_null;
-    if !silent && !frontend.sinks.is_empty() {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, failed.text(), out));
+    let text = failed.text(frontend.plan.proxy.logging.dont_log_null);
+    if let Some(text) = text.filter(|_| !frontend.sinks.is_empty()) {
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, text, out));
     }
 }
 

@@ -4,17 +4,18 @@
 //! does not know whether the bytes are encrypted; a plain connection pays one branch for that.
 
 mod records;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod wire;
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use baton_kernel::splice::Pipe;
 use baton_tls::Facts;
-use baton_tls::rustls::sign::CertifiedKey;
+use baton_tls::rustls::CommonState;
 use socket2::Socket;
 
 pub use records::{RecordPool, Records};
@@ -44,11 +45,10 @@ impl Stream {
         self.tls = Some(Box::new(tls));
     }
 
-    /// Keeps what was agreed on in the handshake, with what only its beginner knows: the name that was asked for, and what we
-    /// showed.
-    pub fn note_facts(&self, sni: Option<&str>, ours: Option<Arc<CertifiedKey>>) {
+    /// Keeps what was agreed on in the handshake.
+    pub fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
         if let Some(tls) = &self.tls {
-            tls.note_facts(sni, ours);
+            tls.note_facts(facts);
         }
     }
 

@@ -11,13 +11,11 @@ use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use baton_tls::Facts;
 use baton_tls::rustls::client::UnbufferedClientConnection;
 use baton_tls::rustls::server::UnbufferedServerConnection;
-use baton_tls::rustls::sign::CertifiedKey;
 use baton_tls::rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use baton_tls::rustls::{self, CommonState};
 
@@ -143,8 +141,8 @@ impl Tls {
     }
 
     /// See [`Stream::note_facts`](super::Stream::note_facts).
-    pub(super) fn note_facts(&self, sni: Option<&str>, ours: Option<Arc<CertifiedKey>>) {
-        self.facts.get_or_init(|| Facts::of(self.inner.borrow().session.common(), sni, ours));
+    pub(super) fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
+        self.facts.get_or_init(|| facts(self.inner.borrow().session.common()));
     }
 
     /// See [`Stream::facts`](super::Stream::facts).
@@ -287,6 +285,13 @@ impl Tls {
             return;
         }
         inner.send_now(wire);
+    }
+
+    /// Whether it holds memory of the core's for what was received, decrypted, and not sent.
+    #[cfg(test)]
+    pub(super) fn holds(&self) -> [bool; 3] {
+        let inner = self.inner.borrow();
+        [inner.received.is_some(), inner.plain.is_some(), inner.unsent.is_some()]
     }
 
     /// Nothing is said any more, not even the end.

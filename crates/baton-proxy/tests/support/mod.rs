@@ -21,23 +21,24 @@ pub struct Served {
     number: u64,
     bufsize: usize,
     tls: Option<Arc<Acceptor>>,
+    options: BindOptions,
 }
 
 impl Served {
     /// With buffers of the usual size, and clients that speak plainly.
     #[allow(dead_code, reason = "not every test's setting")]
     pub fn new(proxy: Proxy) -> Served {
-        Served::start(proxy, 16384, None)
+        Served::start(proxy, 16384, None, BindOptions::default())
     }
 
     /// With buffers of another size than the usual one.
     #[allow(dead_code, reason = "not every test's setting")]
     pub fn with_buffers(proxy: Proxy, bufsize: usize) -> Served {
-        Served::start(proxy, bufsize, None)
+        Served::start(proxy, bufsize, None, BindOptions::default())
     }
 
-    /// With TLS for its clients, or without.
-    pub fn start(proxy: Proxy, bufsize: usize, tls: Option<Arc<Acceptor>>) -> Served {
+    /// With TLS for its clients, or without, and options of the `bind`.
+    pub fn start(proxy: Proxy, bufsize: usize, tls: Option<Arc<Acceptor>>, options: BindOptions) -> Served {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listening.set_nonblocking(true).expect("non-blocking");
         let address = listening.local_addr().expect("bound");
@@ -45,9 +46,15 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize, tls };
+        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize, tls, options };
         served.apply(proxy);
         served
+    }
+
+    /// Another certificate, from the next configuration on.
+    #[allow(dead_code, reason = "not every test's setting")]
+    pub fn encrypt(&mut self, tls: Acceptor) {
+        self.tls = Some(Arc::new(tls));
     }
 
     pub fn apply(&mut self, proxy: Proxy) {
@@ -57,7 +64,7 @@ impl Served {
             address: Address::Inet(self.address),
             name: None,
             id: None,
-            options: BindOptions::default(),
+            options: self.options.clone(),
             source: Source::default(),
         };
         let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();

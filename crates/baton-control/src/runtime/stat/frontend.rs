@@ -48,6 +48,13 @@ fn listener(control: &Control, wanted: &Wanted, plan: &ListenerPlan) -> Line {
     line
 }
 
+/// TLS with clients.
+const TLS: &[(Column, Counter)] = &[
+    (Column::SslSess, Counter::TlsSessions),
+    (Column::SslReusedSess, Counter::TlsResumed),
+    (Column::SslFailedHandshake, Counter::TlsFailures),
+];
+
 /// Counters of requests before they get to a backend.
 const REQUESTS: &[(Column, Counter)] = &[
     (Column::Dreq, Counter::DeniedRequests),
@@ -81,6 +88,7 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
         line.set(column, Value::count(value));
     }
     line.zero_proxy(is_http);
+    line.count(counters, TLS);
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
