@@ -101,7 +101,10 @@ fn what_does_not_fit_is_said() {
     check("ssl crt a force-tlsv11", Severity::Alert, "RFC 8996");
     check("ssl crt a ssl-min-ver TLSv1.0", Severity::Alert, "RFC 8996");
     check("ssl crt a generate-certificates", Severity::Alert, "Baton does not do it yet");
-    check("ssl crt a alpn h2,http/1.1", Severity::Warning, "'h2' is not offered");
+    let http = said("frontend f\n mode http\n bind :443 ssl crt a alpn h2,http/1.1\n", Severity::Warning);
+    assert!(http.contains("'h2' of 'alpn' is not offered"), "{http}");
+    // In `mode tcp` the server may speak it.
+    assert!(!said("frontend f\n bind :443 ssl crt a alpn h2\n", Severity::Warning).contains("h2"));
     check("ssl crt a allow-0rtt", Severity::Notice, "early data");
     check("ssl crt @none/a", Severity::Alert, "'@none/a' is in no 'crt-store' section");
 }
@@ -112,7 +115,10 @@ fn faults_of_a_list_are_told_with_its_own_lines() {
     assert!(text.contains("parsing [bad-list:1] : 'alpn' : missing"), "{text}");
     assert!(text.contains("parsing [bad-list:2] : unknown ssl keyword 'foo'"), "{text}");
     // What many lines have in common is said once.
-    assert_eq!(said("frontend f\n bind :443 ssl crt-list h2-list\n", Severity::Warning).matches("'h2'").count(), 1);
+    assert_eq!(
+        said("frontend f\n mode http\n bind :443 ssl crt-list h2-list\n", Severity::Warning).matches("'h2'").count(),
+        1
+    );
 }
 
 #[test]

@@ -312,8 +312,9 @@ impl Control {
             }
             Request::Plan { files } => {
                 let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
+                let encryption = self.line.encryption();
                 tokio::task::spawn_blocking(move || {
-                    let outcome = foresee(&settings, files, &model, number);
+                    let outcome = foresee(&settings, files, &model, number, &encryption);
                     let _ = asked.reply.send(Reply::Plan(outcome));
                 });
             }

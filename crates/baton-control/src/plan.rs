@@ -1,9 +1,13 @@
 //! What a change does, and whom it disturbs, in words. Pure: two models in, lines out.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use baton_model::{Bind, Change, Model, Proxy, Server, diff};
 use serde::{Deserialize, Serialize};
+
+/// How many replaced certificates are named one by one.
+const CERTIFICATES_NAMED: usize = 20;
 
 /// What a reload would do (or did).
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -34,6 +38,16 @@ impl Plan {
     pub fn from_nothing(new: &Model) -> Plan {
         let old = Model { global: new.global.clone(), ..Model::default() };
         Plan::between(&old, new)
+    }
+
+    /// Adds certificates whose files hold others than before.
+    pub fn replace_certificates(&mut self, paths: &[PathBuf]) {
+        let line = |change| PlannedChange { change, disturbs: None, next_process: false };
+        let named = paths.iter().take(CERTIFICATES_NAMED);
+        self.changes.extend(named.map(|path| line(format!("certificate {} replaced", path.display()))));
+        if let Some(more @ 1..) = paths.len().checked_sub(CERTIFICATES_NAMED) {
+            self.changes.push(line(format!("{more} more certificates replaced")));
+        }
     }
 
     /// Whether there is nothing to do.

@@ -3,6 +3,7 @@
 //! [`ChangeLine::change`] is the line itself, and the only way by which live state changes. `prepare` may fail and leaves no
 //! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,10 +12,12 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_model::{CpuMap, Model, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
+use baton_tls::Acceptors;
 use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
 
 use crate::capacity::Capacity;
+use crate::encryption::{self, Encryption};
 use crate::environment::Outside;
 use crate::handover::{self, message::State};
 use crate::health::{self, Checker};
@@ -41,8 +44,12 @@ pub struct ChangeLine {
     pub runtime: Runtime,
     /// Certificates.
     pub store: Arc<Store>,
+    /// Who answers clients that speak TLS.
+    pub acceptors: Arc<Acceptors>,
     /// Keys of session tickets.
     pub tickets: Arc<TicketVault>,
+    /// Read for a model that could not be prepared, which may be tried again.
+    read: Option<(Arc<Model>, encryption::Prepared)>,
     /// Reloads that were refused.
     pub refused: u64,
     tidy: Tidy,
@@ -54,6 +61,7 @@ pub struct Ready {
     model: Arc<Model>,
     generation: Generation,
     listeners: Addresses,
+    encryption: encryption::Prepared,
 }
 
 /// Whether clients are let in yet.
@@ -95,6 +103,8 @@ impl ChangeLine {
             checker: Checker::new(log),
             runtime: Runtime::default(),
             store: Store::new(),
+            acceptors: Arc::default(),
+            read: None,
             tickets: Arc::new(tickets),
             refused: 0,
             tidy: Tidy::default(),
@@ -103,15 +113,21 @@ impl ChangeLine {
 
     /// Changes to what was read, or refuses it whole. Without a difference it is done all the same: a file of patterns may
     /// have changed.
-    pub async fn change(&mut self, loaded: Loaded, outside: &Outside, workers: &Workers) -> Outcome {
+    pub async fn change(&mut self, loaded: Loaded, outside: &Arc<Outside>, workers: &Workers) -> Outcome {
         let pid = std::process::id();
         let messages = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         let Some(model) = loaded.model else { return self.refuse(messages, Vec::new()) };
         if !has_listener(&model) {
             return self.refuse(messages, vec![no_listener()]);
         }
-        let plan = Plan::between(&self.model, &model);
-        let ready = match self.prepare(Arc::new(model), outside, Instant::now()) {
+        let mut plan = Plan::between(&self.model, &model);
+        let model = Arc::new(model);
+        let encryption = match self.read(model.clone(), outside.clone()).await {
+            Ok(encryption) => encryption,
+            Err(reasons) => return self.refuse(messages, reasons),
+        };
+        plan.replace_certificates(&encryption.replaced);
+        let ready = match self.prepare_with(model, encryption, outside, Instant::now()) {
             Ok(ready) => ready,
             Err(reasons) => return self.refuse(messages, reasons),
         };
@@ -129,24 +145,53 @@ impl ChangeLine {
         self.listeners.inherit(inherited);
     }
 
-    /// Opens, checks and compiles everything the model needs, beside what is in use.
+    /// What handshakes share.
+    pub fn encryption(&self) -> Encryption {
+        Encryption { store: self.store.clone(), acceptors: self.acceptors.clone(), tickets: self.tickets.clone() }
+    }
+
+    /// Reads certificates on another thread.
+    async fn read(&self, model: Arc<Model>, outside: Arc<Outside>) -> Result<encryption::Prepared, Vec<Refused>> {
+        let encryption = self.encryption();
+        let read = tokio::task::spawn_blocking(move || encryption.prepare(&model, &outside)).await;
+        read.unwrap_or_else(|error| {
+            let reason = format!("certificates could not be read: {error}");
+            Err(vec![Refused { object: "TLS".into(), reason, source: Source::default() }])
+        })
+    }
+
+    /// Opens, reads, checks and compiles everything the model needs, beside what is in use.
     ///
     /// # Errors
     /// Every reason against it; everything is as before then.
     pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
-        let encrypted = encrypted(&model);
-        if !encrypted.is_empty() {
-            return Err(encrypted);
-        }
+        let encryption = match self.read.take() {
+            Some((of, encryption)) if Arc::ptr_eq(&of, &model) => encryption,
+            Some(_) | None => self.encryption().prepare(&model, outside)?,
+        };
+        self.prepare_with(model, encryption, outside, now)
+    }
+
+    /// The same with certificates that were read already.
+    fn prepare_with(
+        &mut self,
+        model: Arc<Model>,
+        encryption: encryption::Prepared,
+        outside: &Outside,
+        now: Instant,
+    ) -> Result<Ready, Vec<Refused>> {
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(number, model.clone(), maxconn, Vec::new(), &self.registry, outside, now);
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
                 generation.idle_max = idle;
-                Ok(Ready { model, generation, listeners: Addresses::Prepared(listeners) })
+                Ok(Ready { model, generation, listeners: Addresses::Prepared(listeners), encryption })
             }
-            (Ok(_), Err(reasons)) => Err(reasons),
+            (Ok(_), Err(reasons)) => {
+                self.read = Some((model, encryption));
+                Err(reasons)
+            }
             (Err(reasons), Ok(listeners)) => {
                 self.listeners.give_up(listeners);
                 Err(reasons)
@@ -188,8 +233,11 @@ impl ChangeLine {
     /// Only when the system takes back what it granted in `prepare` (see [`Listeners::publish`]); nothing is in use then
     /// that was not before.
     pub async fn commit(&mut self, ready: Ready, workers: &Workers) -> Result<(), Refused> {
-        let Ready { model, mut generation, listeners } = ready;
-        let open = self.let_in(listeners)?;
+        let Ready { model, mut generation, listeners, encryption } = ready;
+        let mut open = self.let_in(listeners)?;
+        open.frontends.iter_mut().for_each(|open| encryption.arm(open));
+        self.encryption().commit(encryption);
+        self.read = None;
         let frontends = &generation.frontends;
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
@@ -249,33 +297,33 @@ impl ChangeLine {
     }
 }
 
-/// What a reload with these files would do to a process that works by `model`. Addresses are not tried.
-pub fn foresee(loaded: Loaded, model: &Model, generation: u64) -> Outcome {
+/// What a reload with these files would do to a process that works by `model`. Addresses are not tried. `certificates` reads
+/// those of the new model, beside the ones in use if there is a process.
+pub fn foresee(
+    loaded: Loaded,
+    model: &Model,
+    generation: u64,
+    certificates: impl FnOnce(&Model) -> Result<Vec<PathBuf>, Vec<Refused>>,
+) -> Outcome {
     let pid = std::process::id();
     let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
     let Some(new) = loaded.model else {
         return Outcome { accepted: false, generation, plan: Plan::default(), messages };
     };
-    let accepted = has_listener(&new);
+    let mut accepted = has_listener(&new);
     if !accepted {
         let no_listener = no_listener();
         messages.push(Message::plain(Severity::Alert, "refused", &no_listener.reason, pid));
     }
-    Outcome { accepted, generation, plan: Plan::between(model, &new), messages }
-}
-
-/// Addresses that would have to speak TLS, which none does yet: rather none than one in clear text.
-fn encrypted(model: &Model) -> Vec<Refused> {
-    let of = |proxy: &Arc<baton_model::Proxy>| {
-        let binds = proxy.binds.iter().filter(|bind| bind.options.tls.is_some());
-        let refused = |bind: &baton_model::Bind| Refused {
-            object: format!("bind {}", bind.place()),
-            reason: "Baton does not speak TLS with clients yet".into(),
-            source: bind.source.clone(),
-        };
-        binds.map(refused).collect::<Vec<_>>()
-    };
-    model.proxies.iter().flat_map(of).collect()
+    let mut plan = Plan::between(model, &new);
+    match certificates(&new) {
+        Ok(replaced) => plan.replace_certificates(&replaced),
+        Err(reasons) => {
+            accepted = false;
+            messages.extend(reasons.iter().map(|reason| Message::refused(reason, pid)));
+        }
+    }
+    Outcome { accepted, generation, plan, messages }
 }
 
 /// Whether anything would accept connections.

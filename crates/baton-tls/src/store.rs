@@ -14,7 +14,7 @@ mod transaction;
 mod wanted;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use baton_model::ExtraFiles;
@@ -232,6 +232,16 @@ impl Prepared {
     /// What is left out, for the log.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Certificates that are in use under the same name, and whose files hold something else now.
+    pub fn replaced(&self) -> Vec<PathBuf> {
+        let changed = self.changed.iter().filter(|(entry, certificate, _)| {
+            let before = entry.certificate();
+            !Arc::ptr_eq(&before, certificate)
+                && (before.der() != certificate.der() || before.chain() != certificate.chain())
+        });
+        changed.map(|(entry, ..)| entry.path().to_path_buf()).collect()
     }
 
     /// The place of a certificate that was wanted by name, as `server … crt`. What it holds before the commit may be older.

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::{Control, Settings};
+use crate::encryption::Encryption;
 use crate::environment::Outside;
 use crate::master::Found;
 use crate::protocol::{Outcome, Reply};
@@ -156,10 +157,17 @@ impl Control {
 }
 
 /// What `baton plan` asks. Files are read as the process would read them.
-pub(super) fn foresee(settings: &Settings, files: Vec<PathBuf>, model: &Model, number: u64) -> Outcome {
+pub(super) fn foresee(
+    settings: &Settings,
+    files: Vec<PathBuf>,
+    model: &Model,
+    number: u64,
+    encryption: &Encryption,
+) -> Outcome {
     let mut options = settings.options.clone();
     if !files.is_empty() {
         options.files = files;
     }
-    reload::foresee(reload::read(&options, &settings.outside), model, number)
+    let certificates = |new: &Model| Ok(encryption.prepare(new, &settings.outside)?.replaced);
+    reload::foresee(reload::read(&options, &settings.outside), model, number, certificates)
 }

@@ -25,7 +25,7 @@ use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::tickets::{recall_kept, wall_seconds};
-use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings};
+use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, encryption};
 use baton_kernel::process::ignore_sigpipe;
 use baton_model::Model;
 use baton_tls::tickets::TicketVault;
@@ -118,6 +118,12 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         messages.be_quiet();
     }
     if run.check {
+        if let Some(model) = &loaded.model
+            && let Err(reasons) = encryption::judge(model, &view)
+        {
+            reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
+            return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
+        }
         return Ok(say_checked(&run, &loaded));
     }
     let model = Arc::new(loaded.model.expect("looked at above"));

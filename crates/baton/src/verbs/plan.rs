@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use baton_config::Options;
 use baton_control::plan::Plan;
 use baton_control::protocol::{Message, Outcome, Reply, Request};
-use baton_control::{Outside, ask, reload};
+use baton_control::{Outside, ask, encryption, reload};
+use baton_model::Model;
+use baton_proxy::Refused;
 use clap::Args;
 
 use super::whom::Process;
@@ -77,14 +79,24 @@ fn compare(old: &[PathBuf], new: &[PathBuf]) -> Result<Outcome, String> {
         let messages = old.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         return Ok(Outcome { messages, ..Outcome::default() });
     };
-    Ok(reload::foresee(read(new)?, model, 0))
+    Ok(reload::foresee(read(new)?, model, 0, certificates))
 }
 
 fn from_nothing(new: &[PathBuf]) -> Result<Outcome, String> {
     let loaded = read(new)?;
     let plan = loaded.model.as_ref().map(Plan::from_nothing).unwrap_or_default();
-    let outcome = reload::foresee(loaded, &Default::default(), 0);
+    let outcome = reload::foresee(loaded, &Default::default(), 0, certificates);
     Ok(Outcome { plan, ..outcome })
+}
+
+/// Reads what a model names, as far as this user can.
+fn certificates(model: &Model) -> Result<Vec<PathBuf>, Vec<Refused>> {
+    let directory = std::env::current_dir().unwrap_or_default();
+    match Outside::new(directory, None) {
+        Ok(outside) => encryption::judge(model, &outside).map(|()| Vec::new()),
+        // Said by `read` before.
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 fn read(files: &[PathBuf]) -> Result<baton_config::Loaded, String> {

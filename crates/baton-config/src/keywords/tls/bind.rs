@@ -48,7 +48,11 @@ const NEVER: &str = "Baton speaks TLSv1.2 and TLSv1.3 only";
 pub(crate) static ROWS: &[Parameter<BindDraft>] = &[
     row("ssl", 0, ssl, "TLS with the clients of this address (see [tls.md](tls.md))."),
     shared("allow-0rtt", 0, "Read for compatibility: early data is never asked for."),
-    shared("alpn", 1, "Protocols to agree on, in order of preference; `h2` is left out, with a warning."),
+    shared(
+        "alpn",
+        1,
+        "Protocols to agree on, in order of preference; `h2` is left out in `mode http`, with a warning.",
+    ),
     shared("ca-file", 1, "Who may have signed clients' certificates; `@system-ca` is the system's list."),
     row("ca-ignore-err", 1, ca_ignore_err, "Faults above a client's certificate that end no handshake."),
     shared("ca-verify-file", 1, "As 'ca-file', but not named to clients."),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{BindTls, ClientVerify, CrtLine, CrtSource, CrtStore, Model, Source, TlsOptions};
+use baton_model::{BindTls, ClientVerify, CrtLine, CrtSource, CrtStore, Mode, Model, Source, TlsOptions};
 
 use super::crt_store;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -44,7 +44,7 @@ pub(crate) fn certificates(
                 Diagnostic { late: true, file, line, ..Diagnostic::plain(severity, id, message) }
             }
         };
-        judge(tls, &bind.source, &mut |source, severity, id, what| {
+        judge(tls, &bind.source, proxy.mode == Mode::Http, &mut |source, severity, id, what| {
             let message = format!("Proxy '{name}': {what} for bind '{place}' at [{source}].");
             context.report.add(about(source, severity, id, message));
         });
@@ -54,7 +54,7 @@ pub(crate) fn certificates(
 
 type Say<'s> = dyn FnMut(&Source, Severity, &'static str, &str) + 's;
 
-fn judge(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
+fn judge(tls: &BindTls, source: &Source, http: bool, say: &mut Say<'_>) {
     let some = |source: &CrtSource| match source {
         CrtSource::Crt { .. } | CrtSource::Line(_) => true,
         CrtSource::List { lines, .. } => !lines.is_empty(),
@@ -73,6 +73,9 @@ fn judge(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
             return say(source, Severity::Alert, "no-certificate", "no SSL certificate specified (use 'crt')");
         }
     }
+    if http {
+        speaks_http_1(tls, source, say);
+    }
     let nothing = TlsOptions::default();
     if tls.certificates.iter().any(|source| matches!(source, CrtSource::Crt { .. })) {
         fits(&nothing, &tls.options, source, say);
@@ -85,6 +88,21 @@ fn judge(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
             }
             CrtSource::Line(line) => fits(&line.options, &tls.options, &line.source, say),
         }
+    }
+}
+
+/// What Baton does not speak is left out of the offer, so that clients agree on something it does. Said once.
+fn speaks_http_1(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
+    let of_lines = tls.certificates.iter().flat_map(|from| match from {
+        CrtSource::Crt { .. } => &[],
+        CrtSource::List { lines, .. } => &**lines,
+        CrtSource::Line(line) => std::slice::from_ref(line),
+    });
+    let options = std::iter::once((&tls.options, source)).chain(of_lines.map(|line| (&line.options, &line.source)));
+    let asks = |options: &TlsOptions| options.alpn.iter().flatten().any(|name| matches!(&**name, "h2" | "h3"));
+    if let Some((_, place)) = options.into_iter().find(|(options, _)| asks(options)) {
+        let text = "'h2' of 'alpn' is not offered (Baton does not speak HTTP/2 yet, clients go on with HTTP/1.1)";
+        say(place, Severity::Warning, "left-out", text);
     }
 }
 

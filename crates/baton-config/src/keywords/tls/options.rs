@@ -72,23 +72,12 @@ fn allow_0rtt(options: &mut TlsOptions, _: &str, _: &Places<'_>) -> Result<Remar
 /// Longest name of a protocol (RFC 7301 3.1).
 const PROTOCOL_MAX: usize = 255;
 
-/// What Baton does not speak is left out of the offer, so that clients agree on something it does.
 fn alpn(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
     let protocols = text.split(',').filter(|name| !name.is_empty());
     if protocols.clone().any(|name| name.len() > PROTOCOL_MAX) {
         return Err(Fault::new(format!("a protocol name has more than {PROTOCOL_MAX} bytes")));
     }
-    let (kept, left_out): (Vec<&str>, Vec<&str>) = protocols.partition(|name| !matches!(*name, "h2" | "h3"));
-    options.alpn = Some(kept.into_iter().map(str::to_string).collect());
-    Ok(match left_out.is_empty() {
-        true => Remark::Nothing,
-        false => {
-            let names = left_out.join("' and '");
-            Remark::Warning(format!(
-                "'{names}' is not offered: Baton does not speak HTTP/2 yet; clients go on with HTTP/1.1"
-            ))
-        }
-    })
+    set(&mut options.alpn, protocols.map(str::to_string).collect())
 }
 
 fn ecdhe(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
@@ -179,11 +168,5 @@ mod tests {
         check("ssl-max-ver TLSv1.1", Err("RFC 8996"));
         check("ssl-max-ver TLSv2", Err("unknown ssl/tls version"));
         check("ciphers NOSUCH", Err("NOSUCH"));
-    }
-
-    #[test]
-    fn what_baton_does_not_speak_is_not_offered() {
-        let text = "'h2' is not offered: Baton does not speak HTTP/2 yet; clients go on with HTTP/1.1";
-        check("alpn h2,http/1.1", Ok((r#"alpn: Some(["http/1.1"])"#, Remark::Warning(text.into()))));
     }
 }

@@ -1,0 +1,168 @@
+//! TLS on the change line: certificates, authorities and keys of tickets are read before the commit, where it may fail; the
+//! commit only puts them in use.
+//!
+//! What did not change is not read again. Reading may take a while, so it belongs on a thread of its own: health checks and the
+//! runtime API go on meanwhile, and connections do not notice.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_model::{Bind, BindTls, Model, Source};
+use baton_proxy::Refused;
+use baton_proxy::generation::OpenListener;
+use baton_tls::store::{Files, Index, Problem, Store, Wanted};
+use baton_tls::tickets::{self, TicketKey, TicketVault, UpcomingTickets};
+use baton_tls::{Acceptor, AcceptorProblem, Acceptors, PreparedAcceptors, store};
+
+use crate::environment::Outside;
+
+/// What handshakes share, and what outlives configurations. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Encryption {
+    /// Certificates.
+    pub store: Arc<Store>,
+    /// Authorities and sessions.
+    pub acceptors: Arc<Acceptors>,
+    /// Keys of session tickets.
+    pub tickets: Arc<TicketVault>,
+}
+
+/// All that a configuration needs for TLS with clients, read and judged. Dropped, it leaves no trace.
+#[derive(Debug)]
+pub struct Prepared {
+    store: store::Prepared,
+    acceptors: PreparedAcceptors,
+    tickets: UpcomingTickets,
+    by_place: ByPlace,
+    /// Certificates that were there before, and whose files hold others now.
+    pub replaced: Vec<PathBuf>,
+}
+
+/// Acceptors by the name of a frontend and the place of its address.
+type ByPlace = HashMap<(Arc<str>, String), Arc<Acceptor>>;
+
+impl Encryption {
+    /// Reads what a model names.
+    ///
+    /// # Errors
+    /// All that cannot be used, each with the line that names it.
+    pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<Prepared, Vec<Refused>> {
+        let tickets = self.tickets(model, outside);
+        let prepared = self.store.prepare(&Wanted::of(model), outside);
+        let (store, tickets) = match (prepared, tickets) {
+            (Ok(store), Ok(tickets)) => (store, tickets),
+            (Ok(_), Err(refused)) => return Err(refused),
+            (Err(problems), tickets) => {
+                let mut refused: Vec<_> = problems.iter().map(|problem| certificate(problem, model)).collect();
+                refused.extend(tickets.err().into_iter().flatten());
+                return Err(refused);
+            }
+        };
+        let indexes = store.indexes();
+        let without = without_certificates(model, &indexes);
+        if !without.is_empty() {
+            return Err(without);
+        }
+        let keys = |bind: &BindTls| {
+            let of_file = bind.ticket_keys.as_deref().and_then(|path| tickets.keys(path));
+            of_file.unwrap_or_else(|| self.tickets.own()).clone()
+        };
+        let acceptors = self.acceptors.prepare(model, &indexes, &keys, outside);
+        let acceptors =
+            acceptors.map_err(|problems| problems.iter().map(|problem| bind(problem, model)).collect::<Vec<_>>())?;
+        let places = encrypted(model).map(|(name, bind, _)| (name.clone(), bind.place()));
+        let by_place = places.zip(acceptors.acceptors().iter().cloned()).collect();
+        let replaced = store.replaced();
+        Ok(Prepared { store, acceptors, tickets, by_place, replaced })
+    }
+
+    /// Puts it in use. It cannot fail.
+    pub fn commit(&self, prepared: Prepared) {
+        prepared.store.commit();
+        self.acceptors.commit(prepared.acceptors);
+        self.tickets.commit(prepared.tickets);
+    }
+
+    /// Reads the files of `tls-ticket-keys`.
+    fn tickets(&self, model: &Model, outside: &Outside) -> Result<UpcomingTickets, Vec<Refused>> {
+        let mut files: Vec<(PathBuf, Vec<Arc<TicketKey>>)> = Vec::new();
+        let mut refused = Vec::new();
+        for (_, at, tls) in encrypted(model) {
+            let Some(path) = tls.ticket_keys.as_deref().filter(|path| files.iter().all(|(other, _)| other != path))
+            else {
+                continue;
+            };
+            match ticket_keys(path, outside) {
+                Ok(keys) => files.push((path.into(), keys)),
+                Err(fault) => refused.push(Refused {
+                    object: format!("bind {}", at.place()),
+                    reason: format!("tls-ticket-keys '{}': {fault}", path.display()),
+                    source: at.source.clone(),
+                }),
+            }
+        }
+        if refused.is_empty() { Ok(self.tickets.prepare(files)) } else { Err(refused) }
+    }
+}
+
+impl Prepared {
+    /// Gives an address its acceptor.
+    pub fn arm(&self, open: &mut OpenListener) {
+        open.tls = self.by_place.get(&(open.frontend.clone(), open.bind.place())).cloned();
+    }
+}
+
+/// What `-c` says of the files that a model names for TLS.
+///
+/// # Errors
+/// All that cannot be used.
+pub fn judge(model: &Model, outside: &Outside) -> Result<(), Vec<Refused>> {
+    let vault = TicketVault::new(crate::tickets::wall_seconds()).map_err(|fault| {
+        let reason = format!("cannot make a key of session tickets: {fault}");
+        vec![Refused { object: "global".into(), reason, source: Source::default() }]
+    })?;
+    let encryption = Encryption { store: Store::new(), acceptors: Arc::default(), tickets: Arc::new(vault) };
+    encryption.prepare(model, outside).map(drop)
+}
+
+/// Addresses with TLS, in the order of the model.
+fn encrypted(model: &Model) -> impl Iterator<Item = (&Arc<str>, &Bind, &Arc<BindTls>)> {
+    let binds = model.proxies.iter().flat_map(|proxy| proxy.binds.iter().map(move |bind| (&proxy.name, bind)));
+    binds.filter_map(|(name, bind)| Some((name, bind, bind.options.tls.as_ref()?)))
+}
+
+fn ticket_keys(path: &Path, outside: &Outside) -> Result<Vec<Arc<TicketKey>>, String> {
+    let mut content = zeroize::Zeroizing::new(Vec::new());
+    outside.read(path, &mut content).map_err(|error| format!("{} ({error})", tickets::TicketFileFault::Unreadable))?;
+    tickets::read_file(&content).map_err(|fault| fault.to_string())
+}
+
+/// Addresses for which no certificate was found, say because a directory is empty.
+fn without_certificates(model: &Model, indexes: &[Arc<Index>]) -> Vec<Refused> {
+    let without = encrypted(model).zip(indexes).filter(|((.., tls), index)| index.is_empty() && !tls.strict_sni);
+    without
+        .map(|((_, bind, _), _)| Refused {
+            object: format!("bind {}", bind.place()),
+            reason: "no SSL certificate was found where 'crt' says (with 'strict-sni' it would wait for some)".into(),
+            source: bind.source.clone(),
+        })
+        .collect()
+}
+
+/// A certificate that cannot be used, with the object whose line names it.
+fn certificate(problem: &Problem, model: &Model) -> Refused {
+    let source = problem.source.clone().unwrap_or_default();
+    Refused { object: object(&source, model), reason: format!("{problem}: {}", problem.remedy()), source }
+}
+
+fn bind(problem: &AcceptorProblem, model: &Model) -> Refused {
+    let source = problem.source.clone();
+    Refused { object: object(&source, model), reason: problem.message.clone(), source }
+}
+
+/// The address on a line, or what else can name certificates.
+fn object(source: &Source, model: &Model) -> String {
+    let here = encrypted(model).find(|(_, bind, _)| bind.source.line == source.line && bind.source.file == source.file);
+    here.map_or_else(|| "TLS".into(), |(_, bind, _)| format!("bind {}", bind.place()))
+}
