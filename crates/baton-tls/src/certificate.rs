@@ -8,6 +8,8 @@ mod fault;
 mod key;
 mod parts;
 mod pem;
+#[cfg(test)]
+mod tests;
 mod view;
 mod x509;
 

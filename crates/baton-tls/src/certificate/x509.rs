@@ -1,7 +1,7 @@
 //! A certificate (RFC 5280 4.1) read as far as a choice among many needs it: names, validity, the public key. Nothing is
 //! copied and no signature is checked; what the rest of it says, and whether anybody should trust it, is the client's business.
 
-use super::der::{self, Der};
+use super::der::{self, Der, Element};
 
 /// What was read of a certificate.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,8 @@ impl<'a> X509<'a> {
         let mut names = Der::new(self.alternatives());
         std::iter::from_fn(move || {
             // dNSName is [2] IA5String, in place of the string's own tag.
-            std::iter::from_fn(|| names.any()).find(|name| name.tag == 0x82).map(|name| name.content)
+            let is_host = |name: &Element<'_>| name.tag == 0x82 && name.content.is_ascii();
+            std::iter::from_fn(|| names.any()).find(is_host).map(|name| name.content)
         })
     }
 
@@ -130,7 +131,7 @@ impl<'a> X509<'a> {
     pub(crate) fn key(&self) -> Option<PublicKey<'a>> {
         let mut info = Der::new(self.key_info).enter(der::SEQUENCE)?;
         let algorithm = info.take(der::SEQUENCE)?;
-        let key = info.bits()?;
+        let key = info.bits().filter(|_| info.is_empty())?;
         let mut algorithm = Der::new(algorithm);
         match algorithm.take(der::OID)? {
             ID_RSA => {
@@ -171,7 +172,8 @@ impl<'a> X509<'a> {
     fn check_names(&self) -> Option<()> {
         let mut names = Der::new(self.alternatives());
         while !names.is_empty() {
-            names.any()?;
+            // The kinds of GeneralName, RFC 5280 4.2.1.6.
+            matches!(names.any()?.tag, 0xa0 | 0x81 | 0x82 | 0xa3 | 0xa4 | 0xa5 | 0x86 | 0x87 | 0x88).then_some(())?;
         }
         for name in [self.issuer, self.subject] {
             let mut sets = Der::new(name).enter(der::SEQUENCE)?;
