@@ -181,7 +181,7 @@ impl Certificate {
     }
 
     /// Reads the private key for signing: some tens of microseconds.
-    fn make_signer(&self) -> Result<CertifiedKey, Fault> {
+    pub(crate) fn make_signer(&self) -> Result<CertifiedKey, Fault> {
         let key = any_supported_type(&self.form.wrap(self.key_der())).map_err(|_| Fault::Key)?;
         let mut cert = vec![CertificateDer::from(self.der().to_vec())];
         cert.extend(self.chain.iter().map(|der| CertificateDer::from(der.to_vec())));
@@ -220,11 +220,15 @@ impl Certificate {
         Some(made)
     }
 
-    /// Makes a signer and keeps it until [`Certificate::forget_signer`].
-    pub(crate) fn keep_signer(&self) -> Result<Arc<CertifiedKey>, Fault> {
-        let made = Arc::new(self.make_signer()?);
+    /// Keeps a signer until [`Certificate::forget_signer`].
+    pub(crate) fn keep_signer(&self, made: CertifiedKey) -> Arc<CertifiedKey> {
+        let made = Arc::new(made);
         self.signer.store(Some(made.clone()));
-        Ok(made)
+        // Another response was stapled while it was made.
+        if self.ocsp().as_deref() != made.ocsp.as_ref() {
+            self.signer.store(None);
+        }
+        made
     }
 
     /// Gives the signer up, unless it was asked for since this was last called.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use baton_model::{CrtLoad, CrtSource, CrtStore, ExtraFiles};
-use baton_tls::store::MAX_FILE_BYTES;
+use baton_tls::store::{MAX_FILE_BYTES, SystemFiles};
 use support::{World, issue};
 
 #[test]
@@ -284,4 +284,24 @@ fn files_that_are_wrong_are_told_apart() {
         let got = got.map_err(|problems| problems[0].fault.to_string());
         assert_eq!(got, expected.map_err(str::to_owned), "{name}");
     }
+}
+
+#[test]
+fn a_name_may_have_many_certificates_and_lose_them() {
+    let world = World::new();
+    for number in 0..200 {
+        world.site(&format!("{number:03}.pem"), &["same.example", &format!("{number}.example")]);
+    }
+    let index = world.load(vec![world.crt("")]);
+    assert_eq!(world.found(&index, Some("same.example")).0, "000.pem");
+    std::fs::remove_file(world.path("000.pem")).unwrap();
+    let index = world.load(vec![world.crt("")]);
+    for number in (2..200).rev() {
+        std::fs::remove_file(world.path(&format!("{number:03}.pem"))).unwrap();
+    }
+    let mut change = world.store.transaction();
+    change.refresh_directory(&world.path(""), None, &SystemFiles::default()).unwrap();
+    assert_eq!(change.commit().removed.len(), 198);
+    assert_eq!((world.found(&index, Some("same.example")).0, index.len()), ("001.pem".to_owned(), 1));
+    assert_eq!(world.found(&index, Some("7.example")), ("001.pem".to_owned(), true));
 }

@@ -18,7 +18,12 @@ pub struct Chains {
 struct Kept {
     certificates: HashSet<Arc<[u8]>>,
     chains: HashSet<Chain>,
+    /// How many there were when it was tidied last.
+    tidied: usize,
 }
+
+/// So many more than last time are kept before it is tidied by itself.
+const UNTIDY: usize = 64;
 
 impl Chains {
     /// The certificate in `der`, kept from now on; `None` when it is none.
@@ -46,14 +51,28 @@ impl Chains {
 
     /// Forgets what nobody uses any more.
     pub(crate) fn tidy(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).tidy();
+    }
+
+    /// The same, once there is twice as much as last time: after single changes.
+    pub(crate) fn tidy_some(&self) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.chains.retain(|chain| Arc::strong_count(chain) > 1);
-        kept.certificates.retain(|certificate| Arc::strong_count(certificate) > 1);
+        if kept.certificates.len() + kept.chains.len() > 2 * kept.tidied + UNTIDY {
+            kept.tidy();
+        }
     }
 
     /// How many different certificates are kept, and the bytes they take.
     pub(crate) fn figures(&self) -> (usize, usize) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         (kept.certificates.len(), kept.certificates.iter().map(|certificate| certificate.len()).sum())
+    }
+}
+
+impl Kept {
+    fn tidy(&mut self) {
+        self.chains.retain(|chain| Arc::strong_count(chain) > 1);
+        self.certificates.retain(|certificate| Arc::strong_count(certificate) > 1);
+        self.tidied = self.certificates.len() + self.chains.len();
     }
 }

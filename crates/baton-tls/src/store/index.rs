@@ -120,7 +120,7 @@ struct Names {
     added: u32,
 }
 
-/// Uses that have a name, in their order. A filter `!name` is one that keeps the others from being looked at.
+/// Uses that have a name: by kind of key, the one that is shown first before the others, then in their order.
 #[derive(Debug)]
 enum Places {
     One(Place),
@@ -130,8 +130,27 @@ enum Places {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Place {
     id: u32,
-    /// `!name`.
+    class: Class,
+    /// `!name`: it takes the use out of its wildcards.
     not: bool,
+}
+
+/// Kinds of key in the order in which clients get them.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Class {
+    Ecdsa,
+    Rsa,
+    Ed25519,
+}
+
+impl Class {
+    fn of(kind: KeyKind) -> Class {
+        match kind {
+            KeyKind::EcdsaP256 | KeyKind::EcdsaP384 | KeyKind::EcdsaP521 => Class::Ecdsa,
+            KeyKind::Rsa(_) => Class::Rsa,
+            KeyKind::Ed25519 => Class::Ed25519,
+        }
+    }
 }
 
 impl Places {
@@ -453,19 +472,23 @@ impl Names {
 
     fn link(&mut self, id: u32) {
         let Some(found) = self.get(id) else { return };
+        let class = Class::of(found.certificate.kind());
         for Name { wild, not, text } in found.names() {
-            let place = Place { id, not };
+            let place = Place { id, class, not };
             let map = if wild { &mut self.wild } else { &mut self.exact };
             let Some(places) = map.get_mut(&text) else {
                 map.insert(text, Places::One(place));
                 continue;
             };
-            let mut all = places.all().to_vec();
-            let uses = &self.uses;
-            let order = |id: u32| uses.get(id as usize).and_then(Option::as_ref).map(Use::place);
-            let at = all.partition_point(|other| order(other.id) <= order(id));
-            all.insert(at, place);
-            *places = Places::Many(all);
+            if let Places::One(other) = places {
+                *places = Places::Many(vec![*other]);
+            }
+            if let Places::Many(all) = places {
+                let uses = &self.uses;
+                let rank =
+                    |place: &Place| (place.class, uses.get(place.id as usize).and_then(Option::as_ref).map(Use::place));
+                all.insert(all.partition_point(|other| rank(other) <= rank(&place)), place);
+            }
         }
     }
 
@@ -474,12 +497,17 @@ impl Names {
         for Name { wild, text, .. } in found.names() {
             let map = if wild { &mut self.wild } else { &mut self.exact };
             let Some(places) = map.get_mut(&text) else { continue };
-            let mut all = places.all().to_vec();
-            all.retain(|place| place.id != id);
-            match all[..] {
-                [] => drop(map.remove(&text)),
-                [place] => *places = Places::One(place),
-                _ => *places = Places::Many(all),
+            let left = match places {
+                Places::One(_) => 0,
+                Places::Many(all) => {
+                    all.retain(|place| place.id != id);
+                    all.len()
+                }
+            };
+            match places {
+                _ if left == 0 => drop(map.remove(&text)),
+                Places::Many(all) if left == 1 => *places = Places::One(all[0]),
+                Places::One(_) | Places::Many(_) => {}
             }
         }
     }
@@ -496,41 +524,26 @@ impl Names {
         let is_taken_out = |id: u32| exact.iter().any(|place| place.not && place.id == id);
         let exactly = exact.iter().filter(|place| !place.not);
         let widely = wild.iter().filter(|place| !place.not && !is_taken_out(place.id));
-        self.best(exactly.chain(widely).map(|place| place.id), client)
-    }
-
-    /// The best for a client among some that are in order.
-    fn best(&self, ids: impl Iterator<Item = u32>, client: Verifies) -> Option<&Use> {
-        let mut best: Option<&Use> = None;
-        for found in ids.filter_map(|id| self.get(id)) {
-            let rank = |found: &Use| rank(found.certificate.kind(), client);
-            if best.is_none_or(|best| rank(found) < rank(best)) {
-                best = Some(found);
-            }
-        }
-        best
+        let verified = |place: &&Place| self.get(place.id).is_some_and(|found| client.can(found.certificate.kind()));
+        let best = match (exactly.clone().find(verified), widely.clone().find(verified)) {
+            (Some(exact), Some(wild)) if wild.class < exact.class => Some(wild),
+            (Some(exact), _) => Some(exact),
+            (None, wild) => wild,
+        };
+        // None of them is of use for the client; it gets one all the same.
+        self.get(best.or_else(|| exactly.chain(widely).next())?.id)
     }
 
     fn default_use(&self, client: Verifies) -> Option<&Use> {
-        if self.defaults.is_empty() {
-            return self.get(self.first?);
-        }
-        self.best(self.defaults.iter().copied(), client)
+        let mut all = self.defaults.iter().filter_map(|id| self.get(*id));
+        let verified = all.clone().filter(|found| client.can(found.certificate.kind()));
+        let best = verified.min_by_key(|found| Class::of(found.certificate.kind()));
+        best.or_else(|| all.next()).or_else(|| self.get(self.first?))
     }
 }
 
 impl Use {
     fn place(&self) -> (Order, &Path) {
         (self.order, self.entry.path())
-    }
-}
-
-/// Smaller is better.
-fn rank(kind: KeyKind, client: Verifies) -> u8 {
-    match kind {
-        _ if !client.can(kind) => 3,
-        KeyKind::EcdsaP256 | KeyKind::EcdsaP384 | KeyKind::EcdsaP521 => 0,
-        KeyKind::Rsa(_) => 1,
-        KeyKind::Ed25519 => 2,
     }
 }

@@ -53,10 +53,8 @@ impl Problem {
 impl fmt::Display for Problem {
     /// Without the place and the remedy: `certificate 'site.pem' has no private key`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let separator = match self.fault {
-            Fault::Unended(_) | Fault::Text(_) | Fault::Certificate(2..) => ":",
-            _ => "",
-        };
-        write!(out, "certificate '{}'{separator} {}", self.path.display(), self.fault)
+        let fault = self.fault.to_string();
+        let is_verb = ["is ", "has ", "holds ", "cannot "].iter().any(|verb| fault.starts_with(verb));
+        write!(out, "certificate '{}'{} {fault}", self.path.display(), if is_verb { "" } else { ":" })
     }
 }

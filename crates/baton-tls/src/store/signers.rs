@@ -30,12 +30,13 @@ impl Signers {
         if let Some(made) = certificate.cached_signer() {
             return Ok(made);
         }
+        let made = certificate.make_signer()?;
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have made it while this one waited.
-        if let Some(made) = certificate.cached_signer() {
-            return Ok(made);
+        // Another thread may have made one meanwhile.
+        if let Some(kept) = certificate.cached_signer() {
+            return Ok(kept);
         }
-        let made = certificate.keep_signer()?;
+        let made = certificate.keep_signer(made);
         while line.len() >= self.most {
             let Some(first) = line.pop_front() else { break };
             if let Some(kept) = first.upgrade()

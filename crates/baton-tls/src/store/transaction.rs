@@ -410,6 +410,7 @@ impl Transaction {
             }
         }
         drop(steps);
+        store.chains.tidy_some();
         report
     }
 }
