@@ -17,7 +17,7 @@ fn facts() -> Facts {
         verification: Verification { result: 21, error: 20, ca_error: 19, ca_depth: 1 },
         captured: Some(Box::new(Captured {
             version: 0x0303,
-            ciphers: [0x0a, 0x0a, 0x13, 0x01, 0xc0, 0x2f, 0x0a, 0x1a].into(),
+            ciphers: [0x0a, 0x0a, 0x13, 0x01, 0x00, 0x9c, 0xc0, 0x2f, 0x0a, 0x1a].into(),
             extensions: [0xfa, 0xfa, 0, 0, 0, 10].into(),
             groups: [0, 29].into(),
             point_formats: [0].into(),
@@ -72,10 +72,13 @@ fn the_hello_is_told_with_and_without_what_means_nothing() {
     let facts = facts();
     for (text, expect) in [
         ("ssl_fc_protocol_hello_id", "771"),
-        ("ssl_fc_cipherlist_bin,hex", "0A0A1301C02F0A1A"),
-        ("ssl_fc_cipherlist_bin(1),hex", "1301C02F0A1A"),
-        ("ssl_fc_cipherlist_hex(1)", "1301C02F0A1A"),
-        ("ssl_fc_cipherlist_str", "UNKNOWN(0a0a),TLS_AES_128_GCM_SHA256,ECDHE-RSA-AES128-GCM-SHA256,UNKNOWN(0a1a)"),
+        ("ssl_fc_cipherlist_bin,hex", "0A0A1301009CC02F0A1A"),
+        ("ssl_fc_cipherlist_bin(1),hex", "1301009CC02F0A1A"),
+        ("ssl_fc_cipherlist_hex(1)", "1301009CC02F0A1A"),
+        (
+            "ssl_fc_cipherlist_str",
+            "UNKNOWN(0a0a),TLS_AES_128_GCM_SHA256,AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256,UNKNOWN(0a1a)",
+        ),
         ("ssl_fc_extlist_bin(1),hex", "0000000A"),
         ("ssl_fc_eclist_bin,hex", "001D"),
         ("ssl_fc_ecformats_bin,hex", "00"),

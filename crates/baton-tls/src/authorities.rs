@@ -15,6 +15,8 @@ use rustls_pki_types::{CertificateDer, TrustAnchor};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 
 use crate::certificate::X509;
+use crate::certificate::der::{self, Der};
+use crate::certificate::x509::time;
 use crate::store::{Files, Found};
 
 /// The name of the certificates that the system trusts.
@@ -40,6 +42,10 @@ pub struct Authority {
     /// The subjects of all certificates, as a client is told them.
     pub(crate) subjects: Vec<DistinguishedName>,
     pub(crate) revoked: Vec<CertRevocationList<'static>>,
+    /// Until when each of `anchors` holds, and from when on: webpki does not look.
+    pub(crate) spans: Vec<(i64, i64)>,
+    /// Until when each of `revoked` holds: webpki does not tell.
+    pub(crate) until: Vec<i64>,
 }
 
 /// A file that cannot be used.
@@ -91,6 +97,7 @@ impl Authority {
                     let list = OwnedCertRevocationList::from_der(&der)
                         .map_err(|_| AuthorityFault::Block(at + 1, "list of revoked certificates"))?;
                     self.revoked.push(list.into());
+                    self.until.push(next_update(&der).unwrap_or(i64::MAX));
                     self.lists.push(der);
                 }
                 _ => {}
@@ -104,14 +111,15 @@ impl Authority {
 
     fn add_certificate(&mut self, at: usize, der: Vec<u8>) -> Result<(), AuthorityFault> {
         let wrong = || AuthorityFault::Block(at, "certificate");
-        let (subject, issuer) = {
+        let (subject, issuer, span) = {
             let read = X509::read(&der).ok_or_else(wrong)?;
-            (read.subject.to_vec(), read.issuer.to_vec())
+            (read.subject.to_vec(), read.issuer.to_vec(), (read.not_before, read.not_after))
         };
         let der = CertificateDer::from(der);
         let signs_itself = subject == issuer;
         self.subjects.push(DistinguishedName::from(subject));
         if signs_itself {
+            self.spans.push(span);
             self.anchors.push(webpki::anchor_from_trusted_cert(&der).map_err(|_| wrong())?.to_owned());
         } else {
             self.between.push(der.clone());
@@ -159,6 +167,16 @@ impl Authority {
         }
         it.judged()
     }
+}
+
+/// Until when a list of revoked certificates holds (RFC 5280 5.1.2.5), in seconds since 1970; `None`: it does not say.
+fn next_update(list: &[u8]) -> Option<i64> {
+    let mut inside = Der::new(list).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
+    inside.optional(der::INTEGER)?;
+    inside.take(der::SEQUENCE)?;
+    inside.take(der::SEQUENCE)?;
+    time(&mut inside)?;
+    time(&mut inside)
 }
 
 /// The place of a file's content: it stays while contents come and go.

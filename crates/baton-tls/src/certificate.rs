@@ -2,7 +2,7 @@
 //! bytes of its files until somebody asks.
 
 mod chain;
-mod der;
+pub(crate) mod der;
 mod describe;
 mod fault;
 mod key;
@@ -11,7 +11,7 @@ mod pem;
 #[cfg(test)]
 mod tests;
 mod view;
-mod x509;
+pub(crate) mod x509;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

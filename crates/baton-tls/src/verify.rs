@@ -1,9 +1,12 @@
 //! Whether a client's certificate is to be accepted (`verify`, `ca-file`, `crl-file`, `ca-ignore-err`, `crt-ignore-err`).
 //!
 //! The judgement is that of webpki. Where it refuses and errors are to be ignored, the chain is looked at once more for what
-//! OpenSSL would call wrong with it, by its numbers and at which depth: 0 is the client's own certificate. Two things are as in
-//! OpenSSL and not as in webpki: a chain ends at a certificate that signs itself, so that one of a `ca-file` that does not is
-//! only a link; and a client's certificate that stands in the `ca-file` itself is accepted though it may be an authority's.
+//! OpenSSL would call wrong with it, by its numbers and at which depth: 0 is the client's own certificate. Some things are as in
+//! OpenSSL and not as in webpki: a chain ends at a certificate that signs itself and is in its time, so that one of a `ca-file`
+//! that does not is only a link; and a client's certificate may be of version 1 (see [`old`]), or stand in the `ca-file` itself
+//! though it is an authority's.
+
+mod old;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,8 @@ use webpki::{
 
 use crate::authorities::Authority;
 use crate::certificate::X509;
+
+use old::{Key, Old};
 
 /// The longest chain that is looked at.
 const CHAIN_MAX: usize = 32;
@@ -143,6 +148,9 @@ impl ClientVerifier {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
+        if let Some(old) = Old::read(leaf) {
+            return self.check_old(&old, leaf, now);
+        }
         let certificate = EndEntityCert::try_from(leaf)?;
         let links: Vec<CertificateDer<'_>> = others
             .iter()
@@ -162,9 +170,21 @@ impl ClientVerifier {
         let checked =
             certificate.verify_for_usage(self.algorithms.all, &self.anchors, &links, now, usage, revocation, None);
         match checked {
-            Ok(_) => Ok(()),
+            Ok(path) => self.anchor_holds(path.anchor(), now),
             Err(webpki::Error::CaUsedAsEndEntity) if self.is_anchor(leaf) => in_time(leaf, now),
             Err(error) => Err(error),
+        }
+    }
+
+    fn old_signature(
+        &self,
+        old: &Old<'_>,
+        message: &[u8],
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match old.signed(message, signed.scheme, signed.signature(), &self.algorithms) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(CertificateError::BadSignature.into()),
         }
     }
 
@@ -173,6 +193,44 @@ impl ClientVerifier {
         match self.schemes.contains(&signed.scheme) {
             true => Ok(()),
             false => Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into()),
+        }
+    }
+
+    /// Whether an authority's certificate is in its time itself.
+    fn anchor_holds(&self, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), webpki::Error> {
+        let spans = self.contents.iter().flat_map(|content| &content.spans);
+        let span = self.anchors.iter().zip(spans).find(|(known, _)| *known == anchor).map(|(_, span)| *span);
+        span.map_or(Ok(()), |span| holds(span, now))
+    }
+
+    /// What webpki would check of a certificate of version 1, as far as one without extensions has it. Its issuer must sign
+    /// itself and be ours.
+    fn check_old(&self, old: &Old<'_>, leaf: &[u8], now: UnixTime) -> Result<(), webpki::Error> {
+        let read = X509::read(leaf).ok_or(webpki::Error::BadDer)?;
+        let ours = || self.contents.iter().flat_map(|content| &content.certificates);
+        let issuers = ours().filter_map(|der| X509::read(der));
+        let mut issuers = issuers.filter(|it| it.subject == read.issuer && it.issuer == it.subject).peekable();
+        if issuers.peek().is_none() {
+            return Err(webpki::Error::UnknownIssuer);
+        }
+        let signed =
+            |issuer: &X509<'_>| Key::read(issuer.key_info).is_some_and(|key| old.is_signed_by(key, &self.algorithms));
+        let issuer = issuers.find(signed).ok_or(webpki::Error::InvalidSignatureForPublicKey)?;
+        holds((issuer.not_before, issuer.not_after), now)?;
+        in_time(leaf, now)?;
+        if !self.asks_lists {
+            return Ok(());
+        }
+        match self.revocation(&read) {
+            Some(code::REVOKED) => return Err(webpki::Error::CertRevoked),
+            Some(_) => return Err(webpki::Error::UnknownRevocationStatus),
+            None => {}
+        }
+        let lists = self.contents.iter().flat_map(|content| content.revoked.iter().zip(&content.until));
+        let mut until = lists.filter(|(list, _)| is_by(&read, list.issuer())).map(|(_, until)| *until);
+        match until.find(|until| now > seconds(*until)) {
+            Some(until) => Err(webpki::Error::CrlExpired { time: now, next_update: seconds(until) }),
+            None => Ok(()),
         }
     }
 
@@ -278,10 +336,8 @@ impl ClientVerifier {
     }
 
     fn revocation(&self, read: &X509<'_>) -> Option<u32> {
-        // Lists name their issuer by what is inside of its element.
-        let is_by = |issuer: &[u8]| read.issuer.ends_with(issuer) && read.issuer.len() - issuer.len() <= 6;
         let lists = self.contents.iter().flat_map(|content| &content.revoked);
-        let mut lists = lists.filter(|list| is_by(list.issuer())).peekable();
+        let mut lists = lists.filter(|list| is_by(read, list.issuer())).peekable();
         if lists.peek().is_none() {
             return Some(code::NO_LIST);
         }
@@ -314,8 +370,21 @@ enum End {
 /// Whether a certificate holds now.
 fn in_time(der: &[u8], now: UnixTime) -> Result<(), webpki::Error> {
     let read = X509::read(der).ok_or(webpki::Error::BadDer)?;
-    let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-    let (not_before, not_after) = (time(read.not_before), time(read.not_after));
+    holds((read.not_before, read.not_after), now)
+}
+
+/// Whether a list is of who issued a certificate: it names its issuer by what is inside of the name's element.
+fn is_by(read: &X509<'_>, issuer: &[u8]) -> bool {
+    const HEADER_MAX: usize = 6;
+    read.issuer.ends_with(issuer) && read.issuer.len() - issuer.len() <= HEADER_MAX
+}
+
+fn seconds(since_1970: i64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(since_1970).unwrap_or(0)))
+}
+
+fn holds((not_before, not_after): (i64, i64), now: UnixTime) -> Result<(), webpki::Error> {
+    let (not_before, not_after) = (seconds(not_before), seconds(not_after));
     if now < not_before {
         return Err(webpki::Error::CertNotValidYet { time: now, not_before });
     }
@@ -342,7 +411,7 @@ impl ClientCertVerifier for ClientVerifier {
     ) -> Result<ClientCertVerified, Error> {
         let Err(error) = self.check(leaf, others, now) else { return Ok(ClientCertVerified::assertion()) };
         // What cannot be read cannot be accepted: its key has to check the handshake's signature.
-        let readable = ParsedCertificate::try_from(leaf).is_ok();
+        let readable = Old::read(leaf).is_some() || ParsedCertificate::try_from(leaf).is_ok();
         let accepted = readable
             && self.ignores()
             && self.faults(leaf, others, now, &error).into_iter().all(|fault| self.is_ignored(fault));
@@ -356,6 +425,9 @@ impl ClientCertVerifier for ClientVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.offered(signed)?;
+        if let Some(old) = Old::read(certificate) {
+            return self.old_signature(&old, message, signed);
+        }
         verify_tls12_signature(message, certificate, signed, &self.algorithms)
     }
 
@@ -366,6 +438,9 @@ impl ClientCertVerifier for ClientVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.offered(signed)?;
+        if let Some(old) = Old::read(certificate).filter(|_| old::is_new(signed.scheme)) {
+            return self.old_signature(&old, message, signed);
+        }
         verify_tls13_signature(message, certificate, signed, &self.algorithms)
     }
 

@@ -202,7 +202,7 @@ fn numbers(list: &[u8], meaning: bool) -> impl Iterator<Item = u16> {
 }
 
 fn cipher_list_hex<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
-    let list = list(cx, args, |it| &it.ciphers)?.into_text();
+    let Some(Sample::Bin(list)) = list(cx, args, |it| &it.ciphers) else { return None };
     Some(text(list.iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02X}");
         digits
@@ -210,7 +210,7 @@ fn cipher_list_hex<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<
 }
 
 fn cipher_list_text<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
-    let list = list(cx, args, |it| &it.ciphers)?.into_text();
+    let Some(Sample::Bin(list)) = list(cx, args, |it| &it.ciphers) else { return None };
     let name = |code: u16| match code {
         0x00ff => "TLS_EMPTY_RENEGOTIATION_INFO_SCSV".to_owned(),
         0x5600 => "TLS_FALLBACK_SCSV".to_owned(),

@@ -244,7 +244,7 @@ fn alternatives(extensions: &[u8]) -> Option<Option<&[u8]>> {
 }
 
 /// A time (RFC 5280 4.1.2.5): seconds since 1970. Both forms end with `Z` and have seconds.
-fn time(der: &mut Der<'_>) -> Option<i64> {
+pub(crate) fn time(der: &mut Der<'_>) -> Option<i64> {
     let element = der.any()?;
     let (year, rest) = match (element.tag, element.content.len()) {
         (der::UTC_TIME, 13) => {

@@ -2,9 +2,11 @@
 
 use baton_model::{BindTls, ClientVerify, IgnoredErrors};
 use baton_prove::certificates::{Authority, Issued, Wanted};
-use baton_tls::Verification;
 use baton_tls::authorities::Authority as Content;
+use baton_tls::rustls::pki_types::pem::PemObject;
+use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use baton_tls::rustls::version::{TLS12, TLS13};
+use baton_tls::{Verification, View};
 
 use crate::world::{End, Visitor, World, visit};
 
@@ -124,4 +126,60 @@ fn other_authorities_hold_for_the_next_client_and_sessions_of_before_are_over() 
     file.replace(Content::read(other.root_pem().as_bytes()).unwrap());
     assert!(visit(&acceptor, &eve, "a.example").is_ok());
     assert!(visit(&acceptor, &anna, "a.example").is_err(), "a session from before is no way in");
+}
+
+/// A certificate as openssl makes it when it is told of no extensions.
+fn version_1(world: &World, subject: &str, more: &[&str]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let folder = world.folder.path();
+    let openssl = |args: &[&str]| {
+        let run = std::process::Command::new("openssl").args(args).current_dir(folder).output();
+        let run = run.expect("openssl is installed by scripts/setup");
+        assert!(run.status.success(), "{args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    };
+    if !world.path("old-ca.pem").exists() {
+        let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "9", "-subj", "/O=Old/CN=Old CA"];
+        openssl(&[&usual[..], &["-keyout", "old-ca.key", "-out", "old-ca.pem"]].concat());
+    }
+    openssl(&["req", "-newkey", "rsa:2048", "-nodes", "-keyout", "v1.key", "-out", "v1.csr", "-subj", subject]);
+    let sign = ["x509", "-req", "-in", "v1.csr", "-CA", "old-ca.pem", "-CAkey", "old-ca.key", "-out", "v1.pem"];
+    openssl(&[&sign[..], more].concat());
+    let read = |name: &str| std::fs::read(world.path(name)).unwrap();
+    let chain = CertificateDer::pem_slice_iter(&read("v1.pem")).collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(View::read(&chain[0]).unwrap().version(), 1);
+    (chain, PrivateKeyDer::from_pem_slice(&read("v1.key")).unwrap())
+}
+
+#[test]
+fn certificates_of_version_1_are_judged_as_well() {
+    let world = World::new();
+    let good = version_1(&world, "/CN=Anna", &["-days", "9"]);
+    let expired = version_1(&world, "/CN=Anna", &["-days", "-1"]);
+    let mut bent = (good.0.clone(), good.1.clone_key());
+    let end = bent.0[0].len() - 1;
+    let mut bytes = bent.0[0].to_vec();
+    bytes[end] ^= 1;
+    bent.0[0] = bytes.into();
+    let reaches = |(chain, key): &(Vec<_>, PrivateKeyDer<'static>), versions, change: &dyn Fn(&mut BindTls)| {
+        let acceptor = world.acceptor(|tls| {
+            tls.options.verify = Some(ClientVerify::Required);
+            tls.options.ca_file = Some(world.path("old-ca.pem"));
+            change(tls);
+        });
+        let client = world.visitor_with(Visitor { versions, ..Visitor::default() }, chain.clone(), key.clone_key());
+        visit(&acceptor, &client, "a.example").map(|facts| facts.verification)
+    };
+    for versions in [&[&TLS13][..], &[&TLS12]] {
+        assert_eq!(reaches(&good, versions, &|_| {}).unwrap(), Verification::default());
+        assert!(reaches(&expired, versions, &|_| {}).is_err() && reaches(&bent, versions, &|_| {}).is_err());
+        assert_eq!(reaches(&expired, versions, &|tls| ignoring(tls, &[10])).unwrap().error, 10);
+        assert_eq!(reaches(&bent, versions, &|tls| ignoring(tls, &[7])).unwrap().error, 7);
+        let elsewhere = |tls: &mut BindTls| tls.options.ca_file = Some(world.path("root.pem"));
+        assert!(reaches(&good, versions, &elsewhere).is_err());
+        // Nobody said whether it is revoked.
+        world.write("crl.pem", world.authority.revoke(&[]).unwrap());
+        let lists = |tls: &mut BindTls| tls.options.crl_file = Some(world.path("crl.pem"));
+        assert!(reaches(&good, versions, &lists).is_err());
+        // A key of somebody else's proves nothing.
+        assert!(reaches(&(good.0.clone(), expired.1.clone_key()), versions, &|_| {}).is_err());
+    }
 }

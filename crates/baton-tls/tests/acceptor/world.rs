@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use baton_model::{Address, Bind, BindOptions, BindTls, CrtSource, Mode, Model, Proxy, Role, Source};
 use baton_prove::certificates::{Authority, Issued, Wanted};
 use baton_tls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use baton_tls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use baton_tls::rustls::{
     self, ClientConfig, ClientConnection, RootCertStore, ServerConnection, SupportedProtocolVersion, version,
 };
@@ -98,6 +100,24 @@ impl World {
 
     /// A client's settings; `change` may do what it likes to what it can speak.
     pub fn visitor(&self, visitor: Visitor<'_>) -> Arc<ClientConfig> {
+        self.build(&visitor, visitor.certificate.map(|issued| (issued.chain(), issued.key())))
+    }
+
+    /// The same with any certificate and any key.
+    pub fn visitor_with(
+        &self,
+        visitor: Visitor<'_>,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Arc<ClientConfig> {
+        self.build(&visitor, Some((chain, key)))
+    }
+
+    fn build(
+        &self,
+        visitor: &Visitor<'_>,
+        certificate: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.root().clone()).unwrap();
         let mut provider = aws_lc_rs::default_provider();
@@ -106,8 +126,12 @@ impl World {
             .with_protocol_versions(visitor.versions)
             .unwrap()
             .with_root_certificates(roots);
-        let mut config = match visitor.certificate {
-            Some(issued) => builder.with_client_auth_cert(issued.chain(), issued.key()).unwrap(),
+        let mut config = match certificate {
+            // Whether the two belong together is for the other side to see.
+            Some((chain, key)) => {
+                let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))))
+            }
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = visitor.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
