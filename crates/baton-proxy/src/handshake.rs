@@ -17,6 +17,10 @@ use crate::stream::{Broken, Records, Tls};
 
 /// A first message longer than the memory for it, about 20 KiB, is refused: clients send less than 2.
 const TOO_LONG: [u8; 7] = alert(50);
+/// The client speaks nothing newer than TLS 1.1.
+const TOO_OLD: [u8; 7] = alert(70);
+/// TLS 1.2 on the wire.
+const TLS12: u16 = 0x0303;
 /// The client asks for a name that has no certificate (RFC 6066 3).
 const UNKNOWN_NAME: [u8; 7] = alert(112);
 /// A fault of our own.
@@ -132,6 +136,10 @@ async fn hello(
         match Hello::read(received.bytes()) {
             Ok(hello) => {
                 let hello = hello.unwrap_or_default();
+                // rustls would say that something is missing in it.
+                if (1..TLS12).contains(&hello.version()) && hello.versions().next().is_none() {
+                    return refuse(client, TOO_OLD);
+                }
                 return match acceptor.choose(&hello) {
                     Ok(chosen) => Ok(chosen),
                     Err(Unwanted::Name) => refuse(client, UNKNOWN_NAME),

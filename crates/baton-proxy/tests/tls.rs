@@ -372,6 +372,13 @@ fn what_is_no_tls_is_refused_by_an_alert_and_counted() {
     check(&[0x16, 3, 1, 0xff, 0xff, 1, 0, 0, 0], true, &protocol);
     check(&[0x16, 3, 1, 0, 4, 2, 0, 0, 0], true, &protocol);
     check(&[0x17, 3, 3, 0, 4, 1, 2, 3, 4], true, &protocol);
+    // More than fits, with the alert not lost to what is unread.
+    check(&[&[0x16, 3, 1, 0x7f, 0xff, 1, 0, 0x7f, 0xfb][..], &[b'x'; 32_000]].concat(), true, &protocol);
+    // A hello of TLS 1.0.
+    let mut old = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1];
+    old.extend([7; 32]);
+    old.extend([0, 0, 2, 0, 0x2f, 1, 0]);
+    check(&old, true, &[alert(70)]);
     // Half a hello, then the end, or silence.
     let half = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     check(&half, true, &[vec![]]);

@@ -71,7 +71,7 @@ impl Records {
 
     /// The first `count` bytes are used up.
     pub fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.end);
+        self.start = self.start.saturating_add(count).min(self.end);
     }
 
     /// Appends bytes.

@@ -24,6 +24,8 @@ use crate::stream::wire::Wire;
 
 /// Bytes in front of a record that tell its length (RFC 8446 5.1).
 const RECORD_HEADER: usize = 5;
+/// Reads of bytes that nobody wants any more, before a broken connection is closed.
+const DISCARDED_READS: usize = 16;
 /// More than records add to [`WRITTEN_MAX`] bytes, unless they are made much shorter than usual. Bytes.
 const OVERHEAD: usize = 1024;
 
@@ -401,6 +403,14 @@ impl Inner {
         }
         self.send_now(wire);
         (self.reading, self.writing) = (Way::Broken, Way::Broken);
+        // A socket that is closed with bytes unread takes the alert back.
+        let scratch = self.received.get_or_insert_with(|| self.pool.take());
+        scratch.consume(usize::MAX);
+        for _ in 0..DISCARDED_READS {
+            if !matches!(wire.try_read(scratch.room()), Ok(count) if count > 0) {
+                break;
+            }
+        }
         for place in [&mut self.received, &mut self.unsent] {
             if let Some(records) = place.take() {
                 self.pool.give(records);
