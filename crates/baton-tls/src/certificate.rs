@@ -38,10 +38,9 @@ pub const MAX_CHAIN: usize = 32;
 /// A certificate that fits its private key. It never changes; another takes its place in its [`Entry`](crate::store::Entry).
 #[derive(Debug)]
 pub struct Certificate {
-    /// The certificate in DER, and behind it the private key.
+    /// The certificate in DER, and behind it what of the private key it does not say.
     bytes: Secret,
     split: u32,
-    form: Form,
     kind: KeyKind,
     chain: Chain,
     not_before: i64,
@@ -97,17 +96,16 @@ impl Certificate {
             return Err(Fault::Size(usize::from(bits)));
         }
         let form = parts.form.ok_or(Fault::NoKey)?;
-        match key::belongs(form, &parts.key, public) {
-            Match::Yes => {}
+        let secret = match key::belongs(form, &parts.key, public) {
+            Match::Yes(secret) => secret,
             Match::Unreadable => return Err(Fault::Key),
             Match::No => return Err(Fault::Mismatch(owner(parts, form))),
-        }
+        };
         let extras = Extras { issuer: parts.issuer.clone(), sctl: parts.sctl.clone() };
         let has_extras = extras.issuer.is_some() || extras.sctl.is_some();
         Ok(Certificate {
-            bytes: Secret([&parts.leaf[..], &parts.key].concat().into_boxed_slice()),
+            bytes: Secret([&parts.leaf[..], secret].concat().into_boxed_slice()),
             split: u32::try_from(parts.leaf.len()).map_err(|_| Fault::Certificate(1))?,
-            form,
             kind,
             chain: chains.chain(&parts.chain),
             not_before: leaf.not_before,
@@ -125,8 +123,10 @@ impl Certificate {
         &self.bytes.0[..self.split as usize]
     }
 
-    fn key_der(&self) -> &[u8] {
-        &self.bytes.0[self.split as usize..]
+    /// The private key, whole, and what it is wrapped in.
+    fn key_der(&self) -> (Form, Vec<u8>) {
+        let public = self.x509().key().expect("was read when it was built");
+        key::rebuild(public, &self.bytes.0[self.split as usize..])
     }
 
     fn x509(&self) -> X509<'_> {
@@ -182,7 +182,8 @@ impl Certificate {
 
     /// Reads the private key for signing: some tens of microseconds.
     pub(crate) fn make_signer(&self) -> Result<CertifiedKey, Fault> {
-        let key = any_supported_type(&self.form.wrap(self.key_der())).map_err(|_| Fault::Key)?;
+        let (form, key) = self.key_der();
+        let key = any_supported_type(&form.wrap(&key)).map_err(|_| Fault::Key)?;
         let mut cert = vec![CertificateDer::from(self.der().to_vec())];
         cert.extend(self.chain.iter().map(|der| CertificateDer::from(der.to_vec())));
         let mut made = CertifiedKey::new(cert, key);
@@ -252,7 +253,7 @@ impl Certificate {
 fn owner(parts: &Parts, form: Form) -> Option<usize> {
     let belongs = |der: &Arc<[u8]>| {
         let key = X509::read(der).and_then(|certificate| certificate.key());
-        key.is_some_and(|key| key::belongs(form, &parts.key, key) == Match::Yes)
+        key.is_some_and(|key| matches!(key::belongs(form, &parts.key, key), Match::Yes(_)))
     };
     parts.chain.iter().position(belongs).map(|at| at + 2)
 }

@@ -32,6 +32,20 @@ pub(crate) const fn context(n: u8) -> u8 {
     0xa0 | n
 }
 
+/// An element of a tag and what is in it, which is shorter than 16 MiB.
+pub(crate) fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = (content.len() as u32).to_be_bytes();
+    let mut element = vec![tag];
+    match content.len() {
+        0..=0x7f => element.push(low),
+        0x80..=0xff => element.extend([0x81, low]),
+        0x100..=0xffff => element.extend([0x82, middle, low]),
+        _ => element.extend([0x83, high, middle, low]),
+    }
+    element.extend(content);
+    element
+}
+
 /// Bytes of which elements are taken from the front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Der<'a> {
@@ -58,6 +72,11 @@ impl<'a> Der<'a> {
     /// Whether nothing is left.
     pub(crate) fn is_empty(self) -> bool {
         self.rest.is_empty()
+    }
+
+    /// What is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
     }
 
     /// The tag of what comes next.

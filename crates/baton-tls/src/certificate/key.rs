@@ -1,5 +1,5 @@
-//! Private keys (RFC 5208 and 5958, RFC 5915, RFC 8017 A.1.2), read as far as it takes to say whose they are. Their secret
-//! numbers are neither looked at nor copied here.
+//! Private keys (RFC 5208 and 5958, RFC 5915, RFC 8017 A.1.2), read as far as it takes to say whose they are. Kept of a key is
+//! what its certificate does not say; a whole one is made of both when somebody signs.
 
 use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
@@ -20,9 +20,9 @@ pub(crate) enum Form {
 
 /// Whether a private key belongs to a public one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Match {
-    /// It does.
-    Yes,
+pub(crate) enum Match<'a> {
+    /// It does. This of it is not in the public half already; [`rebuild`] makes a whole key of both.
+    Yes(&'a [u8]),
     /// It does not.
     No,
     /// It cannot be read.
@@ -56,33 +56,39 @@ impl Form {
 
 /// Whether the private key in `der` belongs to `public`. Compared is what the file says of the public half; only where it
 /// says nothing it is computed.
-pub(crate) fn belongs(form: Form, der: &[u8], public: PublicKey<'_>) -> Match {
+pub(crate) fn belongs<'a>(form: Form, der: &'a [u8], public: PublicKey<'_>) -> Match<'a> {
     let verdict = match form {
         Form::Pkcs1 => rsa(der, public),
         Form::Sec1 => ec(der, None, (form, der), public),
         Form::Pkcs8 => pkcs8(der, public),
     };
     match verdict {
-        Some(true) => Match::Yes,
-        Some(false) => Match::No,
+        Some(Some(secret)) => Match::Yes(secret),
+        Some(None) => Match::No,
         None => Match::Unreadable,
     }
 }
 
-fn rsa(der: &[u8], public: PublicKey<'_>) -> Option<bool> {
-    let mut numbers = Der::new(der).enter(der::SEQUENCE)?;
+/// The secret half of a key; `Some(None)`: it is another's; `None`: it cannot be read.
+type Secret<'a> = Option<Option<&'a [u8]>>;
+
+fn rsa<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
+    let mut outside = Der::new(der);
+    let mut numbers = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty())?;
     if numbers.take(der::INTEGER)? != [0] {
         return None;
     }
     let (modulus, exponent) = (numbers.unsigned()?, numbers.unsigned()?);
+    let secret = numbers.rest();
     // d, p, q, and what is derived of them.
     for _ in 0..6 {
         numbers.unsigned()?;
     }
-    Some(public == PublicKey::Rsa { modulus, exponent })
+    numbers.is_empty().then_some(())?;
+    Some((public == PublicKey::Rsa { modulus, exponent }).then_some(secret))
 }
 
-fn pkcs8(der: &[u8], public: PublicKey<'_>) -> Option<bool> {
+fn pkcs8<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
     let mut info = Der::new(der).enter(der::SEQUENCE)?;
     if !matches!(info.take(der::INTEGER)?, [0 | 1]) {
         return None;
@@ -95,34 +101,63 @@ fn pkcs8(der: &[u8], public: PublicKey<'_>) -> Option<bool> {
         ID_EC => ec(key, Some(Curve::of(algorithm.take(der::OID)?)), (Form::Pkcs8, der), public),
         ID_ED25519 => {
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
-            Some(public == PublicKey::Ed25519(pair.public_key().as_ref()))
+            let secret = Der::new(key).take(der::OCTET_STRING)?;
+            Some((public == PublicKey::Ed25519(pair.public_key().as_ref())).then_some(secret))
         }
         // Another kind of key, whole as far as one can tell.
-        _ => Some(false),
+        _ => Some(None),
     }
 }
 
 /// `curve` is what the envelope said of it.
-fn ec(key: &[u8], curve: Option<Option<Curve>>, whole: (Form, &[u8]), public: PublicKey<'_>) -> Option<bool> {
+fn ec<'a>(key: &'a [u8], curve: Option<Option<Curve>>, whole: (Form, &[u8]), public: PublicKey<'_>) -> Secret<'a> {
     let mut fields = Der::new(key).enter(der::SEQUENCE)?;
     if fields.take(der::INTEGER)? != [1] {
         return None;
     }
-    fields.take(der::OCTET_STRING)?;
+    let secret = fields.take(der::OCTET_STRING)?;
     let parameters = fields.optional(der::context(0))?;
     let inside = match parameters {
         Some(parameters) => Some(Curve::of(Der::new(parameters).take(der::OID)?)),
         None => None,
     };
-    let Some(curve) = curve.or(inside)? else { return Some(false) };
-    let PublicKey::Ec { curve: wanted, point } = public else { return Some(false) };
+    let Some(curve) = curve.or(inside)? else { return Some(None) };
+    let PublicKey::Ec { curve: wanted, point } = public else { return Some(None) };
     if curve != wanted {
-        return Some(false);
+        return Some(None);
     }
-    match fields.optional(der::context(1))? {
-        Some(inside) => Some(Der::new(inside).bits()? == point),
-        None => Some(ec_point(curve, whole)?.as_ref() == point),
+    let is_its_own = match fields.optional(der::context(1))? {
+        Some(inside) => Der::new(inside).bits()? == point,
+        None => ec_point(curve, whole)?.as_ref() == point,
+    };
+    Some(is_its_own.then_some(secret))
+}
+
+/// A whole private key of its public half and what [`belongs`] gave of it.
+pub(crate) fn rebuild(public: PublicKey<'_>, secret: &[u8]) -> (Form, Vec<u8>) {
+    match public {
+        PublicKey::Rsa { modulus, exponent } => {
+            let numbers = [&[der::INTEGER, 1, 0][..], &unsigned(modulus), &unsigned(exponent), secret].concat();
+            (Form::Pkcs1, der::wrap(der::SEQUENCE, &numbers))
+        }
+        PublicKey::Ec { curve, point } => {
+            let curve = der::wrap(der::context(0), &der::wrap(der::OID, curve.id()));
+            let point = der::wrap(der::context(1), &der::wrap(der::BIT_STRING, &[&[0], point].concat()));
+            let fields = [&[der::INTEGER, 1, 1][..], &der::wrap(der::OCTET_STRING, secret), &curve, &point].concat();
+            (Form::Sec1, der::wrap(der::SEQUENCE, &fields))
+        }
+        PublicKey::Ed25519(_) => {
+            let algorithm = der::wrap(der::SEQUENCE, &der::wrap(der::OID, ID_ED25519));
+            let key = der::wrap(der::OCTET_STRING, &der::wrap(der::OCTET_STRING, secret));
+            (Form::Pkcs8, der::wrap(der::SEQUENCE, &[&[der::INTEGER, 1, 0][..], &algorithm, &key].concat()))
+        }
     }
+}
+
+/// An `INTEGER` of bytes without leading zeros.
+fn unsigned(bytes: &[u8]) -> Vec<u8> {
+    let zero = bytes.first().is_none_or(|first| *first >= 0x80);
+    der::wrap(der::INTEGER, &[if zero { &[0][..] } else { &[] }, bytes].concat())
 }
 
 /// The public point of a key that does not say it.

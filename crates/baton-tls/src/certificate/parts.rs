@@ -31,10 +31,11 @@ pub struct Parts {
 impl Parts {
     /// The parts of a certificate that is in use.
     pub fn of(certificate: &Certificate) -> Parts {
+        let (form, key) = certificate.key_der();
         Parts {
             leaf: certificate.der().to_vec(),
-            key: certificate.key_der().to_vec(),
-            form: Some(certificate.form),
+            key,
+            form: Some(form),
             chain: certificate.chain().to_vec(),
             issuer: certificate.extras.as_ref().and_then(|extras| extras.issuer.clone()),
             ocsp: certificate.ocsp().map(|ocsp| ocsp.to_vec()),

@@ -6,10 +6,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use rcgen::{CertificateParams, DnType, KeyPair};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::key::{Form, Match, belongs};
+use super::key::{Form, Match, belongs, rebuild};
 use super::pem::{self, Blocks};
 use super::x509::X509;
 
@@ -69,14 +70,23 @@ fn whole_certificates_are_read_alike_and_their_keys_belong_to_them() {
         assert_eq!(said, theirs(certificate));
         let read = X509::read(certificate).unwrap();
         for (other, (_, another)) in GOOD.iter().enumerate() {
-            let expected = if at == other { Match::Yes } else { Match::No };
-            assert_eq!(belongs(Form::Pkcs8, another, read.key().unwrap()), expected, "{at} {other}");
+            let public = read.key().unwrap();
+            match belongs(Form::Pkcs8, another, public) {
+                Match::Yes(secret) => {
+                    assert_eq!(at, other);
+                    let (form, whole) = rebuild(public, secret);
+                    assert_eq!(belongs(form, &whole, public), Match::Yes(secret));
+                    assert!(any_supported_type(&form.wrap(&whole)).is_ok());
+                    assert!(whole.len() > secret.len() && another.len() > secret.len());
+                }
+                other_match => assert_eq!((other_match, at != other), (Match::No, true)),
+            }
         }
         for end in 0..certificate.len() {
             assert!(X509::read(&certificate[..end]).is_none());
         }
         for end in 0..key.len() {
-            assert_ne!(belongs(Form::Pkcs8, &key[..end], read.key().unwrap()), Match::Yes);
+            assert!(!matches!(belongs(Form::Pkcs8, &key[..end], read.key().unwrap()), Match::Yes(_)));
         }
     }
 }

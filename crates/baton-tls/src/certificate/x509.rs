@@ -203,6 +203,15 @@ impl Curve {
             _ => None,
         }
     }
+
+    /// Its object identifier.
+    pub(crate) fn id(self) -> &'static [u8] {
+        match self {
+            Curve::P256 => ID_P256,
+            Curve::P384 => ID_P384,
+            Curve::P521 => ID_P521,
+        }
+    }
 }
 
 /// The attributes of a name that was checked: identifier, tag and content of the value.
