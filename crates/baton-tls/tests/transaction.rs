@@ -5,10 +5,11 @@ mod support;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_model::CrtLine;
-use baton_tls::Certificate;
 use baton_tls::store::{Refused, SystemFiles};
+use baton_tls::{Certificate, Store, Verifies};
 use support::{World, issue};
 
 fn files() -> SystemFiles {
@@ -219,4 +220,58 @@ fn a_certificate_is_described_in_the_words_of_openssl() {
     let names = openssl(&["-ext", "subjectAltName"]);
     assert_eq!(names.lines().nth(1).unwrap().trim(), said.alternative_names);
     assert_eq!((said.algorithm.as_str(), said.chain.len()), ("EC256", 0));
+}
+
+#[test]
+fn signers_are_kept_for_those_that_are_asked_for() {
+    let world = World { store: Store::with_signers(2), ..World::new() };
+    for name in ["a", "b", "c"] {
+        world.site(&format!("{name}.pem"), &[&format!("{name}.example")]);
+    }
+    let index = world.load(vec![world.crt("")]);
+    let signer = |name: &str| index.find(Some(name), Verifies::ALL).unwrap().signer().unwrap();
+    let a = signer("a.example");
+    assert!(Arc::ptr_eq(&a, &signer("a.example")));
+    signer("b.example");
+    assert_eq!(world.store.figures().signers, 2);
+    // The third takes the place of the one that was asked for once.
+    signer("c.example");
+    assert!(Arc::ptr_eq(&a, &signer("a.example")));
+    assert_eq!(world.store.figures().signers, 2);
+    let choice = index.find(Some("a.example"), Verifies::ALL).unwrap();
+    choice.certificate.set_ocsp(Some(b"response".to_vec()));
+    assert_eq!(choice.signer().unwrap().ocsp.as_deref(), Some(&b"response"[..]));
+}
+
+#[test]
+fn whoever_asks_during_changes_gets_something_whole() {
+    let world = World::new();
+    for number in 0..4 {
+        world.site(&format!("{number}.pem"), &["a.example", &format!("{number}.example")]);
+    }
+    let index = world.load(vec![world.list("list", &[("0.pem", &["default.example"]), ("1.pem", &[])])]);
+    let name = world.path("1.pem");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = || {
+            let mut asked = 0;
+            while !done.load(Ordering::Relaxed) || asked == 0 {
+                let found = index.find(Some("a.example"), Verifies::ALL).unwrap();
+                assert!(!found.by_default, "one of them has the name at any time");
+                assert_eq!(*found.signer().unwrap().cert[0], *found.certificate.der());
+                asked += 1;
+            }
+        };
+        let askers = [scope.spawn(asking), scope.spawn(asking)];
+        for round in 0..300 {
+            let from = world.path(&format!("{}.pem", 1 + round % 3));
+            let mut change = world.store.transaction();
+            change.set(&name, world.store.judge(&from, &files()).unwrap());
+            change.commit();
+        }
+        done.store(true, Ordering::Relaxed);
+        for asker in askers {
+            asker.join().unwrap();
+        }
+    });
 }

@@ -105,6 +105,7 @@ pub(crate) struct Plan {
     pub(crate) listings: Listings,
     /// Those that `crt` names.
     directories: FxHashSet<PathBuf>,
+    loads: Loads,
 }
 
 /// Directories that were read: whether a file is beside another is known without asking for it.
@@ -141,7 +142,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 impl Plan {
     /// Finds out what is wanted. Directories are listed here, files are not read.
     pub(crate) fn new(wanted: &Wanted<'_>, files: &dyn Files) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { loads: Loads::new(wanted.stores), ..Plan::default() };
         plan.list_directories(wanted, files);
         let mut known: Vec<&[CrtSource]> = Vec::new();
         for (tls, source) in &wanted.binds {
@@ -205,7 +206,7 @@ impl Plan {
 
     /// `crt PATH`: a file, the files of a directory, or a name of a `crt-store`.
     fn crt(&mut self, path: &Path, source: &Source, wanted: &Wanted<'_>, files: &dyn Files) -> Vec<usize> {
-        if is_store_name(path) || find_load(path, wanted.stores).is_some() {
+        if is_store_name(path) || self.loads.find(path, wanted.stores).is_some() {
             return self.recipe(path, source, wanted).into_iter().collect();
         }
         if !matches!(files.find(path), Ok(Found::Directory)) {
@@ -234,7 +235,7 @@ impl Plan {
             Some(parent) if plan.listings.directories.contains_key(parent) => plan.listings.may_have(path),
             _ => files.find(path).is_ok(),
         };
-        let plain = is_store_name(path) || find_load(path, wanted.stores).is_some() || !wanted.extra.bundle;
+        let plain = is_store_name(path) || self.loads.find(path, wanted.stores).is_some() || !wanted.extra.bundle;
         if !plain && !is_there(self, path) {
             let bundle = BUNDLE.map(|suffix| with_suffix(path, suffix));
             let there: Vec<_> = bundle.iter().filter(|path| is_there(self, path)).collect();
@@ -250,7 +251,7 @@ impl Plan {
         if let Some(known) = self.by_name.get(path) {
             return Some(*known);
         }
-        let load = find_load(path, wanted.stores);
+        let load = self.loads.find(path, wanted.stores);
         if load.is_none() && is_store_name(path) {
             self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::Unknown));
             return None;
@@ -309,18 +310,39 @@ fn is_store_name(path: &Path) -> bool {
     path.as_os_str().as_bytes().starts_with(b"@")
 }
 
-/// The `load` line that `path` means: `@STORE/ALIAS`, `@STORE/CRT`, or the `crt` of a section without a name.
-fn find_load<'a>(path: &Path, stores: &'a [Arc<CrtStore>]) -> Option<&'a CrtLoad> {
-    let mut loads = stores.iter().flat_map(|store| store.loads.iter().map(move |load| (store, load)));
-    let Some(name) = path.as_os_str().as_bytes().strip_prefix(b"@") else {
-        return loads.find(|(store, load)| store.name.is_empty() && load.crt == path).map(|(_, load)| load);
-    };
-    let slash = memchr::memchr(b'/', name)?;
-    let (section, rest) = (&name[..slash], Path::new(OsStr::from_bytes(&name[slash + 1..])));
-    let mut loads = loads.filter(|(store, _)| store.name.as_bytes() == section);
-    let is_meant = |load: &CrtLoad| match &load.alias {
-        Some(alias) => Path::new(alias) == rest,
-        None => load.crt == rest || load.crt.ends_with(rest),
-    };
-    loads.find(|(_, load)| is_meant(load)).map(|(_, load)| load)
+/// The `load` lines by what they may be called: `@STORE/ALIAS`, `@STORE/CRT` with as much of the path as one likes, or the `crt`
+/// of a section without a name. The first one of a name has it.
+#[derive(Debug, Default)]
+struct Loads {
+    by_name: FxHashMap<PathBuf, (usize, usize)>,
+}
+
+impl Loads {
+    fn new(stores: &[Arc<CrtStore>]) -> Loads {
+        let mut by_name = FxHashMap::default();
+        for (at, store) in stores.iter().enumerate() {
+            for (line, load) in store.loads.iter().enumerate() {
+                let mut call = |name: PathBuf| {
+                    by_name.entry(name).or_insert((at, line));
+                };
+                let section = PathBuf::from(format!("@{}", store.name));
+                match &load.alias {
+                    Some(alias) => call(PathBuf::from(format!("@{}/{alias}", store.name))),
+                    None => {
+                        let parts: Vec<_> = load.crt.iter().filter(|part| *part != "/").collect();
+                        (0..parts.len()).for_each(|from| call(section.join(parts[from..].iter().collect::<PathBuf>())));
+                    }
+                }
+                if store.name.is_empty() {
+                    call(load.crt.clone());
+                }
+            }
+        }
+        Loads { by_name }
+    }
+
+    fn find<'a>(&self, path: &Path, stores: &'a [Arc<CrtStore>]) -> Option<&'a CrtLoad> {
+        let (store, line) = *self.by_name.get(path)?;
+        stores.get(store)?.loads.get(line)
+    }
 }
