@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use baton_model::Family;
+use baton_tls::store::{Files, SystemFiles};
 
 /// Largest configuration or error file that is read, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -31,6 +33,11 @@ pub trait Environment {
     fn hostname(&self) -> String;
     /// Whether a descriptor is open in this process (`fd@`).
     fn is_fd_open(&self, fd: i32) -> bool;
+    /// The files of certificates and keys.
+    fn tls_files(&self) -> &dyn Files {
+        static SYSTEM: LazyLock<SystemFiles> = LazyLock::new(SystemFiles::default);
+        &*SYSTEM
+    }
 }
 
 /// Why a file cannot be had, as the system's library says it.

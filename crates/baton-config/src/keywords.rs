@@ -153,7 +153,7 @@ pub fn bind_parameters() -> impl Iterator<Item = (&'static str, usize, Status, &
 
 /// The words of `server` lines: name, number of arguments, status, documentation.
 pub fn server_parameters() -> impl Iterator<Item = (&'static str, usize, Status, &'static str)> {
-    server::PARAMETERS.iter().map(|row| (row.name, row.args, row.status, row.doc))
+    server::all().map(|row| (row.name, row.args, row.status, row.doc))
 }
 
 /// Rows by their first word; of several, the one with more words comes first.

@@ -5,11 +5,14 @@ mod draft;
 mod judge;
 mod line;
 mod log;
+mod rule_files;
 mod track;
 
 pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
+pub(crate) use judge::late;
 pub(crate) use line::{About, Base, Call, Context, MAX_OBJECTS, Prefix};
 pub(crate) use log::log_target;
+pub(crate) use rule_files::RuleFiles;
 
 use std::sync::Arc;
 

@@ -248,7 +248,7 @@ fn health_checks() {
     check_backend(
         "option httpchk\n http-check connect port 8\n http-check send meth GET uri /y hdr a b\n http-check expect ! string z",
         shown,
-        "Http([Connect { port: Some(8), send_proxy: false }, Send(HttpCheckSend { method: \"GET\", uri: \"/y\", version: \
+        "Http([Connect { port: Some(8), send_proxy: false, ssl: false, sni: None, alpn: None, default: false }, Send(HttpCheckSend { method: \"GET\", uri: \"/y\", version: \
          \"HTTP/1.0\", headers: [(\"a\", \"b\")], body: None }), Expect { negated: true, kind: \"string\", pattern: [\"z\"] }])",
     );
 }

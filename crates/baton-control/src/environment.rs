@@ -194,6 +194,10 @@ impl Environment for Outside {
     fn is_fd_open(&self, fd: i32) -> bool {
         self.expects_descriptors || SystemEnvironment.is_fd_open(fd)
     }
+
+    fn tls_files(&self) -> &dyn baton_tls::store::Files {
+        self
+    }
 }
 
 impl Outside {

@@ -1,8 +1,9 @@
 //! Health checks (configuration manual, 4.2 `option httpchk`, `http-check`, 5.2 `check` and its companions).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Address;
+use crate::{Address, ServerTls};
 
 /// How a backend's servers are checked.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -34,6 +35,14 @@ pub enum CheckStep {
         port: Option<u16>,
         /// `send-proxy`.
         send_proxy: bool,
+        /// `ssl`.
+        ssl: bool,
+        /// `sni`.
+        sni: Option<String>,
+        /// `alpn`.
+        alpn: Option<Vec<String>>,
+        /// `default`: what is not said here is as the server's line says.
+        default: bool,
     },
     /// `http-check send`, or what `option httpchk METHOD URI VERSION` says.
     Send(HttpCheckSend),
@@ -96,6 +105,14 @@ pub struct CheckSettings {
     pub port: Option<u16>,
     /// `check-send-proxy`.
     pub send_proxy: bool,
+    /// Checks are encrypted: `check-ssl`, or as traffic is when they go to the same place.
+    pub ssl: bool,
+    /// `check-sni`: the name that an encrypted check asks for.
+    pub sni: Option<String>,
+    /// `check-alpn`: the protocols that an encrypted check offers.
+    pub alpn: Option<Vec<String>>,
+    /// The settings of encrypted checks, of a server whose traffic is not encrypted.
+    pub tls: Option<Arc<ServerTls>>,
     /// `observe`.
     pub observe: Observe,
     /// `error-limit`: consecutive observed errors before `on_error`.
@@ -126,6 +143,10 @@ impl Default for CheckSettings {
             addr: None,
             port: None,
             send_proxy: false,
+            ssl: false,
+            sni: None,
+            alpn: None,
+            tls: None,
             observe: Observe::None,
             error_limit: 10,
             on_error: OnError::FailCheck,

@@ -280,7 +280,7 @@ fn server_settings(proxy: &Proxy, old: &Server, new: &Server) -> Vec<&'static st
         send_proxy => "send-proxy", source_address => "source", slowstart => "slowstart", check => "check",
         pool_max_conn => "pool-max-conn", pool_low_conn => "pool-low-conn", pool_purge_delay => "pool-purge-delay",
         max_reuse => "max-reuse", tfo => "tfo", tcp_user_timeout_ms => "tcp-ut", redir => "redir",
-        non_stick => "non-stick", accepted => "other options");
+        non_stick => "non-stick", tls => "ssl", accepted => "other options");
     if old.id != new.id && proxy.balance.hash.consistent {
         settings.push("id");
     }

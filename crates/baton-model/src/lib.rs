@@ -42,5 +42,5 @@ pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
 pub use timeouts::Timeouts;
 pub use tls::{
     BindTls, ClientVerify, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, IgnoredErrors, ServerTls,
-    TlsOptions, TlsVersion,
+    ServerTlsDefaults, TlsOptions, TlsVersion,
 };

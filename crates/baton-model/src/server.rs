@@ -92,6 +92,11 @@ impl Server {
             line: Source::default(),
         }
     }
+
+    /// The settings of TLS with it, of traffic or of checks alone.
+    pub fn any_tls(&self) -> Option<&Arc<ServerTls>> {
+        self.tls.as_ref().or(self.check.tls.as_ref())
+    }
 }
 
 /// Where a server is: the address in use, and the name it came from.

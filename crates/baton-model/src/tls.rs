@@ -210,6 +210,8 @@ pub struct GlobalTls {
     pub issuers_chain_path: Option<PathBuf>,
     /// `ssl-server-verify none`: servers without `verify` are not verified.
     pub server_verify_none: bool,
+    /// `ssl-default-server-*`.
+    pub server_defaults: ServerTlsDefaults,
     /// `ssl-skip-self-issued-ca`.
     pub skip_self_issued_ca: bool,
     /// `tune.ssl.cachesize`: sessions in memory; `None`: 20,000.
@@ -220,6 +222,25 @@ pub struct GlobalTls {
     pub max_record: Option<u32>,
     /// `tune.ssl.capture-buffer-size` in bytes; 0: nothing of a client's hello is kept.
     pub capture_buffer: u32,
+}
+
+/// What servers without a word of their own get (`ssl-default-server-ciphers` and its like).
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ServerTlsDefaults {
+    /// `ssl-default-server-ciphers`.
+    pub ciphers: Option<String>,
+    /// `ssl-default-server-ciphersuites`.
+    pub ciphersuites: Option<String>,
+    /// `ssl-default-server-curves`.
+    pub curves: Option<String>,
+    /// `ssl-default-server-sigalgs`.
+    pub sigalgs: Option<String>,
+    /// `ssl-default-server-options … ssl-min-ver`.
+    pub oldest: Option<TlsVersion>,
+    /// `ssl-default-server-options … ssl-max-ver`.
+    pub newest: Option<TlsVersion>,
+    /// `ssl-default-server-options … no-tls-tickets`.
+    pub no_tickets: bool,
 }
 
 /// Files beside a certificate's that are read with it (`ssl-load-extra-files`).

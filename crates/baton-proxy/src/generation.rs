@@ -13,10 +13,12 @@ use std::time::Instant;
 use baton_model::{Bind, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
 use baton_tls::Acceptor;
+use baton_tls::{Connectors, store};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
 use crate::state::{BackendFigures, CounterBlock, FrontendState, ListenerState, Registry};
+use crate::upstream::Encryption;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
 /// looked up adds none.
@@ -82,6 +84,8 @@ pub struct ServerPlan {
     pub server: Arc<Server>,
     /// Traffic figures.
     pub counters: Arc<CounterBlock>,
+    /// TLS with it, for traffic or for checks alone.
+    pub encryption: Option<Arc<Encryption>>,
 }
 
 /// Open sockets of one address.
@@ -148,25 +152,26 @@ pub struct OpenListener {
 }
 
 impl Generation {
-    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules. Nothing that is in use is touched; every reason to refuse is reported at once.
+    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules, `secrets`
+    /// certificates and keys. Nothing that is in use is touched; every reason to refuse is reported at once.
     pub fn prepare(
         number: u64,
         model: Arc<Model>,
         maxconn: u32,
         listeners: Vec<OpenListener>,
         registry: &Registry,
-        files: &dyn Files,
+        (files, secrets): (&dyn Files, &dyn store::Files),
         now: Instant,
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
+        let mut connectors = Connectors::new(secrets);
         let fullconns = default_fullconns(&model, maxconn);
         let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
             if let Some(rules) = compile(proxy, files, &mut refused) {
-                backends.insert(
-                    proxy.name.clone(),
-                    Arc::new(BackendPlan::prepare(proxy, rules, &fullconns, registry, now)),
-                );
+                let mut plan = BackendPlan::prepare(proxy, rules, &fullconns, registry, now);
+                plan.encrypt(&mut connectors, files, &mut refused);
+                backends.insert(proxy.name.clone(), Arc::new(plan));
             }
         }
         let mut frontends = Vec::new();
@@ -196,7 +201,8 @@ impl Generation {
     pub fn commit(self, registry: &Registry, now: Instant) -> Arc<Generation> {
         registry.keep(&self);
         for plan in self.backends.values() {
-            plan.state.reconfigure(&plan.proxy, now);
+            let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
+            plan.state.replace(&plan.proxy, &encryption, now);
             plan.state.set_fullconn(plan.fullconn);
             plan.figures.keep(&plan.servers);
         }
@@ -215,7 +221,7 @@ impl BackendPlan {
         let (state, figures) = registry.backend(proxy, now);
         let plan = |server: &Arc<Server>| {
             let counters = figures.server(&server.name);
-            Arc::new(ServerPlan { server: server.clone(), counters })
+            Arc::new(ServerPlan { server: server.clone(), counters, encryption: None })
         };
         let servers: ByName<_> = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
         let fullconn = proxy.fullconn.unwrap_or_else(|| {
@@ -223,6 +229,32 @@ impl BackendPlan {
             u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
         });
         BackendPlan { proxy: proxy.clone(), rules, state, figures, servers: Arc::new(servers), fullconn }
+    }
+}
+
+impl BackendPlan {
+    /// Gets ready for TLS with its servers.
+    fn encrypt(&mut self, connectors: &mut Connectors<'_>, files: &dyn Files, refused: &mut Vec<Refused>) {
+        if self.proxy.servers.iter().all(|server| server.any_tls().is_none()) {
+            return;
+        }
+        let mut servers = ByName::clone(&self.servers);
+        for plan in servers.values_mut().filter(|plan| plan.server.any_tls().is_some()) {
+            let server = &plan.server;
+            let before = self.state.server(&server.name).and_then(|state| state.encryption());
+            match Encryption::prepare(server, connectors, files, before.as_deref()) {
+                Ok(encryption) => {
+                    let (server, counters) = (server.clone(), plan.counters.clone());
+                    *plan = Arc::new(ServerPlan { server, counters, encryption });
+                }
+                Err(reason) => refused.push(Refused {
+                    object: format!("server {}/{}", self.proxy.name, server.name),
+                    reason,
+                    source: server.line.clone(),
+                }),
+            }
+        }
+        self.servers = Arc::new(servers);
     }
 }
 

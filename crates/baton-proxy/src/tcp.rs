@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use baton_rules::Context;
+
 use crate::accept::Client;
 use crate::core::Core;
 use crate::ended::Ended;
@@ -63,15 +65,24 @@ async fn connect(
         let slot = place::take(core, client, entry, &mut wish).await?;
         chosen(core, entry, backend, &slot);
         let began = core.now();
+        let name = slot.encryption().filter(|encryption| encryption.wants_name()).and_then(|encryption| {
+            let evaluate = |cx: &mut Context<'_>| encryption.name(cx);
+            route::with_stream(core, client, &entry.frontend, Some(backend), true, evaluate)
+        });
         let Client { deadline, registered, addresses, .. } = client;
         count(core, entry, Counter::Connects);
-        match upstream::open(core, &registered.session, deadline, &slot, proxy, addresses).await {
+        match upstream::open(core, &registered.session, deadline, &slot, proxy, addresses, name).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);
                 entry.connect_time = Some(core.now().saturating_duration_since(began));
                 return Ok((connection, slot));
             }
             Err(ConnectFailed::Final(ended)) => return Err(ended),
+            Err(ConnectFailed::WrongName(ended)) => {
+                slot.server().report(crate::balance::Observed::ConnectFailed);
+                entry.retries = proxy.retries;
+                return Err(ended);
+            }
             Err(ConnectFailed::Retry(ended)) => {
                 slot.server().report(crate::balance::Observed::ConnectFailed);
                 attempts.again(core, client, entry, &mut wish, slot, ended).await?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use baton_model::{Mode, Model};
 use baton_proxy::Generation;
 use baton_rules::NoFiles;
+use baton_tls::store::SystemFiles;
 
 use support::{Served, listen, server};
 
@@ -305,7 +306,16 @@ fn a_preparation_that_is_given_up_leaves_no_counters() {
     let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
     let prepare = || {
         let now = Instant::now();
-        Generation::prepare(9, model.clone(), 1000, Vec::new(), &served.registry, &NoFiles, now).expect("valid")
+        Generation::prepare(
+            9,
+            model.clone(),
+            1000,
+            Vec::new(),
+            &served.registry,
+            (&NoFiles, &SystemFiles::default()),
+            now,
+        )
+        .expect("valid")
     };
     let counters = |generation: &Generation, name| Arc::downgrade(&generation.backends["web"].servers[name].counters);
     let given_up = prepare();

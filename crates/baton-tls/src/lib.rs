@@ -20,7 +20,7 @@ pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, Chosen, PreparedAccepto
 pub use certificate::{
     Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, Parts, Verifies, View, sha1,
 };
-pub use connector::Connector;
+pub use connector::{Connector, Connectors, Problem, is_wrong_name};
 pub use facts::{Captured, Facts};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};

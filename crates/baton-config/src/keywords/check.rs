@@ -2,14 +2,16 @@
 
 use baton_model::CheckStep;
 
-use crate::lower::{Call, Draft};
+use crate::keywords::server::tls::protocols;
+use crate::lower::{About, Call, Draft};
 
 pub(crate) fn check_404(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.proxy.check.disable_on_404 |= call.at_most(0);
 }
 
 pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let (mut port, mut send_proxy) = (None, false);
+    let (mut port, mut send_proxy, mut ssl, mut default) = (None, false, false, false);
+    let (mut sni, mut alpn) = (None, None);
     let mut index = 0;
     while index < call.args() {
         match call.arg(index) {
@@ -20,15 +22,36 @@ pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 port = u16::try_from(value).ok();
             }
             "send-proxy" => send_proxy = true,
-            "default" | "linger" => {}
+            "default" => default = true,
+            "ssl" => ssl = true,
+            "sni" => {
+                index += 1;
+                match call.arg(index) {
+                    "" => {
+                        let message = "'http-check connect' : 'sni' expects a string as argument.";
+                        return call.error(call.first + index, "missing-argument", message.into());
+                    }
+                    name => sni = Some(name.to_string()),
+                }
+            }
+            "alpn" => {
+                index += 1;
+                call.about = About::Text("'http-check connect' : ".into());
+                alpn = protocols(call, call.first + index, "alpn");
+                if alpn.is_none() {
+                    return;
+                }
+                call.about = About::Nothing;
+            }
+            "linger" => {}
             "comment" => index += 1,
-            word @ ("addr" | "ssl" | "sni" | "alpn" | "proto" | "via-socks4") => {
+            word @ ("addr" | "proto" | "via-socks4") => {
                 let message = format!("'http-check connect {word}' is known to HAProxy but Baton does not do it yet");
                 return call.error(call.first + index, "not-yet", message);
             }
             odd => {
                 let message = format!(
-                    "'http-check connect' : expects 'comment', 'port', 'send-proxy', 'linger' or 'default' but got \
+                    "'http-check connect' : expects 'comment', 'port', 'send-proxy', 'ssl', 'sni', 'alpn', 'linger' or 'default' but got \
                      '{odd}' as argument."
                 );
                 return call.wrong(index, message);
@@ -36,7 +59,7 @@ pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
         }
         index += 1;
     }
-    draft.check_steps.push(CheckStep::Connect { port, send_proxy });
+    draft.check_steps.push(CheckStep::Connect { port, send_proxy, ssl, sni, alpn, default });
 }
 
 pub(crate) fn check_send(draft: &mut Draft, call: &mut Call<'_, '_>) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rows::{gone, later, none};
+use super::server::tls::defaults as tls;
 use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
 use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
 
@@ -63,6 +64,22 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("setcap", "NAME[,NAME...]", process::setcap, "Capabilities to keep when the user changes (as in HAProxy 2.9)."),
     row("setenv", "NAME VALUE", setenv, "Sets an environment variable."),
     row("spread-checks", "PERCENT", limits::spread_checks, "Random part of the interval between checks."),
+    row("ssl-default-server-ciphers", "NAMES", tls::ciphers, "Cipher suites of TLS 1.2 with servers that say none."),
+    row(
+        "ssl-default-server-ciphersuites",
+        "NAMES",
+        tls::ciphersuites,
+        "Cipher suites of TLS 1.3 with servers that say none.",
+    ),
+    row("ssl-default-server-curves", "NAMES", tls::curves, "Groups for the key exchange with servers that say none."),
+    row(
+        "ssl-default-server-options",
+        "[ssl-min-ver V] [ssl-max-ver V] [no-tls-tickets] …",
+        tls::options,
+        "Versions of TLS with servers that say none.",
+    ),
+    row("ssl-default-server-sigalgs", "NAMES", tls::sigalgs, "Signature algorithms with servers that say none."),
+    row("ssl-server-verify", "none|required", tls::server_verify, "Whether servers without 'verify' are verified."),
     row(
         "stats socket",
         "ADDRESS [level L] [severity-output S] [expose-fd listeners] [bind options]",
@@ -116,10 +133,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("profiling.tasks", GLOBAL, "…", INTERNAL),
     none("server-state-base", GLOBAL, "…", "states are not read from files"),
     none("server-state-file", GLOBAL, "…", "states are not read from files"),
-    none("ssl-default-server-ciphers", GLOBAL, "…", TLS),
-    none("ssl-default-server-ciphersuites", GLOBAL, "…", TLS),
-    none("ssl-default-server-options", GLOBAL, "…", TLS),
-    none("ssl-server-verify", GLOBAL, "…", TLS),
     none("stats bind-process", GLOBAL, "…", "there is one process"),
     none("thread-group", GLOBAL, "…", "threads are not grouped"),
     none("thread-groups", GLOBAL, "…", "threads are not grouped"),

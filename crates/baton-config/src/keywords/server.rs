@@ -1,6 +1,7 @@
 //! `server`, `server-template` and `default-server` lines (configuration manual, 4.2 and 5.2).
 
 mod parameters;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::lower::{About, Call, Draft, MAX_OBJECTS, ServerDraft, is_name, server
 use crate::nearest::nearest;
 
 use parameters::INDEX;
-pub(crate) use parameters::PARAMETERS;
+pub(crate) use parameters::all;
 
 /// `server NAME ADDRESS[:PORT] …`.
 pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {
@@ -188,7 +189,11 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
                 "addr" => "<ipv4|ipv6>",
                 _ => "an argument",
             };
-            call.error(at, "missing-argument", format!("{about}'{word}' expects {what} as argument."));
+            let message = match tls::missing(word) {
+                Some(what) => format!("{about}'{word}' : missing {what}."),
+                None => format!("{about}'{word}' expects {what} as argument."),
+            };
+            call.error(at, "missing-argument", message);
             return false;
         }
         let mut used = row.args;

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Context, MAX_OBJECTS, name_of};
 use crate::diagnostic::Severity;
+use crate::keywords::server::tls::TlsWords;
 use crate::keywords::{Sections, server};
 use crate::nearest::nearest;
 use crate::own::Own;
@@ -81,6 +82,8 @@ pub(crate) struct ServerDraft {
     pub id: Option<u32>,
     /// The port is given, though relative.
     pub has_port: bool,
+    /// What is said about TLS.
+    pub tls: Own<TlsWords>,
 }
 
 /// One method of `init-addr`.
@@ -100,6 +103,7 @@ impl ServerDraft {
             init_addr: None,
             id: None,
             has_port: false,
+            tls: Own::new(TlsWords::default()),
         }
     }
 }
@@ -419,5 +423,5 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
 
 /// Words of a `server` line the reader knows, for guesses.
 pub(crate) fn server_words() -> impl Iterator<Item = &'static str> {
-    server::PARAMETERS.iter().map(|row| row.name)
+    server::all().map(|row| row.name)
 }

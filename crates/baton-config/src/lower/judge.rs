@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, CheckStep, CheckType, ConnectionMode, LogFormat, LogTarget, Mode, Model, Proxy, Role, Ruleset,
+    Address, Algorithm, CheckStep, CheckType, ConnectionMode, Global, LogFormat, Mode, Model, Proxy, Role, Ruleset,
     Server, Source,
 };
 
+use baton_tls::Connectors;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::draft::resolve_server;
 use super::track::tracking;
-use super::{Context, Draft, GlobalDraft, Kind, LogEntry, ServerDraft};
+use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::keywords::tls;
+use crate::keywords::server::tls::Surroundings;
+use crate::keywords::{server, tls};
 use crate::nearest::nearest;
 use crate::own::Own;
 use crate::syntax::Line;
@@ -27,8 +29,9 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
+    let mut connectors = Connectors::new(context.env.tls_files());
     for draft in &mut drafts {
-        finish_proxy(draft, &nobody, &global, &model.global.log, context);
+        finish_proxy(draft, &nobody, &global, &model.global, &mut connectors, context);
         if draft.valid {
             model.proxies.push(draft.proxy.share());
         }
@@ -96,7 +99,8 @@ fn finish_proxy(
     draft: &mut Draft,
     nobody: &Own<Proxy>,
     global: &GlobalDraft,
-    global_logs: &[LogTarget],
+    model: &Global,
+    connectors: &mut Connectors<'_>,
     context: &mut Context<'_>,
 ) {
     // Apart from its draft, where nobody stands in for it, as long as it is changed.
@@ -119,7 +123,7 @@ fn finish_proxy(
     };
     for entry in &draft.logs {
         match entry {
-            LogEntry::Global => proxy.logging.targets.extend(global_logs.iter().cloned()),
+            LogEntry::Global => proxy.logging.targets.extend(model.log.iter().cloned()),
             LogEntry::Target(target) => proxy.logging.targets.push(target.clone()),
         }
     }
@@ -152,32 +156,18 @@ fn finish_proxy(
     proxy.check.kind = check(draft);
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);
-    proxy.servers = if proxy.role.is_backend() { servers(&proxy.name, draft, http, context) } else { Vec::new() };
-    draft.proxy = own;
-}
-
-/// What rules ask for while they are compiled.
-struct RuleFiles<'a, 'c> {
-    context: &'a Context<'c>,
-    /// The file the proxy stands in, for `default-path`.
-    config: Arc<str>,
-}
-
-impl baton_rules::Files for RuleFiles<'_, '_> {
-    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
-        self.context.env.read(&self.context.path(&self.config, path))
-    }
-
-    fn environment(&self, name: &str) -> Option<String> {
-        match self.context.variables.get(name) {
-            Some(value) => value.clone(),
-            None => self.context.env.var(name),
+    proxy.servers = match proxy.role.is_backend() {
+        false => Vec::new(),
+        true => {
+            let steps = match &proxy.check.kind {
+                CheckType::Http(steps) => &steps[..],
+                CheckType::Connect => &[],
+            };
+            let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, connectors, last: None };
+            servers(draft, around, context)
         }
-    }
-
-    fn hostname(&self) -> String {
-        self.context.env.hostname()
-    }
+    };
+    draft.proxy = own;
 }
 
 /// Compiles the rules for their faults; the result is dropped, the proxy compiles them again when it serves.
@@ -186,7 +176,7 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
         return;
     }
     let mut hash_fault = None;
-    let files = RuleFiles { context, config: proxy.source.file.clone() };
+    let files = RuleFiles::new(context, proxy.source.file.clone());
     let (problems, severity) = match baton_rules::compile(proxy, &files) {
         Ok(rules) => (rules.warnings, Severity::Warning),
         Err(problems) => (problems, Severity::Alert),
@@ -239,7 +229,8 @@ fn check(draft: &Draft) -> CheckType {
 }
 
 /// Servers with their names checked, their addresses resolved and their ids given out.
-fn servers(backend: &str, draft: &mut Draft, http: bool, context: &mut Context<'_>) -> Vec<Arc<Server>> {
+fn servers(draft: &mut Draft, mut around: Surroundings<'_, '_>, context: &mut Context<'_>) -> Vec<Arc<Server>> {
+    let backend = around.backend;
     let kind = draft.kind.label();
     let mut names: FxHashMap<&str, u32> = FxHashMap::with_capacity_and_hasher(draft.servers.len(), FxBuildHasher);
     let mut ids: BTreeMap<u32, (Arc<str>, u32)> = BTreeMap::new();
@@ -273,14 +264,16 @@ fn servers(backend: &str, draft: &mut Draft, http: bool, context: &mut Context<'
             next += 1;
             next - 1
         });
-        judge_server(server, backend, kind, http, context);
+        judge_server(server, kind, &mut around, context);
         list.push(server.server.share());
     }
     list
 }
 
-fn judge_server(server: &mut ServerDraft, backend: &str, kind: &str, http: bool, context: &mut Context<'_>) {
+fn judge_server(server: &mut ServerDraft, kind: &str, around: &mut Surroundings<'_, '_>, context: &mut Context<'_>) {
     let Some(line) = server.line.clone() else { return };
+    let (backend, http) = (around.backend, around.http);
+    server::tls::judge(server, &line, around, context);
     let name = server.server.name.clone();
     let resolved = resolve_server(server, context);
     if let Ok(Some(host)) = &resolved {

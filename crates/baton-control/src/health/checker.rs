@@ -147,7 +147,7 @@ impl Checker {
                 self.shared.unchecked(&server, &state);
                 continue;
             }
-            let origin = Origin::new(&proxy, &server, spread);
+            let origin = Origin::new(&proxy, &server, &state, spread);
             match old {
                 Some(old) if old.origin == origin && Arc::ptr_eq(&old.check.server, &state) => {
                     self.checks.insert(key, old);
@@ -268,11 +268,12 @@ impl Task {
             None => recalled_health(&server.check, recalled),
         };
         let inter = server.check.inter;
+        let connector = state.encryption().map(|encryption| encryption.connector.clone());
         Task {
             key,
             server: state,
             settings: server.check.clone(),
-            plan: Plan::new(proxy, server),
+            plan: Plan::new(proxy, server, connector),
             log_checks: if proxy.check.log { LogChecks::On } else { LogChecks::Off },
             spread,
             health: RefCell::new(health),

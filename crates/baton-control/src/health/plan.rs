@@ -1,8 +1,11 @@
 //! What a check does, compiled from the model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::{Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, Proxy, ProxyProtocol, Server};
+use baton_proxy::balance::ServerState;
+use baton_tls::Connector;
 
 use super::expect::Expect;
 
@@ -16,6 +19,17 @@ pub(super) struct Origin {
     connect: Option<Duration>,
     read: Option<Duration>,
     spread: u32,
+    secrets: Secrets,
+}
+
+/// The settings of TLS, which are the same as long as they are one: they hold what files held.
+#[derive(Clone, Debug)]
+struct Secrets(Option<Arc<Connector>>);
+
+impl PartialEq for Secrets {
+    fn eq(&self, other: &Secrets) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
 }
 
 /// A check ready to run.
@@ -38,7 +52,16 @@ pub(super) struct Plan {
 pub(super) struct Connection {
     pub(super) port: Option<u16>,
     pub(super) send_proxy: ProxyProtocol,
+    pub(super) tls: Option<Tls>,
     pub(super) exchanges: Vec<Exchange>,
+}
+
+/// TLS of a check's connection.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    pub(super) connector: Arc<Connector>,
+    /// The name to ask for.
+    pub(super) name: Option<String>,
 }
 
 /// A request and what its answer has to look like.
@@ -51,7 +74,7 @@ pub(super) struct Exchange {
 }
 
 impl Origin {
-    pub(super) fn new(proxy: &Proxy, server: &Server, spread: u32) -> Origin {
+    pub(super) fn new(proxy: &Proxy, server: &Server, state: &ServerState, spread: u32) -> Origin {
         Origin {
             settings: server.check.clone(),
             check: proxy.check.clone(),
@@ -60,27 +83,28 @@ impl Origin {
             connect: proxy.timeouts.connect,
             read: proxy.timeouts.check,
             spread,
+            secrets: Secrets(state.encryption().map(|encryption| encryption.connector.clone())),
         }
     }
 }
 
 impl Plan {
-    pub(super) fn new(proxy: &Proxy, server: &Server) -> Plan {
+    pub(super) fn new(proxy: &Proxy, server: &Server, connector: Option<Arc<Connector>>) -> Plan {
         let settings = &server.check;
         let inter = settings.inter;
         let connect = match (proxy.timeouts.check, proxy.timeouts.connect) {
             (Some(_), Some(connect)) => connect.min(inter),
             (Some(_), None) | (None, _) => inter,
         };
-        let send_proxy = proxy_header(server);
+        let usual = Usual { send_proxy: proxy_header(server), connector, server };
         Plan {
             address: address(server),
             connect,
             read: proxy.timeouts.check,
             disable_on_404: proxy.check.disable_on_404,
             connections: match &proxy.check.kind {
-                CheckType::Connect => vec![Connection { port: None, send_proxy, exchanges: Vec::new() }],
-                CheckType::Http(steps) => connections(steps, send_proxy),
+                CheckType::Connect => vec![usual.connection()],
+                CheckType::Http(steps) => connections(steps, &usual),
             },
         }
     }
@@ -113,18 +137,44 @@ fn proxy_header(server: &Server) -> ProxyProtocol {
     }
 }
 
-fn connections(steps: &[CheckStep], send_proxy: ProxyProtocol) -> Vec<Connection> {
-    let mut connections = vec![Connection { port: None, send_proxy, exchanges: Vec::new() }];
+/// What a check does that says nothing else.
+struct Usual<'a> {
+    send_proxy: ProxyProtocol,
+    connector: Option<Arc<Connector>>,
+    server: &'a Server,
+}
+
+impl Usual<'_> {
+    fn connection(&self) -> Connection {
+        let settings = &self.server.check;
+        let tls = if settings.ssl { self.tls(None, None) } else { None };
+        Connection { port: None, send_proxy: self.send_proxy, tls, exchanges: Vec::new() }
+    }
+
+    /// TLS that asks for `name` and offers `alpn`, or what the server's line says.
+    fn tls(&self, name: Option<&String>, alpn: Option<&Vec<String>>) -> Option<Tls> {
+        let (settings, connector) = (&self.server.check, self.connector.as_ref()?);
+        let alpn = alpn.or(settings.alpn.as_ref()).or(connector.settings().alpn.as_ref());
+        let connector = Arc::new(connector.with_protocols(alpn.map(Vec::as_slice)));
+        Some(Tls { connector, name: name.or(settings.sni.as_ref()).cloned() })
+    }
+}
+
+fn connections(steps: &[CheckStep], usual: &Usual<'_>) -> Vec<Connection> {
+    let mut connections = vec![usual.connection()];
     for (number, step) in steps.iter().enumerate() {
         let last = connections.last_mut().expect("the list starts with one connection and only grows");
         match step {
-            CheckStep::Connect { port, send_proxy: with_header } => {
-                let version = match (with_header, send_proxy) {
+            CheckStep::Connect { port, send_proxy: with_header, ssl, sni, alpn, default } => {
+                let version = match (*with_header, usual.send_proxy) {
                     (true, ProxyProtocol::Off) => ProxyProtocol::V1,
                     (true, version) => version,
+                    (false, version) if *default => version,
                     (false, _) => ProxyProtocol::Off,
                 };
-                let connection = Connection { port: *port, send_proxy: version, exchanges: Vec::new() };
+                let encrypted = *ssl || *default && usual.server.check.ssl;
+                let tls = if encrypted { usual.tls(sni.as_ref(), alpn.as_ref()) } else { None };
+                let connection = Connection { port: *port, send_proxy: version, tls, exchanges: Vec::new() };
                 if number == 0 {
                     *last = connection;
                 } else {
@@ -215,14 +265,17 @@ mod tests {
             pattern: vec![word.into()],
         };
         let count = |steps: &[CheckStep]| -> Vec<Vec<usize>> {
-            let connections = connections(steps, ProxyProtocol::Off);
+            let server = Server::new("s", 1, None);
+            let usual = Usual { send_proxy: ProxyProtocol::Off, connector: None, server: &server };
+            let connections = connections(steps, &usual);
             connections
                 .iter()
                 .map(|one| one.exchanges.iter().map(|exchange| exchange.expects.len()).collect())
                 .collect()
         };
         let send = || CheckStep::Send(HttpCheckSend::default());
-        let connect = |port| CheckStep::Connect { port, send_proxy: false };
+        let connect =
+            |port| CheckStep::Connect { port, send_proxy: false, ssl: false, sni: None, alpn: None, default: false };
         assert_eq!(count(&[]), [[1]]);
         assert_eq!(count(&[send()]), [[1]]);
         assert_eq!(count(&[expect("status", "200")]), [[1]]);

@@ -4,12 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use baton_model::Address;
+use baton_tls::{is_wrong_name, rustls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
 
 use super::expect::Answer;
-use super::plan::{Connection, Exchange, Plan};
+use super::plan::{Connection, Exchange, Plan, Tls};
 use super::proxy_header;
 use super::{Report, Status};
 
@@ -42,16 +44,24 @@ async fn connect_and_speak(plan: &Plan, connection: &Connection, started: Instan
         Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
         Ok(Ok(opened)) => opened,
     };
-    let deadline = plan.read.map_or(begun + plan.connect, |read| Instant::now() + read);
     let header = proxy_header::header(connection.send_proxy, ends);
+    let until = begun + plan.connect;
     if !header.is_empty() {
-        match timeout_at(deadline, stream.write_all(&header)).await {
+        match timeout_at(until, stream.write_all(&header)).await {
             Err(_) => return Report::new(Status::L4Timeout),
             Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
             Ok(Ok(())) => {}
         }
     }
-    let mut report = Report::new(Status::L4Ok);
+    if let Some(tls) = &connection.tls {
+        stream = match timeout_at(until, agree(tls, stream)).await {
+            Err(_) => return Report::new(Status::L6Timeout),
+            Ok(Err(why)) => return Report::new(Status::L6Response).info(why),
+            Ok(Ok(stream)) => stream,
+        };
+    }
+    let deadline = plan.read.map_or(begun + plan.connect, |read| Instant::now() + read);
+    let mut report = Report::new(if connection.tls.is_some() { Status::L6Ok } else { Status::L4Ok });
     for exchange in &connection.exchanges {
         report = match timeout_at(deadline, speak(plan, stream.as_mut(), exchange)).await {
             Err(_) => Report::new(Status::L7Timeout),
@@ -107,6 +117,23 @@ async fn read_answer(stream: &mut dyn Stream, bytes: &mut Vec<u8>, needs_body: b
             0 => return Ok(()),
             count => bytes.extend_from_slice(&part[..count]),
         }
+    }
+}
+
+/// The handshake, or why there is none, as HAProxy says it and with the reason behind.
+async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, String> {
+    let wrong_name = || {
+        let which = if tls.name.is_some() { "expected" } else { "configured" };
+        format!("Server presented an SSL certificate different from the {which} one")
+    };
+    let (config, name) = tls.connector.target(tls.name.as_deref()).map_err(|_| wrong_name())?;
+    match TlsConnector::from(config).connect(name, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) if is_wrong_name(error) => wrong_name(),
+            Some(error) => format!("SSL handshake failure ({error})"),
+            None => format!("SSL handshake failure ({})", words(&error)),
+        }),
     }
 }
 

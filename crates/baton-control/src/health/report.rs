@@ -15,6 +15,12 @@ pub enum Status {
     L4Timeout,
     /// No connection.
     L4Connection,
+    /// TLS was agreed on, and that is enough.
+    L6Ok,
+    /// No handshake in time.
+    L6Timeout,
+    /// No handshake.
+    L6Response,
     /// The answer is right.
     L7Ok,
     /// 404 under `disable-on-404`.
@@ -42,10 +48,13 @@ impl Status {
 
     /// The status of a short word.
     pub fn of_word(word: &str) -> Option<Status> {
-        const ALL: [Status; 9] = [
+        const ALL: [Status; 12] = [
             Status::L4Ok,
             Status::L4Timeout,
             Status::L4Connection,
+            Status::L6Ok,
+            Status::L6Timeout,
+            Status::L6Response,
             Status::L7Ok,
             Status::L7Conditional,
             Status::L7Timeout,
@@ -59,10 +68,12 @@ impl Status {
     /// What it means for the server.
     pub fn verdict(self) -> Verdict {
         match self {
-            Status::L4Ok | Status::L7Ok => Verdict::Passed,
+            Status::L4Ok | Status::L6Ok | Status::L7Ok => Verdict::Passed,
             Status::L7Conditional => Verdict::Conditional,
             Status::L4Timeout
             | Status::L4Connection
+            | Status::L6Timeout
+            | Status::L6Response
             | Status::L7Timeout
             | Status::L7Response
             | Status::L7Status
@@ -75,6 +86,9 @@ impl Status {
             Status::L4Ok => ("L4OK", "Layer4 check passed"),
             Status::L4Timeout => ("L4TOUT", "Layer4 timeout"),
             Status::L4Connection => ("L4CON", "Layer4 connection problem"),
+            Status::L6Ok => ("L6OK", "Layer6 check passed"),
+            Status::L6Timeout => ("L6TOUT", "Layer6 timeout"),
+            Status::L6Response => ("L6RSP", "Layer6 invalid response"),
             Status::L7Ok => ("L7OK", "Layer7 check passed"),
             Status::L7Conditional => ("L7OKC", "Layer7 check conditionally passed"),
             Status::L7Timeout => ("L7TOUT", "Layer7 timeout"),

@@ -13,6 +13,7 @@ use super::inner::{Inner, Wakers};
 use super::queue::{Queue, Waiter};
 use super::server::GONE;
 use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting};
+use crate::upstream::Encryption;
 
 /// What is remembered of a backend over reloads. One lock; figures that others read are atomics.
 pub struct BackendState {
@@ -85,16 +86,27 @@ impl BackendState {
     /// queues. A removed server gives no more slots, those in flight live on, and its queue moves to the backend's (or
     /// asks again, for algorithms that hash). Cannot fail.
     pub fn reconfigure(self: &Arc<Self>, proxy: &Arc<Proxy>, now: Instant) {
+        self.replace(proxy, &|_| None, now);
+    }
+
+    /// The same, with TLS of the servers that speak it.
+    pub fn replace(
+        self: &Arc<Self>,
+        proxy: &Arc<Proxy>,
+        encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
+        now: Instant,
+    ) {
         let mut wakers = Wakers::default();
         {
             let mut inner = self.lock();
             if Arc::ptr_eq(&inner.proxy, proxy) {
                 // The first commit.
+                inner.encrypt(encryption);
                 return;
             }
             inner.now = now;
             inner.proxy = Arc::clone(proxy);
-            inner.reconfigure(self, proxy, &mut wakers);
+            inner.reconfigure(self, proxy, encryption, &mut wakers);
             self.hand_out_all(&mut inner, &mut wakers);
             self.publish(&inner);
         }
@@ -369,6 +381,7 @@ impl BackendState {
             backend: Arc::clone(self),
             server: Arc::clone(&entry.state),
             config: Arc::clone(&entry.config),
+            encryption: entry.encryption.clone(),
             found,
             cut: entry.state.cuts.load(Ordering::Acquire),
         };

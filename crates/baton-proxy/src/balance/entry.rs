@@ -10,6 +10,7 @@ use super::group::{Load, WEIGHT_SCALE};
 use super::queue::Queue;
 use super::server::GONE;
 use super::{Admin, BackendState, ServerState};
+use crate::upstream::Encryption;
 
 /// What the proxy's settings say.
 pub(super) struct Settings {
@@ -23,6 +24,8 @@ pub(super) struct Settings {
 pub(super) struct Entry {
     pub(super) state: Arc<ServerState>,
     pub(super) config: Arc<Server>,
+    /// TLS with it, for traffic or for checks alone.
+    pub(super) encryption: Option<Arc<Encryption>>,
     pub(super) cookie: Option<Arc<str>>,
     pub(super) queue: Queue,
     /// Slow start since.
@@ -45,6 +48,7 @@ impl Entry {
         Entry {
             state: Arc::new(ServerState::new(backend, Arc::clone(config), now)),
             config: Arc::clone(config),
+            encryption: None,
             cookie: None,
             queue: Queue::default(),
             warm_since: None,
@@ -62,6 +66,11 @@ impl Entry {
         self.state.notes().config = Arc::clone(config);
         self.config = Arc::clone(config);
         self
+    }
+
+    pub(super) fn encrypt(&mut self, encryption: Option<Arc<Encryption>>) {
+        self.state.notes().encryption.clone_from(&encryption);
+        self.encryption = encryption;
     }
 
     pub(super) fn has_cookie(&self, value: &[u8]) -> bool {

@@ -12,6 +12,7 @@ use super::group::{Choice, Group, Load, Member, Question};
 use super::queue::Queue;
 use super::server::GONE;
 use super::{Ask, BackendState, Found, Granted, Wanted};
+use crate::upstream::Encryption;
 
 /// Into how many steps a slow start is divided.
 const WARM_STEPS: u32 = 20;
@@ -39,7 +40,21 @@ pub(super) struct Inner {
 pub(super) struct Wakers(pub(super) Vec<Waker>);
 
 impl Inner {
-    pub(super) fn reconfigure(&mut self, backend: &Arc<BackendState>, proxy: &Proxy, wakers: &mut Wakers) {
+    /// TLS of its servers, of those that speak it.
+    pub(super) fn encrypt(&mut self, encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>) {
+        for entry in &mut self.entries {
+            let ready = entry.config.any_tls().and_then(|_| encryption(entry.state.name()));
+            entry.encrypt(ready);
+        }
+    }
+
+    pub(super) fn reconfigure(
+        &mut self,
+        backend: &Arc<BackendState>,
+        proxy: &Proxy,
+        encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
+        wakers: &mut Wakers,
+    ) {
         let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
         let mut old = Vec::with_capacity(proxy.servers.len());
         for server in &proxy.servers {
@@ -52,6 +67,7 @@ impl Inner {
             };
             self.entries.push(entry);
         }
+        self.encrypt(encryption);
         let mut orphans = Vec::new();
         for entry in before.into_iter().flatten() {
             entry.state.index.store(GONE, Ordering::Relaxed);

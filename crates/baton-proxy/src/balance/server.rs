@@ -9,6 +9,7 @@ use baton_model::Server;
 use tokio::sync::Notify;
 
 use super::{BackendState, Transition};
+use crate::upstream::Encryption;
 
 /// A server's state. Figures are atomics that anybody may read; they are written under its backend's lock only.
 pub struct ServerState {
@@ -44,6 +45,7 @@ pub(super) const GONE: usize = usize::MAX;
 /// What is read seldom.
 pub(super) struct Notes {
     pub(super) config: Arc<Server>,
+    pub(super) encryption: Option<Arc<Encryption>>,
     pub(super) cookie: Option<Arc<str>>,
     /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
     pub(super) check: Option<Box<CheckReport>>,
@@ -186,6 +188,7 @@ impl ServerState {
             observed: OnceLock::new(),
             notes: Mutex::new(Notes {
                 config,
+                encryption: None,
                 cookie: None,
                 check: None,
                 changed: now,
@@ -240,6 +243,11 @@ impl ServerState {
             && self.health() == HealthState::Up
             && !self.admin().is_draining()
             && self.weight.load(Ordering::Relaxed) > 0
+    }
+
+    /// TLS with it now; `None`: neither its traffic nor its checks are encrypted.
+    pub fn encryption(&self) -> Option<Arc<Encryption>> {
+        self.notes().encryption.clone()
     }
 
     /// Whether a reload took it out of the configuration.

@@ -7,12 +7,14 @@ use std::sync::atomic::Ordering;
 use baton_model::Server;
 
 use super::{BackendState, Found, ServerState};
+use crate::upstream::Encryption;
 
 /// One of a server's slots, counted in its sessions until dropped. Dropping it hands it to the next one who waits.
 pub struct Slot {
     pub(super) backend: Arc<BackendState>,
     pub(super) server: Arc<ServerState>,
     pub(super) config: Arc<Server>,
+    pub(super) encryption: Option<Arc<Encryption>>,
     pub(super) found: Found,
     pub(super) cut: u64,
 }
@@ -26,6 +28,11 @@ impl Slot {
     /// What the configuration says of the server, as it was when the slot was given.
     pub fn config(&self) -> &Arc<Server> {
         &self.config
+    }
+
+    /// TLS of its connections, as it was when the slot was given.
+    pub fn encryption(&self) -> Option<&Arc<Encryption>> {
+        self.encryption.as_ref().filter(|_| self.config.tls.is_some())
     }
 
     /// The backend the slot belongs to.

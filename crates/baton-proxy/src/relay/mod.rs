@@ -84,9 +84,15 @@ async fn attempts(
         {
             return redirect_to_server(core, client, work, entry, &prefix.clone()).await;
         }
-        let connection = match connect(core, client, entry, backend, &slot, attempts.wants_new()).await {
+        let name = server_name(core, client, work, entry, backend, &slot);
+        let connection = match connect(core, client, entry, backend, &slot, name, attempts.wants_new()).await {
             Ok(connection) => connection,
             Err(ConnectFailed::Final(ended)) => return Err(ended),
+            Err(ConnectFailed::WrongName(ended)) => {
+                slot.server().report(Observed::ConnectFailed);
+                entry.retries = backend.plan.proxy.retries;
+                return Err(ended);
+            }
             Err(ConnectFailed::Retry(ended)) => {
                 slot.server().report(Observed::ConnectFailed);
                 attempts.again(core, client, entry, wish, slot, ended).await?;
@@ -209,20 +215,36 @@ pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot
     }
 }
 
+/// What the slot's server is to be asked for (`sni`).
+fn server_name(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &Entry,
+    backend: &BackendView,
+    slot: &Slot,
+) -> Option<Box<str>> {
+    let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
+    route::evaluate(core, client, work, &entry.frontend, backend, |cx| encryption.name(cx))
+}
+
 /// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be
 /// with `new`.
+#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
 async fn connect(
     core: &Rc<Core>,
     client: &mut Client,
     entry: &mut Entry,
     backend: &BackendView,
     slot: &Slot,
+    name: Option<Box<str>>,
     new: bool,
 ) -> Result<Connection, ConnectFailed> {
     if let Some(own) = client.private.take()
         && !new
         && Arc::ptr_eq(&own.server, slot.server())
-        && own.fits(slot.config())
+        && own.fits(slot.config(), slot.encryption())
+        && own.name == name
         && !own.stream.is_stale()
     {
         entry.connect_time = Some(std::time::Duration::ZERO);
@@ -233,8 +255,8 @@ async fn connect(
         _ if new || !shareable => None,
         Reuse::Never => None,
         Reuse::Safe if client.requests == 0 => None,
-        Reuse::Aggressive if client.requests == 0 => core.upstreams.take(slot, true),
-        Reuse::Safe | Reuse::Aggressive | Reuse::Always => core.upstreams.take(slot, false),
+        Reuse::Aggressive if client.requests == 0 => core.upstreams.take(slot, name.as_deref(), true),
+        Reuse::Safe | Reuse::Aggressive | Reuse::Always => core.upstreams.take(slot, name.as_deref(), false),
     };
     if let Some(connection) = idle {
         count(core, entry, Counter::Reuses);
@@ -244,7 +266,8 @@ async fn connect(
     let began = core.now();
     let Client { deadline, registered, addresses, .. } = client;
     count(core, entry, Counter::Connects);
-    let opened = upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses).await?;
+    let opened =
+        upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses, name).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));
     Ok(opened)

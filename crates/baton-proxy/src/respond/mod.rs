@@ -60,7 +60,7 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         return false;
     };
     let is_head = work.request.method == Method::Head;
-    crate::route::after(core, client, work, entry, Some(page));
+    crate::route::after(core, client, work, entry, Some(page), None);
     entry.status = work.response.status;
     let says_close = work.response.connection.close;
     // A page that says so itself has the field counted.

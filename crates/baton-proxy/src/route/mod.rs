@@ -11,7 +11,8 @@ use std::task::Poll;
 
 use baton_http::Framing;
 use baton_model::Ruleset;
-use baton_rules::Verdict;
+use baton_rules::{Context, Verdict};
+use baton_tls::Facts;
 
 use crate::accept::Client;
 use crate::balance::{Slot, keys};
@@ -24,7 +25,7 @@ use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
 
 pub use persistence::note as note_persistence;
-pub use rules::after;
+pub use rules::{after, with_stream};
 
 /// An answer of our own.
 #[derive(Clone, Debug)]
@@ -208,6 +209,18 @@ pub fn tcp_key(core: &Core, client: &mut Client, view: &FrontendView, backend: &
     })
 }
 
+/// Evaluates something with the request, before a server gets it.
+pub fn evaluate<T>(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    view: &FrontendView,
+    backend: &BackendView,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    rules::with_request(core, client, work, view, Some(backend), evaluate)
+}
+
 /// Response rules and cookies, before the response's head is written.
 pub fn response(
     core: &Rc<Core>,
@@ -216,6 +229,7 @@ pub fn response(
     entry: &mut Entry,
     backend: &Rc<BackendView>,
     slot: &Slot,
+    server_tls: Option<&Facts>,
 ) -> Result<(), Ended> {
     if let Some(cookie) = &backend.plan.proxy.cookie {
         persistence::write(cookie, work, entry, slot);
@@ -225,11 +239,11 @@ pub fn response(
     }
     let frontend = entry.frontend.clone();
     let same = backend.plan.proxy.name == frontend.plan.proxy.name;
-    rules::response(core, client, work, entry, &backend.plan.rules, backend, slot)?;
+    rules::response(core, client, work, entry, &backend.plan.rules, backend, (slot, server_tls))?;
     if !same {
-        rules::response(core, client, work, entry, &frontend.plan.rules, backend, slot)?;
+        rules::response(core, client, work, entry, &frontend.plan.rules, backend, (slot, server_tls))?;
     }
-    rules::after(core, client, work, entry, None);
+    rules::after(core, client, work, entry, None, server_tls);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use baton_model::Ruleset;
 use baton_rules::{
     Content, Context, Denial, Listener, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict,
 };
+use baton_tls::Facts;
 
 use crate::accept::Client;
 use crate::balance::Slot;
@@ -28,6 +29,8 @@ pub struct About<'a> {
     pub backend: Option<&'a BackendView>,
     /// The server, once chosen.
     pub server: Option<&'a str>,
+    /// What was agreed on with it.
+    pub server_tls: Option<&'a Facts>,
     /// What the client sent, in `mode tcp`.
     pub content: Option<Content<'a>>,
     /// No more data is waited for.
@@ -36,7 +39,7 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     fn new(frontend: &'a FrontendView, backend: Option<&'a BackendView>) -> About<'a> {
-        About { frontend, backend, server: None, content: None, last_chance: false }
+        About { frontend, backend, server: None, server_tls: None, content: None, last_chance: false }
     }
 }
 
@@ -84,7 +87,7 @@ fn with<T>(
         client: client.addresses.source,
         destination: client.addresses.destination,
         client_tls: client.stream.facts(),
-        server_tls: None,
+        server_tls: about.server_tls,
         frontend: name(&about.frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)),
         server: about.server,
@@ -289,7 +292,7 @@ pub fn response(
     entry: &mut Entry,
     rules: &ProxyRules,
     backend: &Rc<BackendView>,
-    slot: &Slot,
+    (slot, server_tls): (&Slot, Option<&Facts>),
 ) -> Result<(), Ended> {
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(());
@@ -298,7 +301,7 @@ pub fn response(
     let Work { request, response, input, received, .. } = work;
     let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
     let response = Response { head: response, buf: received };
-    let about = About { server: Some(slot.server().name()), ..About::new(&view, Some(backend)) };
+    let about = About { server: Some(slot.server().name()), server_tls, ..About::new(&view, Some(backend)) };
     let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
     entry.silent |= client.log_level == Some(LogLevel::Silent);
     match verdict {
@@ -323,7 +326,14 @@ pub fn response(
 
 /// `http-after-response` rules of backend and frontend, on the response in `work`: the server's, or our own that was read
 /// from `page`.
-pub fn after(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, page: Option<&[u8]>) {
+pub fn after(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    page: Option<&[u8]>,
+    server_tls: Option<&Facts>,
+) {
     let frontend = entry.frontend.clone();
     let backend = entry.backend.clone();
     let own = &frontend.plan.rules;
@@ -334,7 +344,7 @@ pub fn after(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entr
         let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
         let server = entry.server.as_ref().map(|server| &**server.name());
-        let about = About { server, ..About::new(&frontend, backend.as_deref()) };
+        let about = About { server, server_tls, ..About::new(&frontend, backend.as_deref()) };
         with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
         entry.silent |= client.log_level == Some(LogLevel::Silent);
     }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use baton_kernel::Endpoint;
 use baton_kernel::connect::{self, ConnectOptions, Started};
 use baton_model::{Address, Proxy, Server};
+use baton_tls::{Facts, is_wrong_name, rustls};
 
 use crate::accept::{Addresses, write_header};
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
-use crate::stream::Stream;
+use crate::stream::{Broken, Stream};
 use crate::upstream::Connection;
 
 /// Why there is no connection.
@@ -25,9 +26,12 @@ pub enum ConnectFailed {
     Retry(Ended),
     /// No attempt can: the process ends, or the fault is ours.
     Final(Ended),
+    /// No attempt can: the server's certificate is not for the name that it was asked for.
+    WrongName(Ended),
 }
 
-/// Connects to the server the slot is for, and sends its PROXY header if it wants one.
+/// Connects to the server the slot is for, sends its PROXY header if it wants one, and agrees on TLS where that is spoken; `name`
+/// is asked for then. All of it within `timeout connect`.
 pub async fn open(
     core: &Core,
     session: &Session,
@@ -35,6 +39,7 @@ pub async fn open(
     slot: &Slot,
     backend: &Proxy,
     client: &Addresses,
+    name: Option<Box<str>>,
 ) -> Result<Connection, ConnectFailed> {
     let config = slot.config();
     let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
@@ -48,7 +53,7 @@ pub async fn open(
         }
     })?;
     let established = matches!(started, Started::Connected(_));
-    let stream = watch(started.into_fd()).map_err(|_| ours())?;
+    let mut stream = watch(started.into_fd()).map_err(|_| ours())?;
     if backend.tcp.no_linger {
         stream.reset_on_close();
     }
@@ -71,8 +76,31 @@ pub async fn open(
             Err(interrupt) => return Err(interrupted(interrupt)),
         }
     }
+    let encryption = slot.encryption().cloned();
+    if let Some(encryption) = &encryption {
+        let asked = name.as_deref();
+        encryption.begin(&mut stream, asked, core.records.clone()).map_err(|error| unwilling(&error, asked))?;
+        match until(core, session, deadline, |cx| stream.poll_handshake(cx)).await {
+            Ok(Ok(())) => stream.note_facts(|agreed| {
+                let ours = encryption.connector.identity().cloned();
+                Facts::of(agreed, asked, ours)
+            }),
+            Ok(Err(Broken::Protocol(error))) => return Err(unwilling(&error, asked)),
+            Ok(Err(Broken::Closed | Broken::Socket(_))) => return Err(refused()),
+            Err(interrupt) => return Err(interrupted(interrupt)),
+        }
+    }
     let server = slot.server().clone();
-    Ok(Connection { stream, server, config: config.clone(), requests: 0, private: false, idle_since: core.now() })
+    let (config, idle_since) = (config.clone(), core.now());
+    Ok(Connection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
+}
+
+/// There is no handshake. With the wrong name for what was asked there will never be one, as HAProxy sees it.
+fn unwilling(error: &rustls::Error, asked: Option<&str>) -> ConnectFailed {
+    match is_wrong_name(error) && asked.is_some() {
+        true => ConnectFailed::WrongName(Ended::new(Cause::ServerAborted, Phase::Connect)),
+        false => refused(),
+    }
 }
 
 fn refused() -> ConnectFailed {

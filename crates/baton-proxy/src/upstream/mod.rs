@@ -1,6 +1,7 @@
 //! Connections to servers: opening them, and keeping idle ones for the next request.
 
 mod connect;
+mod encryption;
 mod pool;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use baton_model::{ProxyProtocol, Server};
 
 pub use connect::{ConnectFailed, open};
+pub use encryption::Encryption;
 pub use pool::Upstreams;
 
 use crate::balance::ServerState;
@@ -23,6 +25,10 @@ pub struct Connection {
     pub server: Arc<ServerState>,
     /// The settings it was opened with.
     pub config: Arc<Server>,
+    /// TLS over it.
+    pub encryption: Option<Arc<Encryption>>,
+    /// The name that was asked for (SNI): requests for another one go elsewhere.
+    pub name: Option<Box<str>>,
     /// Requests it carried before the current one.
     pub requests: u32,
     /// It was authenticated for one client.
@@ -32,12 +38,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether a request for `config` may go over it: a reload may have changed where the server is.
-    pub fn fits(&self, config: &Arc<Server>) -> bool {
-        Arc::ptr_eq(&self.config, config)
-            || (self.config.address == config.address
-                && self.config.send_proxy == config.send_proxy
-                && self.config.source_address == config.source_address)
+    /// Whether a request for `config` may go over it: a reload may have changed where the server is, and how it is spoken to.
+    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<Encryption>>) -> bool {
+        encryption::is_same(self.encryption.as_ref(), encryption)
+            && (Arc::ptr_eq(&self.config, config)
+                || (self.config.address == config.address
+                    && self.config.send_proxy == config.send_proxy
+                    && self.config.source_address == config.source_address))
     }
 
     /// Whether other clients may use it too: it does not carry one client's address.

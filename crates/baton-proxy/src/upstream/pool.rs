@@ -41,17 +41,18 @@ struct Pool {
 }
 
 impl Upstreams {
-    /// An idle connection for the slot's server: the last used of those that carried a second request already, else (unless
+    /// An idle connection for the slot's server on which `name` was asked for: the last used of those that carried a second request already, else (unless
     /// `proven`, for `http-reuse aggressive`) the oldest one.
-    pub fn take(&self, slot: &Slot, proven: bool) -> Option<Connection> {
+    pub fn take(&self, slot: &Slot, name: Option<&str>, proven: bool) -> Option<Connection> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(&key(slot.server()))?;
         let found = loop {
-            let tried = pool.idle.iter().rposition(|connection| connection.requests > 1);
-            let at = tried.or_else(|| (!proven && !pool.idle.is_empty()).then_some(0))?;
+            let asked = |connection: &Connection| connection.name.as_deref() == name;
+            let tried = pool.idle.iter().rposition(|connection| connection.requests > 1 && asked(connection));
+            let at = tried.or_else(|| pool.idle.iter().position(asked).filter(|_| !proven))?;
             let connection = pool.idle.remove(at);
             self.idle.set(self.idle.get() - 1);
-            if connection.fits(slot.config()) && !connection.stream.is_stale() {
+            if connection.fits(slot.config(), slot.encryption()) && !connection.stream.is_stale() {
                 break connection;
             }
         };
@@ -93,7 +94,13 @@ impl Upstreams {
         connection.idle_since = core.now();
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
-        if pool.idle.len() < limit.min(pool.peak) && self.idle.get() < self.idle_max.get() {
+        let limit = limit.min(pool.peak);
+        // The one that waits longest gives way to another name: names that come once would fill the pool otherwise.
+        if limit > 0 && pool.idle.len() >= limit && pool.idle[0].name != connection.name {
+            pool.idle.remove(0);
+            self.idle.set(self.idle.get() - 1);
+        }
+        if pool.idle.len() < limit && self.idle.get() < self.idle_max.get() {
             pool.idle.push(connection);
             self.idle.set(self.idle.get() + 1);
         }
@@ -112,8 +119,8 @@ impl Upstreams {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|_, pool| stays(&pool.server));
         for pool in pools.values_mut() {
-            let config = pool.server.config();
-            pool.idle.retain(|connection| connection.fits(&config));
+            let (config, encryption) = (pool.server.config(), pool.server.encryption());
+            pool.idle.retain(|connection| connection.fits(&config, encryption.as_ref()));
         }
         let share = generation.idle_max as usize / cores.max(1);
         let mut left = share;

@@ -10,6 +10,7 @@ use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
 use baton_tls::Acceptor;
+use baton_tls::store::SystemFiles;
 
 /// A core that serves one `listen` section.
 pub struct Served {
@@ -74,8 +75,16 @@ impl Served {
         model.global.bufsize = self.bufsize;
         let model = Arc::new(model);
         let now = Instant::now();
-        let generation = Generation::prepare(self.number, model, 1000, vec![listener], &self.registry, &NoFiles, now)
-            .expect("valid");
+        let generation = Generation::prepare(
+            self.number,
+            model,
+            1000,
+            vec![listener],
+            &self.registry,
+            (&NoFiles, &SystemFiles::default()),
+            now,
+        )
+        .expect("valid");
         let generation = generation.commit(&self.registry, now);
         self.runtime.block_on(self.workers.command(Command::Apply(generation)));
     }

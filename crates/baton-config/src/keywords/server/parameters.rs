@@ -12,13 +12,13 @@ use crate::keywords::{Parameter, Status};
 use crate::lower::{Call, InitAddr, ServerDraft};
 use crate::values::Unit;
 
-type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
+pub(super) type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
 
-const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
+pub(super) const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::Done, doc, apply }
 }
 
-const fn none(name: &'static str, args: usize, why: &'static str) -> Parameter<ServerDraft> {
+pub(super) const fn none(name: &'static str, args: usize, why: &'static str) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::NoEffect(why), doc: "", apply: nothing }
 }
 
@@ -28,7 +28,7 @@ const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
 
 const TLS: &str = "it belongs to TLS, which this server does not use";
 
-pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
+static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("addr", 1, addr, "Address for health checks."),
     row("backup", 0, |s, _, _| set(&mut s.server.backup, true), "Used when no other server is left."),
     row("check", 0, |s, _, _| set(&mut s.server.check.enabled, true), "Health checks are on."),
@@ -80,24 +80,9 @@ pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("track", 1, track, "Copies another server's state instead of checking."),
     row("usesrc", 0, stray_usesrc, "Only behind 'source'."),
     row("weight", 1, weight, "Share of the load, 0 to 256."),
-    none("check-alpn", 1, TLS),
-    none("check-sni", 1, TLS),
     none("no-agent-check", 0, "there is no agent check"),
-    none("no-check-ssl", 0, TLS),
     none("no-send-proxy-v2-ssl", 0, TLS),
     none("no-send-proxy-v2-ssl-cn", 0, TLS),
-    none("no-ssl", 0, TLS),
-    none("no-ssl-reuse", 0, TLS),
-    none("no-sslv3", 0, TLS),
-    none("no-tls-tickets", 0, TLS),
-    none("no-tlsv10", 0, TLS),
-    none("no-tlsv11", 0, TLS),
-    none("no-tlsv12", 0, TLS),
-    none("no-tlsv13", 0, TLS),
-    none("ssl-max-ver", 1, TLS),
-    none("ssl-min-ver", 1, TLS),
-    none("ssl-reuse", 0, TLS),
-    none("tls-tickets", 0, TLS),
     none("agent-addr", 1, "it belongs to 'agent-check'"),
     none("agent-inter", 1, "it belongs to 'agent-check'"),
     none("agent-port", 1, "it belongs to 'agent-check'"),
@@ -108,38 +93,25 @@ pub(crate) static PARAMETERS: &[Parameter<ServerDraft>] = &[
     none("resolve-prefer", 1, "names are resolved when the file is read"),
     none("ws", 1, "connections to servers are always HTTP/1"),
     later("agent-check", 0),
-    later("allow-0rtt", 0),
-    later("alpn", 1),
-    later("ca-file", 1),
     later("check-proto", 1),
-    later("check-ssl", 0),
     later("check-via-socks4", 0),
-    later("ciphers", 1),
-    later("ciphersuites", 1),
-    later("crl-file", 1),
-    later("crt", 1),
-    later("force-sslv3", 0),
-    later("force-tlsv10", 0),
-    later("force-tlsv11", 0),
-    later("force-tlsv12", 0),
-    later("force-tlsv13", 0),
     later("namespace", 1),
-    later("npn", 1),
     later("proto", 1),
     later("proxy-v2-options", 1),
     later("resolvers", 1),
     later("send-proxy-v2-ssl", 0),
     later("send-proxy-v2-ssl-cn", 0),
-    later("sni", 1),
     later("socks4", 1),
-    later("ssl", 0),
-    later("verify", 1),
-    later("verifyhost", 1),
 ];
+
+/// All rows, those about TLS last.
+pub(crate) fn all() -> impl Iterator<Item = &'static Parameter<ServerDraft>> {
+    PARAMETERS.iter().chain(super::tls::PARAMETERS)
+}
 
 /// The rows by name: thousands of servers ask for them.
 pub(super) static INDEX: LazyLock<FxHashMap<&'static str, &'static Parameter<ServerDraft>>> =
-    LazyLock::new(|| PARAMETERS.iter().map(|row| (row.name, row)).collect());
+    LazyLock::new(|| all().map(|row| (row.name, row)).collect());
 
 fn nothing(_: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
     0

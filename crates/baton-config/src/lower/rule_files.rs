@@ -1,0 +1,36 @@
+//! The world that rules and expressions are compiled in.
+
+use std::sync::Arc;
+
+use super::Context;
+
+/// What rules ask for while they are compiled.
+pub(crate) struct RuleFiles<'a, 'c> {
+    context: &'a Context<'c>,
+    /// The file the proxy stands in, for `default-path`.
+    config: Arc<str>,
+}
+
+impl<'a, 'c> RuleFiles<'a, 'c> {
+    /// For an expression that stands in the file `config`.
+    pub fn new(context: &'a Context<'c>, config: Arc<str>) -> RuleFiles<'a, 'c> {
+        RuleFiles { context, config }
+    }
+}
+
+impl baton_rules::Files for RuleFiles<'_, '_> {
+    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        self.context.env.read(&self.context.path(&self.config, path))
+    }
+
+    fn environment(&self, name: &str) -> Option<String> {
+        match self.context.variables.get(name) {
+            Some(value) => value.clone(),
+            None => self.context.env.var(name),
+        }
+    }
+
+    fn hostname(&self) -> String {
+        self.context.env.hostname()
+    }
+}

@@ -1,0 +1,73 @@
+//! TLS with a server: what a generation prepares for it, and how a connection begins.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use baton_model::Server;
+use baton_rules::{Context, Expr, Files, Place};
+use baton_tls::rustls;
+use baton_tls::rustls::client::UnbufferedClientConnection;
+use baton_tls::{Connector, Connectors};
+
+use crate::stream::{RecordPool, Stream, Tls};
+
+/// The settings of TLS with a server, ready for use. They go with the server's other settings, of which they are a part.
+#[derive(Debug)]
+pub struct Encryption {
+    /// For connections, and for health checks.
+    pub connector: Arc<Connector>,
+    /// `sni`.
+    sni: Option<Expr>,
+}
+
+impl Encryption {
+    /// What a server needs; `None` when neither its traffic nor its checks are encrypted. `before` is what was in use under its
+    /// name.
+    ///
+    /// # Errors
+    /// The reason against it, as a sentence.
+    pub fn prepare(
+        server: &Server,
+        connectors: &mut Connectors<'_>,
+        files: &dyn Files,
+        before: Option<&Encryption>,
+    ) -> Result<Option<Arc<Encryption>>, String> {
+        let Some(settings) = server.any_tls() else { return Ok(None) };
+        let connector = connectors.build(settings, before.map(|before| &before.connector));
+        let connector = connector.map_err(|problem| problem.0)?;
+        let sni = settings.sni.as_deref().map(|text| Expr::compile(text, Place::BackendRequest, files)).transpose();
+        let sni = sni.map_err(|fault| format!("'sni' : {}", fault.message))?;
+        Ok(Some(Arc::new(Encryption { connector, sni })))
+    }
+
+    /// Whether a connection needs to know what `sni` gives.
+    pub fn wants_name(&self) -> bool {
+        self.sni.is_some()
+    }
+
+    /// The name to ask for. `None`: none is asked for.
+    pub fn name(&self, cx: &Context<'_>) -> Option<Box<str>> {
+        let name = self.sni.as_ref()?.eval(cx)?.into_text();
+        let name = std::str::from_utf8(&name).ok().filter(|name| !name.is_empty())?;
+        Some(name.into())
+    }
+
+    /// Lets `stream` begin a handshake.
+    ///
+    /// # Errors
+    /// When no server could have the name.
+    pub fn begin(&self, stream: &mut Stream, name: Option<&str>, records: Rc<RecordPool>) -> Result<(), rustls::Error> {
+        let (config, name) = self.connector.target(name)?;
+        stream.secure(Tls::new(UnbufferedClientConnection::new(config, name)?, None, records));
+        Ok(())
+    }
+}
+
+/// Whether connections of one may be used where the other is asked for.
+pub(super) fn is_same(one: Option<&Arc<Encryption>>, other: Option<&Arc<Encryption>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(&one.connector, &other.connector),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}

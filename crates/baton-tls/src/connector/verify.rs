@@ -1,0 +1,120 @@
+//! The judgement on a server's certificate, as HAProxy makes it.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use webpki::RawPublicKeyEntity;
+
+use super::names;
+use super::trust::Trust;
+
+/// The name that a certificate has to have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Expected {
+    /// The one that the server was asked for.
+    Asked,
+    /// `verifyhost`.
+    This(String),
+    /// None: the chain alone counts.
+    Any,
+}
+
+/// Judges chain and name (`verify required`), or nothing (`verify none`). That a server has the key of what it shows is always
+/// verified.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    trust: Option<Arc<Trust>>,
+    expected: Expected,
+    algorithms: WebPkiSupportedAlgorithms,
+    /// What a server may sign with, the preferred first.
+    schemes: Vec<SignatureScheme>,
+}
+
+impl Verifier {
+    /// Without `trust` every certificate is good; without `schemes` (`sigalgs`) every algorithm that we know.
+    pub fn new(trust: Option<Arc<Trust>>, expected: Expected, schemes: Option<Vec<SignatureScheme>>) -> Verifier {
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+        let schemes = schemes.unwrap_or_else(|| algorithms.supported_schemes());
+        Verifier { trust, expected, algorithms, schemes }
+    }
+
+    /// Whether the certificate's key signed `message`. Its key alone is looked at, since a certificate that nobody verifies may
+    /// be of a kind that verification would refuse.
+    fn verify_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+        tls13: bool,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        if !self.schemes.contains(&signed.scheme) {
+            return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
+        }
+        let bad = |_| Error::InvalidCertificate(CertificateError::BadEncoding);
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|error| bad(error.to_string()))?;
+        let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);
+        if tls13 {
+            return rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms);
+        }
+        let entity = RawPublicKeyEntity::try_from(&key).map_err(|error| bad(error.to_string()))?;
+        let known = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+        let algorithms = known.map_or(&[][..], |(_, algorithms)| algorithms);
+        // In TLS 1.2 a scheme does not say which curve the key is on.
+        match algorithms
+            .iter()
+            .any(|algorithm| entity.verify_signature(*algorithm, message, signed.signature()).is_ok())
+        {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(CertificateError::BadSignature.into()),
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(trust) = &self.trust else { return Ok(ServerCertVerified::assertion()) };
+        trust.verify(end_entity, intermediates, now, self.algorithms.all)?;
+        let wanted = match &self.expected {
+            Expected::Any => return Ok(ServerCertVerified::assertion()),
+            Expected::This(name) => name.clone(),
+            Expected::Asked => server_name.to_str().into_owned(),
+        };
+        let (_, parsed) = x509_parser::parse_x509_certificate(end_entity).map_err(|_| CertificateError::BadEncoding)?;
+        match names::is_for(&parsed, &wanted) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(CertificateError::NotValidForName.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_signature(message, cert, dss, false)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_signature(message, cert, dss, true)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
+}
