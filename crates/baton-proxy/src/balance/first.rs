@@ -13,9 +13,12 @@ impl First {
         self.0.sort_unstable();
     }
 
-    pub(super) fn next(&self, full: impl Fn(usize) -> bool) -> Choice {
-        match self.0.iter().find(|(_, server)| !full(*server)) {
-            Some(&(_, server)) => Choice::Server(server),
+    /// The first free one; another than the one to avoid if there is one.
+    pub(super) fn next(&self, avoid: Option<usize>, full: impl Fn(usize) -> bool) -> Choice {
+        let mut free = self.0.iter().map(|(_, server)| *server).filter(|server| !full(*server));
+        match free.next() {
+            Some(server) if Some(server) == avoid => Choice::Server(free.next().unwrap_or(server)),
+            Some(server) => Choice::Server(server),
             None if self.0.is_empty() => Choice::None,
             None => Choice::Full,
         }

@@ -286,7 +286,7 @@ impl Core {
         match self {
             Core::RoundRobin(core) => core.next(question.avoid, full),
             Core::LeastConn(core) => core.next(question.avoid, full),
-            Core::First(core) => core.next(full),
+            Core::First(core) => core.next(question.avoid, full),
             Core::Map(core) => match question.key {
                 Some(key) => core.find(key),
                 None => core.next(question.avoid, full),
