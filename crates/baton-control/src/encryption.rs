@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use baton_model::{Bind, BindTls, Model, Source};
 use baton_proxy::Refused;
 use baton_proxy::generation::OpenListener;
-use baton_tls::store::{Files, Index, Problem, Store, Wanted};
+use baton_tls::store::{Files, Index, Note, Problem, Store, Wanted};
 use baton_tls::tickets::{self, TicketKey, TicketVault, UpcomingTickets};
 use baton_tls::{Acceptor, AcceptorProblem, Acceptors, PreparedAcceptors, store};
 
@@ -37,7 +38,12 @@ pub struct Prepared {
     by_place: ByPlace,
     /// Certificates that were there before, and whose files hold others now.
     pub replaced: Vec<PathBuf>,
+    /// What is left out, and that reading took long.
+    pub notes: Vec<String>,
 }
+
+/// Reading that takes so long is told.
+const LONG: Duration = Duration::from_secs(2);
 
 /// Acceptors by the name of a frontend and the place of its address.
 type ByPlace = HashMap<(Arc<str>, String), Arc<Acceptor>>;
@@ -48,6 +54,7 @@ impl Encryption {
     /// # Errors
     /// All that cannot be used, each with the line that names it.
     pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<Prepared, Vec<Refused>> {
+        let begin = Instant::now();
         let tickets = self.tickets(model, outside);
         let prepared = self.store.prepare(&Wanted::of(model), outside);
         let (store, tickets) = match (prepared, tickets) {
@@ -74,7 +81,11 @@ impl Encryption {
         let places = encrypted(model).map(|(name, bind, _)| (name.clone(), bind.place()));
         let by_place = places.zip(acceptors.acceptors().iter().cloned()).collect();
         let replaced = store.replaced();
-        Ok(Prepared { store, acceptors, tickets, by_place, replaced })
+        let mut notes: Vec<String> = store.notes().iter().map(note).collect();
+        if begin.elapsed() >= LONG {
+            notes.push(format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64()));
+        }
+        Ok(Prepared { store, acceptors, tickets, by_place, replaced, notes })
     }
 
     /// Puts it in use. It cannot fail.
@@ -113,17 +124,17 @@ impl Prepared {
     }
 }
 
-/// What `-c` says of the files that a model names for TLS.
+/// What `-c` says of the files that a model names for TLS: what is left out.
 ///
 /// # Errors
 /// All that cannot be used.
-pub fn judge(model: &Model, outside: &Outside) -> Result<(), Vec<Refused>> {
+pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<String>, Vec<Refused>> {
     let vault = TicketVault::new(crate::tickets::wall_seconds()).map_err(|fault| {
         let reason = format!("cannot make a key of session tickets: {fault}");
         vec![Refused { object: "global".into(), reason, source: Source::default() }]
     })?;
     let encryption = Encryption { store: Store::new(), acceptors: Arc::default(), tickets: Arc::new(vault) };
-    encryption.prepare(model, outside).map(drop)
+    encryption.prepare(model, outside).map(|prepared| prepared.notes)
 }
 
 /// Addresses with TLS, in the order of the model.
@@ -154,6 +165,13 @@ fn without_certificates(model: &Model, indexes: &[Arc<Index>]) -> Vec<Refused> {
 fn certificate(problem: &Problem, model: &Model) -> Refused {
     let source = problem.source.clone().unwrap_or_default();
     Refused { object: object(&source, model), reason: format!("{problem}: {}", problem.remedy()), source }
+}
+
+fn note(note: &Note) -> String {
+    match &note.source {
+        Some(source) => format!("[{source}] {note}."),
+        None => format!("{note}."),
+    }
 }
 
 fn bind(problem: &AcceptorProblem, model: &Model) -> Refused {

@@ -79,15 +79,37 @@ impl Ready {
         self.model.global.bufsize
     }
 
+    /// What there is to say about certificates that are taken.
+    pub fn notes(&self) -> &[String] {
+        &self.encryption.notes
+    }
+
     /// `cpu-map`, which a process has for its whole life.
     pub fn cpu_map(&self) -> &CpuMap {
         &self.model.global.process.cpu_map
     }
 }
 
+/// What files say, and what they name for TLS.
+#[derive(Debug)]
+pub struct Read {
+    /// The files.
+    pub loaded: Loaded,
+    /// Certificates and keys, beside those in use; `None` when the files are no good anyway.
+    encryption: Option<Result<encryption::Prepared, Vec<Refused>>>,
+}
+
 /// Files → parse → lower. Reads files and may ask the name service, so it belongs on a thread of its own.
 pub fn read(options: &Options, outside: &Outside) -> Loaded {
     baton_config::load(options, outside)
+}
+
+/// The same, with what it names for TLS, which may take longer than all else.
+pub fn read_all(options: &Options, outside: &Outside, encryption: &Encryption) -> Read {
+    let loaded = read(options, outside);
+    let model = loaded.model.as_ref().filter(|model| has_listener(model));
+    let encryption = model.map(|model| encryption.prepare(model, outside));
+    Read { loaded, encryption }
 }
 
 impl ChangeLine {
@@ -113,21 +135,20 @@ impl ChangeLine {
 
     /// Changes to what was read, or refuses it whole. Without a difference it is done all the same: a file of patterns may
     /// have changed.
-    pub async fn change(&mut self, loaded: Loaded, outside: &Arc<Outside>, workers: &Workers) -> Outcome {
+    pub async fn change(&mut self, read: Read, outside: &Outside, workers: &Workers) -> Outcome {
+        let Read { loaded, encryption } = read;
         let pid = std::process::id();
-        let messages = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
+        let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         let Some(model) = loaded.model else { return self.refuse(messages, Vec::new()) };
-        if !has_listener(&model) {
-            return self.refuse(messages, vec![no_listener()]);
-        }
-        let mut plan = Plan::between(&self.model, &model);
-        let model = Arc::new(model);
-        let encryption = match self.read(model.clone(), outside.clone()).await {
-            Ok(encryption) => encryption,
-            Err(reasons) => return self.refuse(messages, reasons),
+        let encryption = match encryption {
+            Some(Ok(encryption)) => encryption,
+            Some(Err(reasons)) => return self.refuse(messages, reasons),
+            None => return self.refuse(messages, vec![no_listener()]),
         };
+        messages.extend(encryption.notes.iter().map(|note| Message::plain(Severity::Notice, "certificate", note, pid)));
+        let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
-        let ready = match self.prepare_with(model, encryption, outside, Instant::now()) {
+        let ready = match self.prepare_with(Arc::new(model), encryption, outside, Instant::now()) {
             Ok(ready) => ready,
             Err(reasons) => return self.refuse(messages, reasons),
         };
@@ -148,16 +169,6 @@ impl ChangeLine {
     /// What handshakes share.
     pub fn encryption(&self) -> Encryption {
         Encryption { store: self.store.clone(), acceptors: self.acceptors.clone(), tickets: self.tickets.clone() }
-    }
-
-    /// Reads certificates on another thread.
-    async fn read(&self, model: Arc<Model>, outside: Arc<Outside>) -> Result<encryption::Prepared, Vec<Refused>> {
-        let encryption = self.encryption();
-        let read = tokio::task::spawn_blocking(move || encryption.prepare(&model, &outside)).await;
-        read.unwrap_or_else(|error| {
-            let reason = format!("certificates could not be read: {error}");
-            Err(vec![Refused { object: "TLS".into(), reason, source: Source::default() }])
-        })
     }
 
     /// Opens, reads, checks and compiles everything the model needs, beside what is in use.

@@ -11,7 +11,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use baton_control::ask::{Whom, ask};
+use baton_control::protocol::{Reply, Request};
 use baton_prove::certificates::{Authority, Issued, Kind, Wanted};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{PATIENCE, Proxy, free_address, program, readable, until};
@@ -335,6 +339,29 @@ fn certificates_outlive_root_and_the_cage() {
     fs::set_permissions(world.path("a.pem"), PermissionsExt::from_mode(0o644)).unwrap();
     proxy.change(&text(""));
     assert_eq!(world.connect(address, "a.test").unwrap().certificate(), new.chain()[0]);
+}
+
+/// A worker that replaces one that died works by the text that was in use, with the certificates that the files hold then.
+#[test]
+fn a_worker_that_dies_is_replaced_with_the_certificates_of_now() {
+    let world = World::new();
+    world.issue("a.pem", "a.test");
+    let address = free_address();
+    let text = config("", &format!("{address} ssl crt {}", world.path("a.pem")));
+    let proxy = Proxy::start_with(&text, &["-W"]);
+    let worker = || match ask(Whom::Pid(proxy.pid()), Request::Status) {
+        Ok(Reply::Status(status)) => status.pid,
+        _ => 0,
+    };
+    let before = worker();
+    assert_served(&mut world.connect(address, "a.test").unwrap());
+    let new = world.issue("a.pem", "a.test");
+    proxy.write("this is no configuration");
+    kill(Pid::from_raw(before as i32), Signal::SIGKILL).expect("the worker lives");
+    until("another worker serves", || ![0, before].contains(&worker()));
+    let mut client = world.connect(address, "a.test").unwrap();
+    assert_eq!(client.certificate(), new.chain()[0]);
+    assert_served(&mut client);
 }
 
 /// Files of certificates, judged by `-c`: the verdict is that of HAProxy.

@@ -63,7 +63,9 @@ impl Control {
         let is_kept = self.servant.is_some();
         let outside = Arc::new(if is_kept { settings.outside.recording() } else { settings.outside.view() });
         let from = outside.clone();
-        let loaded = tokio::task::spawn_blocking(move || Found::new(Box::new(reload::read(&settings.options, &from))));
+        let encryption = self.line.encryption();
+        let read = move || Found::new(Box::new(reload::read_all(&settings.options, &from, &encryption)));
+        let loaded = tokio::task::spawn_blocking(read);
         self.reading = Some(Reading { loaded, outside, waiting: vec![waiting] });
     }
 
@@ -75,7 +77,7 @@ impl Control {
             Ok(_) if self.line.listeners.is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),
             Ok(found) => match self.ask_master(found).await {
                 Ok(loaded) => return self.reading = Some(Reading { loaded, ..reading }),
-                Err(found) => Ok(self.line.change(*found.loaded, &reading.outside, &self.workers).await),
+                Err(found) => Ok(self.line.change(*found.read, &reading.outside, &self.workers).await),
             },
             Err(error) => Err(format!("the files could not be read: {error}")),
         };

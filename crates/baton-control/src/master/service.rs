@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::Loaded;
 use baton_model::{AccessLevel, Model};
 use socket2::Socket;
 use tokio::net::UnixStream;
@@ -20,6 +19,7 @@ use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
 use crate::handover::giver;
 use crate::listeners::Granted;
+use crate::reload::Read;
 
 /// What a process under a master begins with.
 #[derive(Debug)]
@@ -36,15 +36,15 @@ pub struct Begun {
 /// Files that were read, and sockets for what they name.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub(crate) loaded: Box<Loaded>,
+    pub(crate) read: Box<Read>,
     /// What the master bound, or why it did not answer; `None` until it was asked.
     granted: Option<io::Result<Granted>>,
 }
 
 impl Found {
     /// What was read.
-    pub(crate) fn new(loaded: Box<Loaded>) -> Found {
-        Found { loaded, granted: None }
+    pub(crate) fn new(read: Box<Read>) -> Found {
+        Found { read, granted: None }
     }
 }
 
@@ -116,7 +116,7 @@ impl Control {
             }
             None => {
                 let Some(servant) = self.servant.as_ref().filter(|servant| servant.opens()) else { return Err(found) };
-                let model = found.loaded.model.as_ref();
+                let model = found.read.loaded.model.as_ref();
                 let missing = model.map(|model| self.line.listeners.missing(model)).unwrap_or_default();
                 let Some((ours, theirs)) = (!missing.is_empty()).then(|| link::pair().ok()).flatten() else {
                     return Err(found);

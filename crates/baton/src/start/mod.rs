@@ -118,11 +118,13 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         messages.be_quiet();
     }
     if run.check {
-        if let Some(model) = &loaded.model
-            && let Err(reasons) = encryption::judge(model, &view)
-        {
-            reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
-            return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
+        match loaded.model.as_ref().map(|model| encryption::judge(model, &view)) {
+            Some(Ok(notes)) => notes.iter().for_each(|note| messages.notice(note)),
+            Some(Err(reasons)) => {
+                reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
+                return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
+            }
+            None => {}
         }
         return Ok(say_checked(&run, &loaded));
     }
@@ -240,6 +242,7 @@ fn bind<'a>(
     };
     match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
+            ready.notes().iter().for_each(|note| messages.notice(note));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 line.recall(&ready, state, Instant::now());
             }

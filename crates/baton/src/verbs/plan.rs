@@ -93,7 +93,7 @@ fn from_nothing(new: &[PathBuf]) -> Result<Outcome, String> {
 fn certificates(model: &Model) -> Result<Vec<PathBuf>, Vec<Refused>> {
     let directory = std::env::current_dir().unwrap_or_default();
     match Outside::new(directory, None) {
-        Ok(outside) => encryption::judge(model, &outside).map(|()| Vec::new()),
+        Ok(outside) => encryption::judge(model, &outside).map(|_| Vec::new()),
         // Said by `read` before.
         Err(_) => Ok(Vec::new()),
     }
