@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{BindTls, CrtSource, Source};
-use baton_tls::store::{SystemFiles, Wanted};
+use baton_tls::store::{Entry, SystemFiles, Wanted};
 use baton_tls::{Store, Verifies};
 
 fn main() {
@@ -41,6 +41,10 @@ fn main() {
             let start = Instant::now();
             found.signer().expect("its key signs");
             println!("first signer: {:.0} µs", start.elapsed().as_secs_f64() * 1e6);
+            let names: Vec<String> = store.entries().iter().step_by(7).filter_map(|entry| first_name(entry)).collect();
+            let start = Instant::now();
+            let found = names.iter().filter(|name| index.find(Some(name), Verifies::ALL).is_some()).count();
+            println!("found: {:.2} µs each", start.elapsed().as_secs_f64() * 1e6 / found as f64);
         }
     }
     let entries = store.entries();
@@ -53,6 +57,12 @@ fn main() {
     }
     let each = start.elapsed().as_secs_f64() * 1e6 / entries.len().min(REPLACED) as f64;
     println!("replaced one by one: {each:.0} µs each");
+}
+
+fn first_name(entry: &Entry) -> Option<String> {
+    let certificate = entry.certificate();
+    let names = certificate.names();
+    names.first().map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 /// How many are replaced.
