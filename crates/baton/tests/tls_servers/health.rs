@@ -21,6 +21,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ("tcp/wrong-check-sni", "$good ssl ca-file ca.pem check-sni c.example", "L6RSP"),
     ("tcp/plain", "$plain ssl verify none", "L6RSP"),
     ("tcp/stalling", "$stalling ssl verify none", "L6TOUT"),
+    ("tcp/proxied", "$proxied ssl ca-file ca.pem send-proxy", "L6OK"),
+    ("tcp/unproxied", "$proxied ssl ca-file ca.pem", "L6RSP"),
     ("tcp/off", "$good ssl verify none no-check-ssl", "L4OK"),
     ("tcp/checks-only", "$good verify none check-ssl", "L6OK"),
     ("tcp/checks-only-plain", "$plain verify none check-ssl", "L6RSP"),

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 
 use crate::exchange::Client;
 use crate::servers::Servers;
-use crate::support::{Proxy, free_address};
+use crate::support::{PATIENCE, Proxy, free_address};
 
 fn configuration(place: SocketAddr, extra: &str, words: &str) -> String {
     format!(
@@ -121,4 +122,28 @@ fn what_was_agreed_on_with_a_server_is_there_for_rules() {
     let _baton = Proxy::start(&configuration(place, extra, &words));
     let response = Client::connect(place).get("a.example");
     assert!(response.head.contains("x-tls: 1,tlsv1.3,0"), "{}", response.head);
+}
+
+#[test]
+fn connections_in_tcp_mode_are_encrypted_too() {
+    let servers = Servers::start();
+    let (good, wrong) = (free_address(), free_address());
+    let words = "$good ssl ca-file ca.pem";
+    let listen = |name: &str, place: SocketAddr, more: &str| {
+        format!("listen {name}\n    bind {place}\n    server s {}{more}\n", servers.words(words))
+    };
+    let text = format!(
+        "defaults\n    mode tcp\n    retries 0\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n{}{}",
+        listen("good", good, " sni str(a.example)"),
+        listen("wrong", wrong, " sni str(c.example)")
+    );
+    let _baton = Proxy::start(&text);
+    let mut client = Client::connect(good);
+    for _ in 0..3 {
+        assert_eq!(client.get("a.example").status, 200);
+    }
+    assert_eq!(column(&servers.served(3), 1), ["a.example"; 3]);
+    let mut refused = TcpStream::connect(wrong).expect("the proxy listens");
+    refused.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    assert_eq!(refused.read(&mut [0; 1]).ok(), Some(0), "closed without a byte");
 }

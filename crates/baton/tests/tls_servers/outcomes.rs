@@ -32,6 +32,9 @@ const CASES: &[(&str, &str, &str)] = &[
     ("unasked", "$revoked ssl ca-file ca.pem", "200 ----"),
     ("asked-in-vain", "$asking ssl ca-file ca.pem", "400 ----"),
     ("asked", "$asking ssl ca-file ca.pem crt client.pem", "200 ----"),
+    ("proxied", "$proxied ssl ca-file ca.pem send-proxy", "200 ----"),
+    ("proxied-2", "$proxied ssl ca-file ca.pem send-proxy-v2 sni str(a.example)", "200 ----"),
+    ("unproxied", "$proxied ssl ca-file ca.pem", "503 SC--"),
     ("plain", "$plain ssl verify none", "503 SC--"),
     ("plain-to-tls", "$good", "400 ----"),
     ("stalling", "$stalling ssl verify none", "503 sC--"),
@@ -47,7 +50,7 @@ const CASES: &[(&str, &str, &str)] = &[
 fn configuration(servers: &Servers, log: &Log, stats: &str) -> (String, Vec<SocketAddr>) {
     let mut text = format!(
         "global\n    log {} local0\n    stats socket {stats}\ndefaults\n    mode http\n    log global\n    option httplog\n    \
-         retries 0\n    timeout connect 1s\n    timeout client 30s\n    timeout server 30s\n",
+         retries 0\n    timeout connect 2s\n    timeout client 30s\n    timeout server 30s\n",
         log.address()
     );
     let mut places = Vec::new();
@@ -89,7 +92,7 @@ fn failed_handshakes_are_tried_again_and_elsewhere() {
     let log = Log::new();
     let place = free_address();
     let text = format!(
-        "defaults\n    mode http\n    log {} local0\n    option httplog\n    timeout connect 200ms\n    timeout client 30s\n    \
+        "defaults\n    mode http\n    log {} local0\n    option httplog\n    timeout connect 5s\n    timeout client 30s\n    \
          timeout server 30s\nlisten main\n    bind {place}\n    balance first\n    option redispatch 1\n    server bad {}\n    \
          server good {}\n",
         log.address(),

@@ -32,6 +32,7 @@ const NGINX: &[(&str, &str, &str)] = &[
         "ssl_certificate good.pem; ssl_certificate_key good.pem; ssl_verify_client on; ssl_client_certificate ca.pem; \
          ssl_verify_depth 3;",
     ),
+    ("proxied", "ssl proxy_protocol", "ssl_certificate good.pem; ssl_certificate_key good.pem;"),
     ("plain", "", ""),
 ];
 
