@@ -44,6 +44,8 @@ enum Variable {
     Server,
     Status,
     RequestLine,
+    TlsCipher,
+    TlsVersion,
 }
 
 const VARIABLES: &[(&str, Variable)] = &[
@@ -64,13 +66,15 @@ const VARIABLES: &[(&str, Variable)] = &[
     ("s", Variable::Server),
     ("ST", Variable::Status),
     ("r", Variable::RequestLine),
+    ("sslc", Variable::TlsCipher),
+    ("sslv", Variable::TlsVersion),
 ];
 
 /// Known to HAProxy 2.6, not here yet.
 const LATER: &[&str] = &[
     "B", "CC", "CS", "ID", "T", "Ta", "Tc", "Td", "Tl", "Th", "Ti", "Tq", "TR", "Tr", "Ts", "Tt", "Tu", "Tw", "U",
     "ac", "bc", "bi", "bp", "bq", "fc", "lc", "hr", "hrl", "hs", "hsl", "ms", "pid", "rc", "rt", "sc", "si", "sp",
-    "sq", "sslc", "sslv", "t", "tr", "trg", "trl", "ts", "tsc",
+    "sq", "t", "tr", "trg", "trl", "ts", "tsc",
 ];
 
 impl Format {
@@ -289,6 +293,16 @@ impl Variable {
                 None => out.extend_from_slice(b"-1"),
             },
             Variable::RequestLine => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.whole)),
+            // Nothing without TLS, as in HAProxy.
+            Variable::TlsCipher => {
+                let suite = cx.client_tls.and_then(|facts| facts.suite);
+                let name = suite.and_then(|suite| baton_tls::names::cipher_name(suite.suite()));
+                out.extend_from_slice(name.unwrap_or_default().as_bytes());
+            }
+            Variable::TlsVersion => {
+                let version = cx.client_tls.and_then(|facts| facts.version);
+                out.extend_from_slice(version.map_or("", baton_tls::names::version_name).as_bytes());
+            }
         }
     }
 }

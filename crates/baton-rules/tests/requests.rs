@@ -186,6 +186,7 @@ fn formats() {
         ("%ci:%cp:%fi:%fp:%b:%f:%ft", "192.0.2.7:1234:2001:db8::1:80:be:fe:fe"),
         ("%H:%HM:%HP:%HPO:%HQ:%HU:%HV", "vm:GET:/a/b:/a/b:?x=1:/a/b?x=1:HTTP/1.1"),
         ("%%:%s:%ST:%r", "%:s1:-1:GET /a/b?x=1 HTTP/1.1"),
+        ("[%sslv%sslc%{+Q}sslv]", "[\"\"]"),
         ("%{+Q}[path]%{+Q}HU%{+Q}ci", "/a/b\"/a/b?x=1\"\"192.0.2.7\""),
         ("%{+X}ci:%{+X}cp:%{+X}[int(255)]", "C0000207:04D2:255"),
         ("%{+Q}o[%HU][%cp][%[path]]", "[\"/a/b?x=1\"][1234][/a/b]"),
