@@ -187,6 +187,7 @@ impl Tls {
     }
 
     /// See [`Stream::poll_read`](super::Stream::poll_read).
+    #[inline(never)]
     pub(super) fn poll_read(&self, wire: &Wire, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut inner = self.inner.borrow_mut();
         let mut got = inner.take_plain(room);
@@ -212,6 +213,7 @@ impl Tls {
     }
 
     /// See [`Stream::poll_write`](super::Stream::poll_write).
+    #[inline(never)]
     pub(super) fn poll_write(&self, wire: &Wire, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut inner = self.inner.borrow_mut();
         if bytes.is_empty() {
