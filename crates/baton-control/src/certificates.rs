@@ -28,6 +28,7 @@ use watcher::{Notice, Watcher};
 
 use crate::control::Control;
 use crate::protocol::{self, Reply};
+use crate::runtime::ssl::Pending;
 
 /// How often is said which certificates end soon.
 const CENSUS_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -42,6 +43,8 @@ pub(crate) struct Certificates {
     /// Who asked for a look at everything that has not begun yet.
     waiting: Vec<oneshot::Sender<Reply>>,
     complaints: Complaints,
+    /// What operators have set and not committed.
+    pub(crate) pending: Pending,
     /// When to count which ones end soon; `None` before there is a configuration.
     census_at: Option<Instant>,
     /// What was said of them last, and when.

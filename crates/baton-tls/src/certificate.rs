@@ -4,10 +4,12 @@
 mod chain;
 pub(crate) mod der;
 mod describe;
+mod dump;
 mod fault;
 mod key;
 mod parts;
 mod pem;
+mod revocation;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,6 +28,7 @@ pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
 pub use parts::Parts;
+pub use revocation::{OcspResponse, RevocationList};
 pub use view::{Name, View, sha1};
 pub(crate) use x509::X509;
 

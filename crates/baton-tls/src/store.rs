@@ -26,7 +26,7 @@ use signers::Signers;
 use wanted::{Asked, Places, Plan, Recipe};
 
 pub use files::{Files, Found, Listed, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
-pub use index::{Choice, Index, Line};
+pub use index::{ADDED, Choice, Index, Line};
 pub use problem::{Note, Problem};
 pub use signers::MAX_SIGNERS;
 pub use transaction::{Refused, Report, Transaction};
@@ -200,6 +200,11 @@ impl Store {
         });
         let indexes = indexes.collect();
         Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings, notes })
+    }
+
+    /// Where certificates of issuers are shared, for [`Parts`](crate::Parts) that are read elsewhere.
+    pub fn chains(&self) -> &Chains {
+        &self.chains
     }
 
     /// The certificate under a name: a path as the configuration names it, or `@STORE/ALIAS`.

@@ -21,6 +21,7 @@ pub mod rates;
 pub(crate) mod row;
 mod servers;
 mod session;
+pub(crate) mod ssl;
 mod stat;
 mod table;
 

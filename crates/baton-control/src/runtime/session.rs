@@ -43,7 +43,6 @@ pub(crate) struct Call {
     /// How many of them are the command's name.
     pub name_words: usize,
     /// What followed the line.
-    #[expect(dead_code, reason = "commands that take a payload come as rows")]
     pub payload: Option<Vec<u8>>,
     /// What the session may do.
     pub level: AccessLevel,

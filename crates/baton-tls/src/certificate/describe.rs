@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 
@@ -34,27 +35,42 @@ pub struct Description {
     pub chain: Vec<(String, String)>,
 }
 
-impl Certificate {
-    /// What it says. Costs some tens of microseconds.
-    pub fn describe(&self) -> Description {
-        let read = self.x509();
-        let chain = self.chain().iter().filter_map(|der| X509::read(der));
-        Description {
+impl Description {
+    /// What a certificate in DER says; `None` when it is none.
+    pub fn of(der: &[u8]) -> Option<Description> {
+        let read = X509::read(der)?;
+        Some(Description {
             serial: hex(read.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(read.serial)),
             not_before: time(read.not_before),
             not_after: time(read.not_after),
             alternative_names: alternative_names(&read),
-            algorithm: algorithm(self.kind()),
-            sha1: hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.der()).as_ref()),
-            sha256: hex(digest::digest(&digest::SHA256, self.der()).as_ref()),
+            algorithm: read.key().map(|key| algorithm(KeyKind::of(key))).unwrap_or_default(),
+            sha1: hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, der).as_ref()),
+            sha256: hex(digest::digest(&digest::SHA256, der).as_ref()),
             subject: one_line(read.subject),
             issuer: one_line(read.issuer),
-            chain: chain.map(|read| (one_line(read.subject), one_line(read.issuer))).collect(),
-        }
+            chain: Vec::new(),
+        })
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+impl Certificate {
+    /// What it says. Costs some tens of microseconds.
+    pub fn describe(&self) -> Description {
+        let described = Description::of(self.der());
+        let mut described = described.unwrap_or_else(|| unreachable!("it was read when it was made"));
+        described.chain = chain_of(self.chain());
+        described
+    }
+}
+
+/// Subject and issuer of each.
+pub(super) fn chain_of(chain: &[Arc<[u8]>]) -> Vec<(String, String)> {
+    let chain = chain.iter().filter_map(|der| X509::read(der));
+    chain.map(|read| (one_line(read.subject), one_line(read.issuer))).collect()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");
         text
@@ -72,7 +88,7 @@ fn algorithm(kind: KeyKind) -> String {
 }
 
 /// `Nov  1 13:34:10 2026 GMT`.
-fn time(seconds: i64) -> String {
+pub(super) fn time(seconds: i64) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     // Days are counted from the first of March of year 0, so that a leap day is a year's last.
     let days = seconds.div_euclid(86_400) + 719_468;
@@ -122,7 +138,7 @@ fn alternative_names(read: &X509<'_>) -> String {
 }
 
 /// A name in one line: `/C=DE/CN=a.example`.
-fn one_line(name: &[u8]) -> String {
+pub(super) fn one_line(name: &[u8]) -> String {
     attributes(name).fold(String::new(), |mut text, (id, tag, value)| {
         let value = if tag == der::BMP_STRING {
             let units = value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));

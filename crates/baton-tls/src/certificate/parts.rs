@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::chain::Chains;
 use super::der::{self, Der};
+use super::describe::{Description, chain_of};
 use super::fault::Fault;
 use super::key::Form;
 use super::pem::{self, Blocks};
@@ -90,6 +91,26 @@ impl Parts {
             }
         }
         if self.leaf.is_empty() { Err(Fault::NoCertificate) } else { Ok(()) }
+    }
+
+    /// Takes another certificate, its issuers and its key from a PEM text; without one there is no key then. The parts that have
+    /// files of their own stay.
+    ///
+    /// # Errors
+    /// When the text cannot be read; nothing changes then.
+    pub fn replace_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+        let (issuer, ocsp, sctl) = (self.issuer.clone(), self.ocsp.clone(), self.sctl.clone());
+        let mut other = Parts { issuer, ocsp, sctl, ..Parts::default() };
+        other.read_bundle(text, chains)?;
+        *self = other;
+        Ok(())
+    }
+
+    /// What the certificate says, if there is one that can be read.
+    pub fn describe(&self) -> Option<Description> {
+        let mut described = Description::of(&self.leaf)?;
+        described.chain = chain_of(&self.chain);
+        Some(described)
     }
 
     /// Takes the private key from a PEM text (`.key`).

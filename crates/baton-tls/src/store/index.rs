@@ -19,6 +19,7 @@ use super::signers::Signers;
 use crate::certificate::{Certificate, Fault, Verifies};
 use names::{Names, Use};
 
+pub use names::ADDED;
 pub(crate) use names::{NewUse, Order};
 
 /// The certificates of a `bind`, by name. Cores ask it in each handshake while others change it.
@@ -157,6 +158,11 @@ impl Index {
         let names = self.read();
         let mut sources = names.uses_of(entry).into_iter().filter_map(|id| Some(names.get(id)?.order.source));
         sources.any(|source| self.sources(list).any(|place| place.source == source))
+    }
+
+    /// In how many places a certificate is used.
+    pub(crate) fn count(&self, entry: &Arc<Entry>) -> usize {
+        self.read().uses_of(entry).len()
     }
 
     /// Whether a certificate is used at all.

@@ -134,6 +134,11 @@ impl Store {
         entry.origin.is_wanted || self.live_indexes().iter().any(|index| index.is_used(entry))
     }
 
+    /// In how many places a certificate is used.
+    pub fn uses(&self, entry: &Arc<Entry>) -> usize {
+        self.live_indexes().iter().map(|index| index.count(entry)).sum()
+    }
+
     /// The `bind` lines that have a certificate as their default.
     pub fn defaults(&self, entry: &Arc<Entry>) -> Vec<Source> {
         let indexes = self.live_indexes();

@@ -181,7 +181,9 @@ impl Plan {
                 CrtSource::List { path, lines } => {
                     set.lists.push(ListPlace { path: path.clone(), source: number as u32, is_directory: false });
                     for (at, line) in lines.iter().enumerate() {
-                        self.line(line, order(at + 1), wanted, files, &mut set);
+                        // Without a place it was not read from a file.
+                        let number = if line.source.line > 0 { line.source.line as usize } else { at + 1 };
+                        self.line(line, order(number), wanted, files, &mut set);
                     }
                 }
                 CrtSource::Line(line) => self.line(line, order(1), wanted, files, &mut set),

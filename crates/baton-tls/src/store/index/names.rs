@@ -42,7 +42,7 @@ pub(crate) struct Order {
 const NONE: u32 = u32::MAX;
 
 /// Numbers of lines that were added later begin above this.
-const ADDED: u32 = 1 << 30;
+pub const ADDED: u32 = 1 << 30;
 
 #[derive(Debug, Default)]
 pub(super) struct Names {

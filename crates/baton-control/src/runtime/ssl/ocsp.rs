@@ -1,0 +1,95 @@
+//! `show` and `set ssl ocsp-response`.
+
+use baton_tls::OcspResponse;
+
+use super::super::answer::Answer;
+use super::super::session::Call;
+use super::certificate::decode;
+use crate::control::Control;
+
+/// What HAProxy names a response by: the certificate's id in DER.
+pub(super) fn key(response: &OcspResponse) -> String {
+    response.id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// `show ssl ocsp-response [ID]`.
+pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
+    let entries = control.line.store.entries();
+    let responses = entries.iter().filter_map(|entry| OcspResponse::read(&entry.certificate().ocsp()?));
+    let id = call.arg(0);
+    if !id.is_empty() {
+        let mut responses = responses;
+        return match responses.find(|response| key(response).eq_ignore_ascii_case(id)) {
+            Some(response) => Answer::Data(text(&response)),
+            None => Answer::error("Certificate ID does not match any certificate.\n"),
+        };
+    }
+    let mut shown: Vec<String> = responses
+        .map(|response| {
+            format!(
+                "Certificate ID key : {}\n Certificate ID:\n   Issuer Name Hash: {}\n   Issuer Key Hash: {}\n   \
+                 Serial Number: {}\n",
+                key(&response),
+                hex(&response.issuer_name),
+                hex(&response.issuer_key),
+                hex(&response.serial),
+            )
+        })
+        .collect();
+    if shown.is_empty() {
+        return Answer::Done;
+    }
+    shown.sort();
+    // Several certificates may have the same response.
+    shown.dedup();
+    Answer::Data("# Certificate IDs\n".to_owned() + &shown.concat())
+}
+
+/// A response in OpenSSL's words, up to its signature.
+pub(super) fn text(response: &OcspResponse) -> String {
+    let next = response.next_update.as_ref().map(|next| format!("    Next Update: {next}\n")).unwrap_or_default();
+    let responder = response.responder.trim_start_matches('/').replace('/', ", ").replace('=', " = ");
+    format!(
+        "OCSP Response Data:\n    OCSP Response Status: successful (0x0)\n    Response Type: Basic OCSP Response\n    \
+         Version: 1 (0x0)\n    Responder Id: {responder}\n    Produced At: {}\n    Responses:\n    Certificate ID:\n      \
+         Hash Algorithm: {}\n      Issuer Name Hash: {}\n      Issuer Key Hash: {}\n      Serial Number: {}\n    \
+         Cert Status: {}\n    This Update: {}\n{next}",
+        response.produced_at,
+        response.hash,
+        hex(&response.issuer_name),
+        hex(&response.issuer_key),
+        hex(&response.serial),
+        response.status,
+        response.this_update,
+    )
+}
+
+/// `set ssl ocsp-response BASE64`, or as payload.
+pub(in super::super) fn set(control: &mut Control, call: &Call) -> Answer {
+    let payload = call.payload.as_deref().filter(|payload| !payload.is_empty());
+    let Some(text) = payload.or_else(|| Some(call.arg(0).as_bytes()).filter(|text| !text.is_empty())) else {
+        return Answer::error("'set ssl ocsp-response' expects response in base64 encoding.\n");
+    };
+    let Some(der) = decode(text) else {
+        return Answer::error("'set ssl ocsp-response' received invalid base64 encoded response.\n");
+    };
+    let Some(response) = OcspResponse::read(&der) else {
+        return Answer::error("Unable to parse OCSP response.\n");
+    };
+    let now = i64::try_from(crate::tickets::wall_seconds()).unwrap_or(i64::MAX);
+    if response.until.is_some_and(|until| until <= now) {
+        return Answer::error("OCSP single response: no longer valid.\n");
+    }
+    let entries = control.line.store.entries();
+    let certificates = entries.iter().map(|entry| entry.certificate());
+    let about: Vec<_> = certificates.filter(|certificate| response.is_about(certificate)).collect();
+    if about.is_empty() {
+        return Answer::error("OCSP single response: Certificate ID does not match any certificate or issuer.\n");
+    }
+    about.iter().for_each(|certificate| certificate.set_ocsp(Some(der.clone())));
+    Answer::info("OCSP Response updated!\n")
+}
