@@ -92,7 +92,9 @@ fn the_hello_is_told_with_and_without_what_means_nothing() {
 fn without_encryption_there_is_nothing_to_tell() {
     check(None, "ssl_fc", Some("0"));
     check(None, "ssl_bc", Some("0"));
-    for text in ["ssl_fc_protocol", "ssl_c_used", "ssl_fc_has_sni", "ssl_bc_cipher", "ssl_fc_err", "ssl_c_verify"] {
+    check(None, "ssl_fc_has_sni", Some("0"));
+    check(None, "ssl_fc_is_resumed", Some("0"));
+    for text in ["ssl_fc_protocol", "ssl_c_used", "ssl_fc_has_crt", "ssl_bc_cipher", "ssl_fc_err", "ssl_c_verify"] {
         check(None, text, None);
     }
 }

@@ -158,9 +158,9 @@ fn told(files: &Files, at: &[SocketAddr]) -> String {
     format!(
         "defaults\n mode http\n timeout client 20s\n timeout connect 20s\n timeout server 20s\n\
          frontend f\n bind {} {ssl} alpn http/1.1\n bind {} {ssl} crt-ignore-err all ca-ignore-err all\n\
-         bind {} {ssl} crt-ignore-err all ca-ignore-err all ssl-max-ver TLSv1.2\n bind {} {ssl} crt-ignore-err 10\n\
+         bind {} {ssl} crt-ignore-err all ca-ignore-err all ssl-max-ver TLSv1.2\n bind {} {ssl} crt-ignore-err 10\n bind {}\n\
          default_backend b\nbackend b\n{headers} server s {}\nlisten o\n bind {}\n http-request return status 200\n",
-        at[0], at[1], at[2], at[3], at[4], at[4]
+        at[0], at[1], at[2], at[3], at[4], at[5], at[5]
     )
 }
 
@@ -175,7 +175,7 @@ fn fetches_tell_what_haproxy_tells() {
     files.write("alone.pem", &(stranger.certificate_pem().to_owned() + stranger.key_pem()));
     let authority = std::fs::read_to_string(files.path("ca.pem")).expect("it was made");
     files.write("trusted.pem", &(authority + &files.authority.root_pem()));
-    let both = Both::start(&files, 5, |at| told(&files, at));
+    let both = Both::start(&files, 6, |at| told(&files, at));
     let (mut accepted, mut refused) = (0, 0);
     for bind in 0..4 {
         for who in [None, Some("old"), Some("expired"), Some("new"), Some("stranger"), Some("alone")] {
@@ -187,6 +187,7 @@ fn fetches_tell_what_haproxy_tells() {
         }
     }
     assert_eq!((accepted, refused), (19, 5), "strangers and the expired where nothing is ignored");
+    assert!(both.ask(4, "http", &[]).contains("ssl_fc=0"), "in clear text nearly everything is missing");
     let answer = both.ask(0, "https", &["--cert", files.path("old.pem").to_str().expect("it is text")]);
     assert!(answer.contains("ssl_c_s_dn(OU,-1)=two") && answer.contains("ssl_c_version=1"), "{answer}");
 }
