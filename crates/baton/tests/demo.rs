@@ -26,6 +26,8 @@ fn a_short_demo_is_clean() {
     assert_eq!((count("/failed"), count("/changes/failed")), (0, 0));
     assert!(count("/changes/applied") > 5 && count("/changes/rejected") > 0, "{text}");
     assert!(count("/keep_alive/completed") > 0 && count("/connection_per_request/completed") > 0, "{text}");
+    assert!(count("/tls/completed") > 0 && count("/certificate/replaced") > 2, "{text}");
+    assert_eq!(count("/certificate/failed"), 0, "{text}");
     assert_eq!((count("/websockets/alive"), count("/tunnels/alive")), (4, 4));
 }
 

@@ -6,7 +6,7 @@ mod sessions;
 
 use std::{
     fmt, io,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     pin::Pin,
     str::FromStr,
@@ -218,6 +218,19 @@ impl Tls {
             Some(ServerName::DnsName(name)) => Some(name.as_ref()),
             _ => None,
         }
+    }
+
+    /// The certificate that the server at `address` shows on a connection of its own, after a handshake in which it was checked.
+    /// On a resumed session it is that of the first handshake.
+    ///
+    /// # Errors
+    /// What connecting or the handshake says; no time limit of its own.
+    pub async fn shown(&self, address: SocketAddr) -> io::Result<Vec<u8>> {
+        let stream = Stream::Tcp(tokio::net::TcpStream::connect(address).await?);
+        let stream = self.handshake(stream, &address.into()).await?;
+        let Stream::Tls(stream) = &stream else { return Err(io::Error::other("TLS did not come to be")) };
+        let shown = stream.0.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        Ok(shown.map(|certificate| certificate.to_vec()).unwrap_or_default())
     }
 
     /// Speaks TLS over `stream`, which leads to `target`.

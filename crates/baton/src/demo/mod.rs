@@ -4,6 +4,7 @@
 //! everything around, [`watch`] the live view, [`result`] the judgement. The proxy is [`proxy`], a process of its own that
 //! is changed by what everybody has: its file and what `baton reload` asks.
 
+mod certificates;
 mod changes;
 mod director;
 mod probe;
@@ -21,6 +22,7 @@ use baton_prove::{Progress, units};
 use clap::Args;
 
 use crate::interrupt::Interrupt;
+use certificates::Certificates;
 use proxy::{Files, Proxy};
 use result::Measured;
 use scene::{Places, Scene};
@@ -29,8 +31,8 @@ use stage::{Origins, start_proxy};
 /// Put load through a proxy, change it live twice a second, and show that nothing fails.
 ///
 /// Starts two origins and a proxy, both on loopback addresses only. Through the proxy go requests over kept connections,
-/// requests with a connection each, and WebSockets and TCP tunnels held open, while servers, frontends, addresses, rules
-/// and limits come and go; now and then the new file is broken and must be refused. The exit code is 0 if nothing failed
+/// requests with a connection each, requests over TLS, and WebSockets and TCP tunnels held open, while servers, frontends,
+/// addresses, rules, limits and the certificate come and go; now and then the new file is broken and must be refused. The exit code is 0 if nothing failed
 /// at all, else 1. Ctrl-C ends it earlier, with what was measured until then.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton demo\n  baton demo --for 2m --rate 3000\n  baton demo --json | jq .clean")]
@@ -81,11 +83,12 @@ async fn play(command: &Demo) -> Result<bool, String> {
     let mut interrupt = Interrupt::listen().map_err(plain)?;
     let directory = tempfile::Builder::new().prefix("baton-demo-").tempdir().map_err(plain)?;
     let origins = Origins::start().map_err(|error| format!("cannot start the origins: {error}"))?;
-    let (mut proxy, places) = start_proxy(&origins, &directory).await?;
+    let certificates = Certificates::new().map_err(|error| format!("cannot make certificates: {error}"))?;
+    let (mut proxy, places) = start_proxy(&origins, &certificates, &directory).await?;
     let mut voice = voice(command.json);
     voice.note(introduction(&places, &proxy.files()));
 
-    let measured = watch::watch(command, &mut proxy, &places, &mut interrupt, &mut voice).await?;
+    let measured = watch::watch(command, &mut proxy, &places, certificates, &mut interrupt, &mut voice).await?;
     voice.clear();
     say(&measured, command.json);
     if command.keep && !measured.interrupted && measured.errors.is_empty() {
@@ -121,16 +124,19 @@ fn introduction(places: &Places, files: &Files) -> String {
 fn hints(places: &Places, files: &Files) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "baton".into());
     let (cfg, pid) = (files.cfg.display(), files.pid_file.display());
-    let Places { web, .. } = places;
+    let Places { web, secure, certificates, .. } = places;
+    let authority = certificates.with_file_name("authority.pem");
     format!(
         "\nThe proxy and its origins stay until Ctrl-C. Try:\n  \
          curl http://{web}/\n  \
          curl http://{web}/bytes/100\n  \
          curl -d 'what comes back' http://{web}/echo\n  \
+         curl --cacert {} --connect-to ::{secure} https://demo.example/\n  \
          ${{EDITOR:-vi}} {cfg}\n  \
          {program} plan -p {pid}\n  \
          {program} reload -p {pid}\n  \
-         {program} status -p {pid}"
+         {program} status -p {pid}",
+        authority.display()
     )
 }
 

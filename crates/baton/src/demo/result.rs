@@ -9,6 +9,7 @@ use baton_prove::table::Table;
 use baton_prove::{Report, SessionsResult};
 use serde::Serialize;
 
+use super::certificates::Replaced;
 use super::director::{Made, Verdict};
 
 /// How many failed changes are kept in words; all are counted.
@@ -96,14 +97,18 @@ pub struct Measured {
     pub interrupted: bool,
     /// How long there was load, in seconds.
     pub seconds: f64,
-    /// Requests of both loads.
+    /// Requests of all loads.
     pub requests: u64,
-    /// Failed requests of both loads.
+    /// Failed requests of all loads.
     pub failed: u64,
     /// Requests over connections that stay.
     pub keep_alive: Report,
     /// Requests with a connection each.
     pub connection_per_request: Report,
+    /// Requests over TLS, with a connection and a whole handshake each.
+    pub tls: Report,
+    /// The certificate that they were shown, replaced again and again.
+    pub certificate: Replaced,
     /// Connections of the first of them.
     pub keep_alive_connections: Kept,
     /// WebSockets held open.
@@ -129,6 +134,8 @@ impl Measured {
     pub fn judge(mut self) -> Measured {
         self.clean = self.keep_alive.is_clean()
             && self.connection_per_request.is_clean()
+            && self.tls.is_clean()
+            && self.certificate.failed == 0
             && self.keep_alive_connections.survived == self.keep_alive_connections.opened
             && self.websockets.is_clean()
             && self.tunnels.is_clean()
@@ -141,7 +148,11 @@ impl Measured {
 impl fmt::Display for Measured {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut requests = Table::new(["requests", "sent", "failed", "a second", "failures by kind"]);
-        let rows = [("keep-alive", &self.keep_alive), ("connection per request", &self.connection_per_request)];
+        let rows = [
+            ("keep-alive", &self.keep_alive),
+            ("connection per request", &self.connection_per_request),
+            ("TLS handshake per request", &self.tls),
+        ];
         for (name, report) in rows {
             let [sent, failed] = [report.requests, report.failed].map(|count| count.to_string());
             requests.row([name.into(), sent, failed, format!("{:.0}", report.requests_per_second), report.kinds()]);
@@ -167,7 +178,13 @@ impl fmt::Display for Measured {
         let counts = [applied, rejected, failed].map(|count| count.to_string());
         changes.row(["live, in one process".to_owned()].into_iter().chain(counts).chain([time(p50), time(max)]));
         write!(out, "{requests}\n{latency}\n{held}\n{changes}")?;
-        for error in &self.errors {
+        let Replaced { replaced, failed, failure, shown_us, shown_us_max } = &self.certificate;
+        let (median, longest) = (time(*shown_us), time(*shown_us_max));
+        writeln!(
+            out,
+            "\ncertificate replaced {replaced} times: new one served after {median} (at most {longest}), {failed} failed"
+        )?;
+        for error in failure.iter().chain(&self.errors) {
             writeln!(out, "\nFAILED: {error}")?;
         }
         let seconds = self.seconds;

@@ -15,6 +15,10 @@ pub struct Places {
     pub second_bind: SocketAddr,
     /// Frontend `extra`, which is there for a while.
     pub extra: SocketAddr,
+    /// Frontend `secure`.
+    pub secure: SocketAddr,
+    /// The directory of its certificates.
+    pub certificates: PathBuf,
     /// The two HTTP origins.
     pub origins: [SocketAddr; 2],
     /// The TCP origin that echoes.
@@ -111,6 +115,8 @@ impl Scene {
     pub fn to_cfg(&self, places: &Places) -> String {
         let mut out = String::from(DEFAULTS);
         self.web(places, &mut out);
+        let secure = format!("bind {} ssl crt {} watch", places.secure, places.certificates.display());
+        section(&mut out, "frontend secure", &[secure, "default_backend app".into()]);
         if self.extra {
             section(&mut out, "frontend extra", &[format!("bind {}", places.extra), "default_backend app".into()]);
         }
@@ -191,6 +197,8 @@ pub mod tests {
             tunnel: at(81),
             second_bind: at(82),
             extra: at(83),
+            secure: at(84),
+            certificates: std::env::temp_dir(),
             origins: [at(91), at(92)],
             echo: at(93),
             taken: at(94),
@@ -222,6 +230,10 @@ frontend web
     timeout client 30s
     default_backend app
 
+frontend secure
+    bind 127.0.0.2:84 ssl crt CERTIFICATES watch
+    default_backend app
+
 listen tunnel
     mode tcp
     bind 127.0.0.2:81
@@ -233,6 +245,8 @@ backend app
     server one 127.0.0.2:91 check weight 10
     server two 127.0.0.2:92 check weight 10
 ";
+        let certificates = places().certificates.display().to_string();
+        let expect = expect.replace("CERTIFICATES", &certificates);
         assert_eq!(Scene::default().to_cfg(&places()), format!("{DEFAULTS}{expect}"));
     }
 

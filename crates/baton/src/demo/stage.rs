@@ -9,11 +9,12 @@ use baton_prove::load::{BodyCheck, Timeouts};
 use baton_prove::origin::{OriginKind, pattern};
 use baton_prove::sessions::SessionKind;
 use baton_prove::{
-    Load, LoadHandle, LoadOptions, Origin, OriginHandle, OriginOptions, Phase, Request, SessionOptions, Sessions,
-    SessionsHandle,
+    Load, LoadHandle, LoadOptions, Origin, OriginHandle, OriginOptions, Phase, Request, Server, SessionOptions,
+    Sessions, SessionsHandle, Tls,
 };
 use tempfile::TempDir;
 
+use super::certificates::Certificates;
 use super::proxy::{NotStarted, Proxy};
 use super::scene::{Places, Scene};
 
@@ -24,7 +25,9 @@ pub const SESSIONS: usize = 4;
 /// The most connections a second of the load that makes one for each request: each blocks a client's port for a minute
 /// (TIME_WAIT), and there are about 28,000.
 const CONNECTIONS_A_SECOND_MAX: f64 = 300.0;
-/// Ports that are tried for the proxy; three more follow each. All are below the ports that the system gives to clients.
+/// The most handshakes a second of the load over TLS.
+const HANDSHAKES_A_SECOND_MAX: f64 = 100.0;
+/// Ports that are tried for the proxy; four more follow each. All are below the ports that the system gives to clients.
 const PORTS: [u16; 4] = [8080, 18080, 28080, 9080];
 /// Hosts that are tried for each port, in a piece of the loopback network that is this process's own: two proxies that start
 /// at the same moment would share an address (SO_REUSEPORT), and one demo's end would be the other's failure. Clients come
@@ -59,6 +62,8 @@ impl Origins {
             tunnel: port(1),
             second_bind: port(2),
             extra: port(3),
+            secure: port(4),
+            certificates: directory.path().join("certificates"),
             origins: [one.address(), two.address()],
             echo: self.echo.address(),
             taken: self.taken.local_addr()?,
@@ -81,10 +86,15 @@ fn quick(name: &str) -> OriginOptions {
 ///
 /// # Errors
 /// A sentence: no address was free, or why the proxy did not start.
-pub async fn start_proxy(origins: &Origins, directory: &TempDir) -> Result<(Proxy, Places), String> {
+pub async fn start_proxy(
+    origins: &Origins,
+    certificates: &Certificates,
+    directory: &TempDir,
+) -> Result<(Proxy, Places), String> {
+    certificates.place(directory.path()).map_err(|error| error.to_string())?;
     for web in candidates(std::process::id()) {
         let places = origins.places(web, directory).map_err(|error| error.to_string())?;
-        if !are_free(&[places.web, places.tunnel, places.second_bind, places.extra]) {
+        if !are_free(&[places.web, places.tunnel, places.second_bind, places.extra, places.secure]) {
             continue;
         }
         match Proxy::start(directory, &Scene::default().to_cfg(&places)).await {
@@ -116,6 +126,8 @@ pub struct Traffic {
     pub keep_alive: LoadHandle,
     /// Requests with a connection each.
     pub per_request: LoadHandle,
+    /// Requests over TLS, with a connection and a whole handshake each.
+    pub secure: LoadHandle,
     /// WebSockets held open.
     pub websockets: SessionsHandle,
     /// TCP tunnels held open.
@@ -123,11 +135,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Opens the sessions, then begins to ask `rate` times a second: one fifth with a connection for each request.
+    /// Opens the sessions, then begins to ask `rate` times a second: one fifth with a connection for each request; and
+    /// besides a tenth as often over TLS.
     ///
     /// # Errors
     /// What making a thread says.
-    pub async fn start(places: &Places, rate: u32, phase: &Phase) -> io::Result<Traffic> {
+    pub async fn start(places: &Places, tls: Tls, rate: u32, phase: &Phase) -> io::Result<Traffic> {
         let hold =
             |at: SocketAddr, kind| Sessions::start(SessionOptions { count: SESSIONS, ..SessionOptions::new(at, kind) });
         let websockets = hold(places.web, SessionKind::WebSocket { path: "/ws".into() })?;
@@ -135,7 +148,7 @@ impl Traffic {
         tokio::join!(websockets.ready(), tunnels.ready());
         let rate = f64::from(rate);
         let per_request = (rate / 5.0).min(CONNECTIONS_A_SECOND_MAX);
-        let load = |keep_alive, rate| {
+        let load = |server: Server, keep_alive, rate| {
             Load::start(LoadOptions {
                 requests: requests(),
                 keep_alive,
@@ -143,12 +156,17 @@ impl Traffic {
                 rate: Some(rate),
                 timeouts: TIMEOUTS,
                 phase: phase.clone(),
-                ..LoadOptions::new(places.web)
+                ..LoadOptions::new(server)
             })
         };
         Ok(Traffic {
-            keep_alive: load(true, rate - per_request)?,
-            per_request: load(false, per_request)?,
+            keep_alive: load(places.web.into(), true, rate - per_request)?,
+            per_request: load(places.web.into(), false, per_request)?,
+            secure: load(
+                Server { tls: Some(tls), ..places.secure.into() },
+                false,
+                (rate / 10.0).clamp(1.0, HANDSHAKES_A_SECOND_MAX),
+            )?,
             websockets,
             tunnels,
         })
@@ -183,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_candidate_has_room_for_its_other_ports() {
-        assert!(candidates(77_777).all(|web| web.port() < 32_768 - 4 && web.ip().is_loopback()));
+        assert!(candidates(77_777).all(|web| web.port() < 32_768 - 5 && web.ip().is_loopback()));
         assert_eq!(candidates(0x1_02_03).next().map(|web| web.to_string()).as_deref(), Some("127.3.3.2:8080"));
         assert_eq!(candidates(0xff_ff).next().map(|web| web.to_string()).as_deref(), Some("127.2.255.2:8080"));
     }

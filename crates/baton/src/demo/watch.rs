@@ -8,6 +8,7 @@ use baton_prove::{FailureKind, LoadResult, Phase, Report};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
+use super::certificates::Certificates;
 use super::director::{BEAT, Director, Made, Verdict};
 use super::proxy::Proxy;
 use super::result::{Changes, Kept, Measured, Process, stamp};
@@ -25,7 +26,7 @@ const FAILURES_EVERY: Duration = Duration::from_secs(1);
 /// Changes made and not yet told.
 const MADE_MAX: usize = 16;
 
-/// Percentiles over both loads; `$part` is one of their histograms, whose type has no name in this crate.
+/// Percentiles over the loads without TLS; `$part` is one of their histograms, whose type has no name in this crate.
 macro_rules! merged {
     ($one:expr, $other:expr, $part:ident) => {{
         let mut all = $one.$part.clone();
@@ -42,17 +43,20 @@ pub async fn watch(
     command: &Demo,
     proxy: &mut Proxy,
     places: &Places,
+    certificates: Certificates,
     interrupt: &mut Interrupt,
     voice: &mut Voice,
 ) -> Result<Measured, String> {
     let phase = Phase::new();
-    let traffic = Traffic::start(places, command.rate, &phase).await.map_err(|error| error.to_string())?;
+    let tls = Certificates::tls(places).map_err(|error| error.to_string())?;
+    let traffic = Traffic::start(places, tls, command.rate, &phase).await.map_err(|error| error.to_string())?;
     let began = Instant::now();
     let files = proxy.files();
     let before = files.status().await;
     let (tell, mut made) = mpsc::channel(MADE_MAX);
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let director = Director { files: files.clone(), places: places.clone(), scene: Scene::default(), phase, began };
+    let replacing = tokio::spawn(certificates.replace(places.clone(), stopped.clone()));
     tokio::spawn(director.direct(tell, stopped));
 
     let mut view = View::new(traffic, voice, began);
@@ -85,10 +89,13 @@ pub async fn watch(
             tokio::time::sleep(BEAT / 2).await;
         }
         let after = files.status().await;
+        // It gives up by itself after a while.
+        let certificate = replacing.await.unwrap_or_default();
         let (traffic, changes) = view.end();
-        let (keep_alive, per_request, websockets, tunnels) = tokio::join!(
+        let (keep_alive, per_request, secure, websockets, tunnels) = tokio::join!(
             traffic.keep_alive.stop(),
             traffic.per_request.stop(),
+            traffic.secure.stop(),
             traffic.websockets.stop(),
             traffic.tunnels.stop(),
         );
@@ -99,13 +106,15 @@ pub async fn watch(
             clean: false,
             interrupted,
             seconds: keep_alive.elapsed.as_secs_f64(),
-            requests: keep_alive.counts.requests + per_request.counts.requests,
-            failed: keep_alive.counts.failed() + per_request.counts.failed(),
+            requests: [&keep_alive, &per_request, &secure].iter().map(|load| load.counts.requests).sum(),
+            failed: [&keep_alive, &per_request, &secure].iter().map(|load| load.counts.failed()).sum(),
             keep_alive_connections: kept(&keep_alive, after.is_ok()),
             latency_us_during: merged!(keep_alive, per_request, during),
             latency_us_outside: merged!(keep_alive, per_request, outside),
             keep_alive: Report::new(&keep_alive),
             connection_per_request: Report::new(&per_request),
+            tls: Report::new(&secure),
+            certificate,
             websockets,
             tunnels,
             changes,
@@ -189,10 +198,11 @@ impl<'a> View<'a> {
 
     fn sum(&self) -> LoadProgress {
         let mut sum = self.traffic.keep_alive.progress();
-        let other = self.traffic.per_request.progress();
-        sum.requests += other.requests;
-        sum.completed += other.completed;
-        sum.failures.iter_mut().zip(other.failures).for_each(|(sum, count)| *sum += count);
+        for other in [self.traffic.per_request.progress(), self.traffic.secure.progress()] {
+            sum.requests += other.requests;
+            sum.completed += other.completed;
+            sum.failures.iter_mut().zip(other.failures).for_each(|(sum, count)| *sum += count);
+        }
         sum
     }
 
