@@ -153,4 +153,29 @@ impl Experiment {
     pub fn server(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
     }
+
+    /// The same over TLS: servers whose files say `bind {{web}}` (as haproxy's) or `listen {{web}};` (as nginx') show a certificate
+    /// there, and the load asks by `https` and checks it. `None` when the load does not ask `http://{{web}}` or no server has such
+    /// a line.
+    pub fn over_tls(&self) -> Option<Experiment> {
+        const ADDRESSES: [(&str, &str); 2] = [
+            ("bind {{web}}\n", "bind {{web}} ssl crt {{certificate}}\n"),
+            (
+                "listen {{web}};",
+                "listen {{web}} ssl;\n        ssl_certificate {{certificate}};\n        ssl_certificate_key {{certificate}};",
+            ),
+        ];
+        const ASKED: &str = "http://{{web}}";
+        let mut secure = self.clone();
+        let mut is_changed = false;
+        for text in secure.servers.iter_mut().flat_map(|server| server.files.values_mut()) {
+            for (plain, over_tls) in ADDRESSES {
+                is_changed |= text.contains(plain);
+                *text = text.replace(plain, over_tls);
+            }
+        }
+        secure.load = secure.load.replace(ASKED, "--ca-file {{authority}} https://{{web}}");
+        secure.title += ", over TLS";
+        (is_changed && self.load.contains(ASKED)).then_some(secure)
+    }
 }

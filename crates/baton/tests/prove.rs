@@ -87,6 +87,18 @@ fn nothing_fails_when_nothing_is_done() {
     }
 }
 
+#[test]
+fn the_same_over_tls() {
+    let proof = Proof::new();
+    let said = proof.run(&["baseline", "reload", "--tls", "--for", "2s"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    for row in 0..6 {
+        assert!(said.number(row, "completed") > 0, "{}", said.text);
+        let commands = said.json.pointer(&format!("/rows/{row}/commands")).map(Value::to_string).unwrap_or_default();
+        assert!(commands.contains("https://") && commands.contains("certificate.pem"), "{commands}");
+    }
+}
+
 /// Without root a user namespace gives the same network of its own, where the kernel allows it; and the machine's does.
 #[test]
 fn somebody_who_is_not_root_can_prove() {

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::Server;
 use super::variables::fill;
+use crate::certificates::{Authority, Wanted};
 use crate::{Origin, OriginHandle, OriginOptions};
 
 /// Ports that are tried: below those that the system gives to clients, so that no client is in the way of a server that
@@ -18,6 +19,10 @@ const PORTS: std::ops::Range<u16> = 8000..32_000;
 const TRIES_MAX: u16 = 2000;
 /// Clients come from here too; a server under test listens where its clients are.
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// Files of the private directory that every run has.
+const CERTIFICATE: &str = "certificate.pem";
+const AUTHORITY: &str = "authority.pem";
 
 /// Where a run takes place. Its directory vanishes with it.
 #[derive(Debug)]
@@ -58,11 +63,20 @@ impl Place {
             start: String::new(),
         };
         place.start = place.fill(&server.start);
+        place.certify().map_err(|error| format!("no certificate: {error}"))?;
         for (name, text) in &server.files {
             let text = place.fill(text);
             place.write(name, &text).map_err(|error| format!("{name} cannot be written: {error}"))?;
         }
         Ok(place)
+    }
+
+    /// A certificate for the address and for `web.example`, and the one of its authority, which clients trust.
+    fn certify(&self) -> io::Result<()> {
+        let authority = Authority::new("baton prove")?;
+        let wanted = Wanted::server(["web.example", &self.web.ip().to_string()]);
+        self.write(CERTIFICATE, &authority.issue(&wanted)?.bundle_pem())?;
+        self.write(AUTHORITY, &authority.root_pem())
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
@@ -87,6 +101,8 @@ impl Place {
                 "dir" => self.directory.path().display().to_string(),
                 "baton" => self.baton.display().to_string(),
                 "start" => self.start.clone(),
+                "certificate" => self.directory.path().join(CERTIFICATE).display().to_string(),
+                "authority" => self.directory.path().join(AUTHORITY).display().to_string(),
                 _ => return None,
             })
         })

@@ -59,6 +59,9 @@ pub struct Prove {
     /// Make at least so many requests
     #[arg(long, value_name = "N", value_parser = units::count)]
     requests: Option<u64>,
+    /// Speak TLS with the servers, with a certificate made for the run
+    #[arg(long, conflicts_with = "reload")]
+    tls: bool,
     /// How many connections ask at the same time
     #[arg(short = 'c', long, value_name = "N")]
     concurrency: Option<usize>,

@@ -29,6 +29,11 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// Whether it is as an article had it, over TLS.
+    fn is_over_tls(&self) -> bool {
+        self.experiment.load.contains("https://")
+    }
+
     /// The server.
     pub fn server(&self) -> &Server {
         &self.experiment.servers[self.at]
@@ -53,6 +58,14 @@ pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
         }
         if command.machine_network && experiment.network == Network::Either {
             experiment.network = Network::Machine;
+        }
+    }
+    if command.tls {
+        for one in all.iter_mut().filter(|one| !one.is_over_tls()) {
+            one.experiment = one.experiment.over_tls().ok_or_else(|| {
+                let name = &one.experiment.name;
+                format!("'{name}' cannot be done over TLS: it has no address by 'bind {{{{web}}}}' or 'listen {{{{web}}}};', or its load does not ask http://{{{{web}}}}")
+            })?;
         }
     }
     let Some(only) = command.server.as_deref().filter(|name| command.reload.is_none() && *name != "all") else {
