@@ -19,10 +19,10 @@ build: ## build target/release/baton
 	@scripts/setup demo
 	cargo build --release --locked --package baton
 
-bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, BATON=... another program
+bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, WHAT='tls certificates', BATON=... another program
 	@scripts/setup bench
-	$(if $(BATON),,cargo build --release --locked --package baton)
-	@bench/run $(ARGS)
+	cargo build --release --locked --package baton --package baton-prove --bins --example certificates
+	@for what in $(or $(WHAT),$(if $(ARGS),run,run tls certificates)); do bench/$$what $(ARGS) || exit 1; done
 
 prove: ## the experiments of public articles, a tenth of their size; ARGS='hard-restart reload' for others, ARGS=list names all
 	@scripts/setup prove
