@@ -56,20 +56,19 @@ impl Encryption {
     pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<Prepared, Vec<Refused>> {
         let begin = Instant::now();
         let tickets = self.tickets(model, outside);
-        let prepared = self.store.prepare(&Wanted::of(model), outside);
-        let (store, tickets) = match (prepared, tickets) {
-            (Ok(store), Ok(tickets)) => (store, tickets),
-            (Ok(_), Err(refused)) => return Err(refused),
-            (Err(problems), tickets) => {
-                let mut refused: Vec<_> = problems.iter().map(|problem| certificate(problem, model)).collect();
-                refused.extend(tickets.err().into_iter().flatten());
-                return Err(refused);
-            }
-        };
+        let (store, problems) = self.store.prepare_usable(&Wanted::of(model), outside);
         let indexes = store.indexes();
-        let without = without_certificates(model, &indexes);
-        if !without.is_empty() {
-            return Err(without);
+        let mut refused: Vec<_> = problems.iter().map(|problem| certificate(problem, model)).collect();
+        let tickets = tickets.unwrap_or_else(|more| {
+            refused.extend(more);
+            UpcomingTickets::default()
+        });
+        if refused.is_empty() {
+            refused = without_certificates(model, &indexes);
+        }
+        // Who replaces a worker that died serves what can be served: files may be half-written just now.
+        if !refused.is_empty() && !outside.recalls() {
+            return Err(refused);
         }
         let keys = |bind: &BindTls| {
             let of_file = bind.ticket_keys.as_deref().and_then(|path| tickets.keys(path));
@@ -82,6 +81,7 @@ impl Encryption {
         let by_place = places.zip(acceptors.acceptors().iter().cloned()).collect();
         let replaced = store.replaced();
         let mut notes: Vec<String> = store.notes().iter().map(note).collect();
+        notes.extend(refused.iter().map(|refused| format!("{refused}. It is left out until the next reload.")));
         if begin.elapsed() >= LONG {
             notes.push(format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64()));
         }

@@ -67,6 +67,11 @@ impl Outside {
         Outside { expects_descriptors: true, ..self }
     }
 
+    /// Whether the text that another process read counts instead of the files of now ([`Outside::recalling`]).
+    pub fn recalls(&self) -> bool {
+        self.recalled.is_some()
+    }
+
     /// What was read since [`Outside::recording`]; `None` in other views.
     pub fn record(&self) -> Option<Vec<u8>> {
         let record = self.record.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);

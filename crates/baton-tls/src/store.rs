@@ -136,6 +136,18 @@ impl Store {
     /// # Errors
     /// Every certificate that cannot be used, in the order of the configuration.
     pub fn prepare(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> Result<Prepared, Vec<Problem>> {
+        match self.prepare_usable(wanted, files) {
+            (prepared, problems) if problems.is_empty() => Ok(prepared),
+            (prepared, problems) => {
+                drop(prepared);
+                self.chains.tidy();
+                Err(problems)
+            }
+        }
+    }
+
+    /// The same without what cannot be used, which comes beside it: for a process that must go on with what there is.
+    pub fn prepare_usable(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> (Prepared, Vec<Problem>) {
         let mut plan = Plan::new(wanted, files);
         let (mut problems, mut notes) = (std::mem::take(&mut plan.problems), Vec::new());
         let mut issuers = Issuers::default();
@@ -183,10 +195,6 @@ impl Store {
             entries.insert(entry.origin.path.clone(), entry.clone());
             found.push(Some((entry, certificate)));
         }
-        if !problems.is_empty() {
-            self.chains.tidy();
-            return Err(problems);
-        }
         let indexes = plan.sets.into_iter().map(|set| {
             let index = Index::new(self.signers.clone(), set.lists, set.binds);
             let mut change = index.change();
@@ -199,7 +207,8 @@ impl Store {
             Arc::new(index)
         });
         let indexes = indexes.collect();
-        Ok(Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings, notes })
+        let prepared = Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings, notes };
+        (prepared, problems)
     }
 
     /// Where certificates of issuers are shared, for [`Parts`](crate::Parts) that are read elsewhere.

@@ -346,8 +346,9 @@ fn certificates_outlive_root_and_the_cage() {
 fn a_worker_that_dies_is_replaced_with_the_certificates_of_now() {
     let world = World::new();
     world.issue("a.pem", "a.test");
+    world.issue("b.pem", "b.test");
     let address = free_address();
-    let text = config("", &format!("{address} ssl crt {}", world.path("a.pem")));
+    let text = config("", &format!("{address} ssl crt {} crt {}", world.path("a.pem"), world.path("b.pem")));
     let proxy = Proxy::start_with(&text, &["-W"]);
     let worker = || match ask(Whom::Pid(proxy.pid()), Request::Status) {
         Ok(Reply::Status(status)) => status.pid,
@@ -362,6 +363,14 @@ fn a_worker_that_dies_is_replaced_with_the_certificates_of_now() {
     let mut client = world.connect(address, "a.test").unwrap();
     assert_eq!(client.certificate(), new.chain()[0]);
     assert_served(&mut client);
+
+    // One that cannot be used just now takes nobody else with it.
+    let before = worker();
+    world.write("b.pem", "half of it");
+    kill(Pid::from_raw(before as i32), Signal::SIGKILL).expect("the worker lives");
+    until("another worker serves", || ![0, before].contains(&worker()));
+    assert_eq!(world.connect(address, "a.test").unwrap().certificate(), new.chain()[0]);
+    assert!(proxy.said().contains("b.pem"), "{}", proxy.said());
 }
 
 /// Files of certificates, judged by `-c`: the verdict is that of HAProxy.
