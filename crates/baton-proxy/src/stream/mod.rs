@@ -4,6 +4,7 @@
 //! does not know whether the bytes are encrypted; a plain connection pays one branch for that.
 
 mod records;
+mod step;
 #[cfg(test)]
 mod tests;
 mod tls;
