@@ -2,7 +2,10 @@
 //! from another. Every client checks the chain, the name and that the server has the key of what it shows, so that whoever gets
 //! half of one and half of another certificate fails.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -133,6 +136,18 @@ fn meanwhile(load: &LoadHandle, mut change: impl FnMut(usize)) -> usize {
     unreachable!("a range without an end")
 }
 
+/// One command of the runtime API; its answer.
+#[track_caller]
+fn ask(socket: &Path, command: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the socket is there");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(command.as_bytes()).expect("it reads");
+    stream.shutdown(Shutdown::Write).expect("it is open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
 #[tokio::test]
 async fn files_that_are_replaced_are_felt_by_nobody() {
     let site = Site::new();
@@ -158,6 +173,22 @@ async fn shows(site: &Site, number: usize, proxy: &Proxy) {
         assert!(Instant::now() < end, "the last certificate is not shown:\n{}", proxy.said());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn certificates_set_by_the_runtime_api_are_felt_by_nobody() {
+    let site = Site::new();
+    let proxy = Proxy::start(&site.config(""));
+    let socket = site.folder.path().join("socket");
+    let load = site.load(false, Some(handshakes()));
+    let times = meanwhile(&load, |times| {
+        let file = site.file(times % NAMES).display().to_string();
+        let said = ask(&socket, &format!("set ssl cert {file} <<\n{}\n", site.bundle(times % NAMES)));
+        assert!(said.contains("ransaction"), "{said}");
+        let said = ask(&socket, &format!("commit ssl cert {file}\n"));
+        assert!(said.contains("Success"), "{said}");
+    });
+    assert_clean(&format!("{times} replacements"), &load.wait().await, &proxy.said());
 }
 
 #[tokio::test]
