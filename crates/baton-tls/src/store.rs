@@ -91,11 +91,22 @@ struct State {
 pub struct Prepared {
     store: Arc<Store>,
     entries: Entries,
-    changed: Vec<(Arc<Entry>, Arc<Certificate>, Digest)>,
+    kept: Vec<Kept>,
     indexes: Vec<Arc<Index>>,
     binds: Vec<usize>,
     settings: Settings,
     notes: Vec<Note>,
+}
+
+/// A certificate that is in the store already, read for a configuration.
+#[derive(Debug)]
+struct Kept {
+    entry: Arc<Entry>,
+    /// What was in use when reading began. Where it is not any more at the commit, somebody brought a newer one meanwhile.
+    before: Arc<Certificate>,
+    /// What the files hold.
+    certificate: Arc<Certificate>,
+    digest: Digest,
 }
 
 /// What the store holds.
@@ -164,11 +175,13 @@ impl Store {
             let state = old.get(name)?.lock();
             Some((state.certificate.clone(), state.digest?))
         };
+        let before = |recipe: &Recipe| Some(old.get(&*recipe.name)?.certificate());
+        let before: Vec<_> = plan.recipes.iter().map(before).collect();
         let loaded = loader.load_all(&plan.recipes, &known);
         let mut entries = Entries::with_capacity(loaded.len());
-        let mut changed = Vec::new();
+        let mut kept = Vec::new();
         let mut found: Vec<Option<(Arc<Entry>, Arc<Certificate>)>> = Vec::with_capacity(loaded.len());
-        for (recipe, loaded) in plan.recipes.iter().zip(loaded) {
+        for ((recipe, loaded), before) in plan.recipes.iter().zip(loaded).zip(before) {
             let (certificate, digest) = match loaded {
                 Ok((certificate, digest, note)) => {
                     notes.extend(note);
@@ -180,10 +193,10 @@ impl Store {
                     continue;
                 }
             };
-            let entry = match old.get(&*recipe.name) {
+            let entry = match old.get(&*recipe.name).zip(before) {
                 // What its place says else is that of the new configuration.
-                Some(entry) if entry.is_as(recipe) => {
-                    changed.push((entry.clone(), certificate.clone(), digest));
+                Some((entry, before)) if entry.is_as(recipe) => {
+                    kept.push(Kept { entry: entry.clone(), before, certificate: certificate.clone(), digest });
                     entry.clone()
                 }
                 Some(_) | None => {
@@ -207,7 +220,7 @@ impl Store {
             Arc::new(index)
         });
         let indexes = indexes.collect();
-        let prepared = Prepared { store: self.clone(), entries, changed, indexes, binds: plan.binds, settings, notes };
+        let prepared = Prepared { store: self.clone(), entries, kept, indexes, binds: plan.binds, settings, notes };
         (prepared, problems)
     }
 
@@ -250,12 +263,11 @@ impl Prepared {
 
     /// Certificates that are in use under the same name, and whose files hold something else now.
     pub fn replaced(&self) -> Vec<PathBuf> {
-        let changed = self.changed.iter().filter(|(entry, certificate, _)| {
-            let before = entry.certificate();
-            !Arc::ptr_eq(&before, certificate)
+        let replaced = self.kept.iter().filter(|Kept { before, certificate, .. }| {
+            !Arc::ptr_eq(before, certificate)
                 && (before.der() != certificate.der() || before.chain() != certificate.chain())
         });
-        changed.map(|(entry, ..)| entry.path().to_path_buf()).collect()
+        replaced.map(|kept| kept.entry.path().to_path_buf()).collect()
     }
 
     /// The place of a certificate that was wanted by name, as `server … crt`. What it holds before the commit may be older.
@@ -266,17 +278,30 @@ impl Prepared {
     /// The certificate that will be in use under a name.
     pub fn certificate(&self, name: &Path) -> Option<Arc<Certificate>> {
         let entry = self.entries.get(name)?;
-        let changed = self.changed.iter().find(|(changed, _, _)| Arc::ptr_eq(changed, entry));
-        Some(changed.map_or_else(|| entry.certificate(), |(_, certificate, _)| certificate.clone()))
+        let kept = self.kept.iter().find(|kept| Arc::ptr_eq(&kept.entry, entry));
+        Some(kept.map_or_else(|| entry.certificate(), |kept| kept.certificate.clone()))
     }
 
-    /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over.
+    /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over. A certificate that was replaced
+    /// since reading began stays: it is newer than what was read.
     pub fn commit(self) {
-        let Prepared { store, entries, changed, indexes, settings, .. } = self;
+        let Prepared { store, entries, kept, indexes, settings, .. } = self;
         let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
         *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
-        for (entry, certificate, digest) in changed {
-            *entry.lock() = State { certificate, digest: Some(digest), problem: None };
+        let mut newer = Vec::new();
+        for Kept { entry, before, certificate, digest } in kept {
+            let mut state = entry.lock();
+            if Arc::ptr_eq(&state.certificate, &before) {
+                *state = State { certificate, digest: Some(digest), problem: None };
+            } else {
+                newer.push((entry.clone(), state.certificate.clone()));
+            }
+        }
+        if !newer.is_empty() {
+            for index in &indexes {
+                let mut change = index.change();
+                newer.iter().for_each(|(entry, certificate)| change.replace(entry, certificate));
+            }
         }
         let old = std::mem::replace(&mut *store.entries.write().unwrap_or_else(PoisonError::into_inner), entries);
         *store.indexes.lock().unwrap_or_else(PoisonError::into_inner) = indexes.iter().map(Arc::downgrade).collect();

@@ -47,6 +47,32 @@ fn a_certificate_is_replaced_with_its_names() {
 }
 
 #[test]
+fn what_is_replaced_while_a_configuration_is_read_stays() {
+    let world = World::new();
+    world.site("a.pem", &["a.example"]);
+    world.site("b.pem", &["b.example"]);
+    let sources = || vec![world.crt("a.pem"), world.crt("b.pem")];
+    world.load(sources());
+    world.site("b.pem", &["read.example"]);
+    let reading = world.prepare(sources()).unwrap();
+    world.site("a.pem", &["newer.example"]);
+    let mut change = world.store.transaction();
+    assert!(change.refresh(&world.path("a.pem"), &files()).unwrap());
+    change.commit();
+    let index = reading.indexes().remove(0);
+    reading.commit();
+    for (name, file, by_default) in
+        [("newer.example", "a.pem", false), ("read.example", "b.pem", false), ("a.example", "a.pem", true)]
+    {
+        assert_eq!(world.found(&index, Some(name)), (file.to_owned(), by_default), "{name}");
+    }
+    let entry = world.store.entry(&world.path("a.pem")).unwrap();
+    assert!(entry.is_from_files(), "its stamp belongs to what is in use");
+    let index = world.load(sources());
+    assert_eq!(world.found(&index, Some("newer.example")), ("a.pem".to_owned(), false));
+}
+
+#[test]
 fn a_broken_file_is_refused_alone_and_told_until_it_is_right() {
     let world = World::new();
     world.site("a.pem", &["a.example"]);
