@@ -163,7 +163,13 @@ fn scope(options: &TlsOptions, sources: &Sources) -> Vec<u8> {
         digest.update(bytes);
     };
     add(format!("{verify:?}").as_bytes());
+    // The same content is something else in another place: only a `crl-file` has every authority need a list.
+    for named in [&options.ca_file, &options.ca_verify_file, &options.crl_file] {
+        add(&[u8::from(named.is_some())]);
+    }
+    add(options.client_sigalgs.as_deref().unwrap_or_default().as_bytes());
     for (_, content) in sources {
+        add(b"certificates");
         content.certificates.iter().for_each(|der| add(der));
         add(b"lists");
         content.lists.iter().for_each(|der| add(der));
@@ -172,7 +178,10 @@ fn scope(options: &TlsOptions, sources: &Sources) -> Vec<u8> {
         match ignored {
             IgnoredErrors::None => add(b"none"),
             IgnoredErrors::All => add(b"all"),
-            IgnoredErrors::These(codes) => codes.iter().for_each(|code| add(&code.to_be_bytes())),
+            IgnoredErrors::These(codes) => {
+                add(b"these");
+                codes.iter().for_each(|code| add(&code.to_be_bytes()));
+            }
         }
     }
     digest.finish().as_ref().to_vec()

@@ -1,6 +1,6 @@
 //! Certificates of clients: who is accepted, and what is said of them.
 
-use baton_model::{BindTls, ClientVerify, IgnoredErrors};
+use baton_model::{BindTls, ClientVerify, IgnoredErrors, TlsOptions};
 use baton_prove::certificates::{Authority, Issued, Wanted};
 use baton_tls::authorities::Authority as Content;
 use baton_tls::rustls::pki_types::pem::PemObject;
@@ -126,6 +126,39 @@ fn other_authorities_hold_for_the_next_client_and_sessions_of_before_are_over() 
     file.replace(Content::read(other.root_pem().as_bytes()).unwrap());
     assert!(visit(&acceptor, &eve, "a.example").is_ok());
     assert!(visit(&acceptor, &anna, "a.example").is_err(), "a session from before is no way in");
+}
+
+#[test]
+fn sessions_are_resumed_only_where_clients_are_verified_alike() {
+    let world = World::new();
+    let anna = world.client(Wanted::client("Anna"));
+    world.write("both.pem", world.authority.root_pem() + &world.authority.revoke(&[]).unwrap());
+    for versions in [&[&TLS13][..], &[&TLS12]] {
+        for no_tickets in [false, true] {
+            let bind = |verify, change: &dyn Fn(&mut TlsOptions)| {
+                world.acceptor(|tls| {
+                    tls.no_tickets = no_tickets;
+                    tls.options.verify = Some(verify);
+                    tls.options.ca_file = Some(world.path("root.pem"));
+                    change(&mut tls.options);
+                })
+            };
+            let required = bind(ClientVerify::Required, &|_| ());
+            for verify in [ClientVerify::None, ClientVerify::Optional] {
+                let stranger = world.visitor(Visitor { versions, ..Visitor::default() });
+                let others = bind(verify, &|_| ());
+                assert!(visit(&others, &stranger, "a.example").is_ok());
+                assert!(visit(&required, &stranger, "a.example").is_err(), "{verify:?} {versions:?} {no_tickets}");
+            }
+            let known = world.visitor(Visitor { versions, certificate: Some(&anna), ..Visitor::default() });
+            let links = bind(ClientVerify::Required, &|options| options.ca_verify_file = Some(world.path("both.pem")));
+            let lists = bind(ClientVerify::Required, &|options| options.crl_file = Some(world.path("both.pem")));
+            assert!(!visit(&links, &known, "a.example").unwrap().resumed);
+            assert!(!visit(&lists, &known, "a.example").unwrap().resumed, "now lists are asked: {versions:?}");
+            let kinds = |options: &mut TlsOptions| options.client_sigalgs = Some("ecdsa_secp256r1_sha256".into());
+            assert!(!visit(&bind(ClientVerify::Required, &kinds), &known, "a.example").unwrap().resumed);
+        }
+    }
 }
 
 /// A certificate as openssl makes it when it is told of no extensions.
