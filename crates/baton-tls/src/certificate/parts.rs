@@ -1,5 +1,6 @@
 //! The parts of a certificate, as files or an operator bring them, before they are judged together.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::chain::Chains;
@@ -11,7 +12,7 @@ use super::pem::{self, Blocks};
 use super::{Certificate, MAX_CHAIN};
 
 /// What a certificate is made of. Each part may come from a file of its own; [`Parts::build`] judges them together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Parts {
     /// The certificate itself, in DER; empty: missing.
     pub(crate) leaf: Vec<u8>,
@@ -27,6 +28,14 @@ pub struct Parts {
     pub(crate) ocsp: Option<Vec<u8>>,
     /// A list of signed certificate timestamps (RFC 6962 3.3).
     pub(crate) sctl: Option<Vec<u8>>,
+}
+
+/// Without the key, so that it is never logged.
+impl fmt::Debug for Parts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths = (self.leaf.len(), self.chain.len(), self.form.is_some());
+        write!(out, "Parts({} bytes, {} issuers, with a key: {})", lengths.0, lengths.1, lengths.2)
+    }
 }
 
 impl Parts {
