@@ -60,7 +60,8 @@ pub fn synced(synced: &Synced) -> String {
     }
     let changed = synced.added.len() + synced.replaced.len() + synced.removed.len();
     let _ = match changed {
-        0 => writeln!(out, "Nothing to change: what the files hold is in use."),
+        0 if synced.refused.is_empty() => writeln!(out, "Nothing to change: what the files hold is in use."),
+        0 => writeln!(out, "Nothing changed: what was in use before serves on."),
         count => writeln!(out, "{count} changed, in use after {} ms.", synced.duration_us.div_ceil(1000)),
     };
     out
