@@ -32,7 +32,7 @@ use crate::protocol::{Reply, Request};
 use crate::reload::{ChangeLine, Ready};
 use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
-use crate::{retirement, status};
+use crate::{early_signals, retirement, status};
 
 /// Questions that wait for the change line; further askers wait themselves.
 const ASKED_MAX: usize = 64;
@@ -146,6 +146,7 @@ impl Control {
         if std::process::id() == 1 {
             end_as_first_process()?;
         }
+        early_signals::come()?;
         let (asked, mut questions) = mpsc::channel(ASKED_MAX);
         let (events, mut conversations) = mpsc::channel(succession::EVENTS_MAX);
         match endpoint::listen() {

@@ -10,6 +10,7 @@ pub mod capacity;
 mod certificates;
 pub mod control;
 pub mod drain;
+pub mod early_signals;
 pub mod encryption;
 pub mod endpoint;
 pub mod environment;

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use arguments::{Asked, Wrong};
 use baton_config::condition;
 use baton_control::Messages;
+use baton_control::early_signals;
 use baton_control::handover::strangers::{self, MESSENGER_ARGUMENT};
 use baton_control::master::process::{Program, WORKER_ARGUMENT};
 use baton_control::master::state::STATE_ARGUMENT;
@@ -43,6 +44,8 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == MESSENGER_ARGUMENT) {
         return strangers::carry(&arguments[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
+    // Where this fails, early signals end us as they would any other program.
+    let _ = early_signals::wait();
     let summons = is_worker(&mut arguments).then(Summons::receive).transpose();
     let resumed = resumed_state(&mut arguments).map(|number| Resumed::from_argument(&number)).transpose();
     let (summons, resumed) = match summons.and_then(|summons| Ok((summons, resumed?))) {

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use socket2::Socket;
 
 use super::supervisor::Ended;
+use crate::early_signals;
 
 /// The first argument of a worker. Its standard input is the line to its master.
 pub const WORKER_ARGUMENT: &str = "--worker";
@@ -94,7 +95,11 @@ impl Program {
         for name in MASTERS_OWN {
             command.env_remove(name);
         }
-        let child = command.spawn()?;
+        // It begins with what waits here.
+        early_signals::wait()?;
+        let child = command.spawn();
+        early_signals::come()?;
+        let child = child?;
         i32::try_from(child.id()).map_err(io::Error::other)
     }
 }

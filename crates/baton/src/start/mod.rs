@@ -25,7 +25,7 @@ use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::tickets::{recall_kept, wall_seconds};
-use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, encryption};
+use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, early_signals, encryption};
 use baton_kernel::process::ignore_sigpipe;
 use baton_model::Model;
 use baton_tls::tickets::TicketVault;
@@ -80,6 +80,9 @@ impl From<String> for Stop {
 }
 
 fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
+    if run.check {
+        early_signals::come().map_err(|error| format!("cannot let signals in: {error}"))?;
+    }
     // Workers begin where their master is.
     let is_new = origin.summons.is_none() && origin.resumed.is_none();
     if let Some(directory) = run.directory.as_ref().filter(|_| is_new) {

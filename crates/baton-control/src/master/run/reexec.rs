@@ -11,6 +11,7 @@ use socket2::Socket;
 use tokio::sync::mpsc;
 
 use super::{ANSWERED_WITHIN, Event, Master, Setup};
+use crate::early_signals;
 use crate::master::state::{self, STATE_ARGUMENT, SavedWorker, State};
 use crate::master::supervisor::WorkerId;
 
@@ -198,6 +199,6 @@ impl Master {
     /// Signals that waited for this binary may come.
     pub(super) fn let_signals_in() {
         // Without them there is a master that can be killed only; it says so by doing nothing.
-        let _ = let_in(&SIGNALS);
+        let _ = let_in(&SIGNALS).and_then(|()| early_signals::come());
     }
 }
