@@ -157,6 +157,11 @@ impl Authority {
         self.between.pem()
     }
 
+    /// The key of the authority between (PKCS #8), to sign what [`Authority`] does not make: OCSP responses.
+    pub fn between_key_pem(&self) -> String {
+        self.between.key().serialize_pem()
+    }
+
     /// The root's certificate.
     pub fn root(&self) -> &CertificateDer<'static> {
         self.root.der()

@@ -7,6 +7,7 @@ mod describe;
 mod dump;
 mod fault;
 mod key;
+mod ocsp;
 mod parts;
 mod pem;
 mod revocation;
@@ -27,8 +28,9 @@ use rustls_pki_types::CertificateDer;
 pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
+pub use ocsp::{OcspFault, OcspResponse, Staple};
 pub use parts::Parts;
-pub use revocation::{OcspResponse, RevocationList};
+pub use revocation::RevocationList;
 pub use view::{Name, View, sha1};
 pub(crate) use x509::X509;
 
@@ -49,7 +51,7 @@ pub struct Certificate {
     not_before: i64,
     not_after: i64,
     extras: Option<Box<Extras>>,
-    ocsp: ArcSwapOption<Vec<u8>>,
+    ocsp: ArcSwapOption<Staple>,
     loaded: SystemTime,
     /// What handshakes use: made when the first one asks, and given up again when many others were used since.
     signer: ArcSwapOption<CertifiedKey>,
@@ -114,7 +116,7 @@ impl Certificate {
             not_before: leaf.not_before,
             not_after: leaf.not_after,
             extras: has_extras.then(|| Box::new(extras)),
-            ocsp: ArcSwapOption::from_pointee(parts.ocsp.clone()),
+            ocsp: ArcSwapOption::from_pointee(parts.ocsp.clone().map(Staple::new)),
             loaded: SystemTime::now(),
             signer: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
@@ -167,14 +169,30 @@ impl Certificate {
         self.x509().names().collect()
     }
 
-    /// The OCSP response that is stapled, in DER.
-    pub fn ocsp(&self) -> Option<Arc<Vec<u8>>> {
+    /// The OCSP response that is stapled while it may be relied on, in DER.
+    pub fn ocsp(&self) -> Option<Arc<Staple>> {
         self.ocsp.load_full()
+    }
+
+    /// Whether its OCSP response, if there is one, is good enough to be stapled at this time (seconds since 1970).
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check_ocsp(&self, now: i64) -> Result<(), OcspFault> {
+        let Some(staple) = self.ocsp() else { return Ok(()) };
+        let response = OcspResponse::read(&staple)?;
+        response.check(now)?;
+        if response.is_about(self) { Ok(()) } else { Err(OcspFault::Foreign) }
+    }
+
+    /// What is stapled to a handshake of now.
+    fn staple(&self) -> Option<Arc<Staple>> {
+        self.ocsp().filter(|staple| staple.is_fresh())
     }
 
     /// Staples another response, or none, from the next handshake on.
     pub fn set_ocsp(&self, response: Option<Vec<u8>>) {
-        self.ocsp.store(response.map(Arc::new));
+        self.ocsp.store(response.map(|response| Arc::new(Staple::new(response))));
         self.signer.store(None);
     }
 
@@ -190,7 +208,7 @@ impl Certificate {
         let mut cert = vec![CertificateDer::from(self.der().to_vec())];
         cert.extend(self.chain.iter().map(|der| CertificateDer::from(der.to_vec())));
         let mut made = CertifiedKey::new(cert, key);
-        made.ocsp = self.ocsp().map(|ocsp| ocsp.to_vec());
+        made.ocsp = self.staple().map(|staple| staple.to_vec());
         Ok(made)
     }
 
@@ -218,6 +236,11 @@ impl Certificate {
     /// The signer, if it is made; asking keeps it.
     pub(crate) fn cached_signer(&self) -> Option<Arc<CertifiedKey>> {
         let made = self.signer.load_full()?;
+        if made.ocsp.is_some() && self.staple().is_none() {
+            // The response got too old: made again, without it.
+            self.signer.store(None);
+            return None;
+        }
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
@@ -229,7 +252,7 @@ impl Certificate {
         let made = Arc::new(made);
         self.signer.store(Some(made.clone()));
         // Another response was stapled while it was made.
-        if self.ocsp().as_deref() != made.ocsp.as_ref() {
+        if self.staple().as_ref().map(|staple| &staple[..]) != made.ocsp.as_deref() {
             self.signer.store(None);
         }
         made

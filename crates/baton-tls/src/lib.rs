@@ -18,8 +18,8 @@ mod verify;
 
 pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, Chosen, PreparedAcceptors, Unwanted};
 pub use certificate::{
-    Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, OcspResponse, Parts, RevocationList,
-    Verifies, View, sha1,
+    Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, OcspFault, OcspResponse, Parts,
+    RevocationList, Staple, Verifies, View, sha1,
 };
 pub use connector::{Connector, Connectors, Problem, is_wrong_name};
 pub use facts::{Captured, Facts};

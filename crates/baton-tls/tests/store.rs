@@ -75,6 +75,23 @@ fn authorities(world: &World) {
     world.write("leaf.pem", text(world, "leaf.crt") + &text(world, "leaf.key"));
 }
 
+/// That the certificate of the leaf is good, by its authority.
+fn ocsp_response(world: &World) -> Vec<u8> {
+    let run = |line: &str| {
+        let mut command = Command::new("openssl");
+        let output = command.args(line.split(' ')).current_dir(world.folder.path()).output();
+        let output = output.expect("openssl is installed by scripts/setup");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let serial = run("x509 -in leaf.crt -noout -serial");
+    let serial = serial.trim().trim_start_matches("serial=");
+    world.write("index", format!("V\t401231235959Z\t\t{serial}\tunknown\t/CN=leaf.t\n"));
+    run("ocsp -no_nonce -issuer int.crt -cert leaf.crt -reqout question");
+    run("ocsp -index index -rsigner int.crt -rkey int.key -CA int.crt -reqin question -respout answer -ndays 7");
+    std::fs::read(world.path("answer")).unwrap()
+}
+
 fn text(world: &World, name: &str) -> String {
     std::fs::read_to_string(world.path(name)).unwrap()
 }
@@ -114,7 +131,7 @@ fn chains_are_completed_by_the_issuer_and_its_key() {
 fn parts_come_from_files_beside() {
     let world = World::new();
     authorities(&world);
-    let good = b"\x30\x17\x0a\x01\x00\xa0\x12\x30\x10\x06\x09\x2b\x06\x01\x05\x05\x07\x30\x01\x01\x04\x03abc";
+    let good = &ocsp_response(&world)[..];
     let timestamps = b"\x00\x05\x00\x03abc";
     let int = text(&world, "int.crt");
     // Suffix and content of each file, and what comes of it: stapled, timestamps, notes; or the fault.

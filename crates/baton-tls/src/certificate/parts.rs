@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::chain::Chains;
-use super::der::{self, Der};
 use super::describe::{Description, chain_of};
 use super::fault::Fault;
 use super::key::Form;
+use super::ocsp::{OcspFault, OcspResponse};
 use super::pem::{self, Blocks};
 use super::{Certificate, MAX_CHAIN};
 
@@ -173,11 +173,16 @@ impl Parts {
         Ok(())
     }
 
-    /// Takes an OCSP response in DER (`.ocsp`, RFC 6960 4.2.1). `false`: it is none that was successful, and none is stapled.
-    pub fn set_ocsp(&mut self, response: &[u8]) -> bool {
-        let is_good = is_successful(response).is_some();
-        self.ocsp = is_good.then(|| response.to_vec());
-        is_good
+    /// Takes an OCSP response in DER (`.ocsp`, RFC 6960 4.2.1). Whether it is of the certificate and for now,
+    /// [`Certificate::check_ocsp`] says.
+    ///
+    /// # Errors
+    /// When it cannot be read or says nothing; none is stapled then.
+    pub fn set_ocsp(&mut self, response: &[u8]) -> Result<(), OcspFault> {
+        self.ocsp = None;
+        OcspResponse::read(response)?;
+        self.ocsp = Some(response.to_vec());
+        Ok(())
     }
 
     /// Whether the certificate's issuer is among the parts.
@@ -201,16 +206,6 @@ impl Parts {
     pub fn build(&self, chains: &Chains) -> Result<Certificate, Fault> {
         Certificate::build(self, chains)
     }
-}
-
-/// Whether this is an OCSP response that says something.
-fn is_successful(response: &[u8]) -> Option<()> {
-    let mut outside = Der::new(response);
-    let mut inside = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty())?;
-    (inside.take(der::ENUMERATED)? == [0]).then_some(())?;
-    let mut bytes = inside.enter(der::context(0))?.enter(der::SEQUENCE)?;
-    bytes.take(der::OID)?;
-    bytes.take(der::OCTET_STRING).map(drop)
 }
 
 /// RFC 6962 3.3: a list of lists, each with its length before it.

@@ -1,9 +1,6 @@
-//! Lists of revoked certificates (RFC 5280 5) and OCSP responses (RFC 6960 4.2) for people and for runtime commands: what they
-//! say, not whether it is true. Signatures are checked by those who rely on them.
+//! Lists of revoked certificates (RFC 5280 5) for people and for runtime commands: what they say, not whether it is true.
+//! Signatures are checked by those who rely on them.
 
-use aws_lc_rs::digest;
-
-use super::Certificate;
 use super::der::{self, Der};
 use super::describe::{dotted, hex, one_line, time};
 use super::x509::time as read_time;
@@ -28,33 +25,6 @@ pub struct RevocationList {
     pub revoked: Vec<(String, String)>,
 }
 
-/// What an OCSP response says of one certificate.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct OcspResponse {
-    /// Which certificate it is about, as DER (`CertID`).
-    pub id: Vec<u8>,
-    /// `sha1`.
-    pub hash: String,
-    /// Hash of the issuer's name.
-    pub issuer_name: Vec<u8>,
-    /// Hash of the issuer's key.
-    pub issuer_key: Vec<u8>,
-    /// The certificate's serial number, as in it.
-    pub serial: Vec<u8>,
-    /// `good`, `revoked` or `unknown`.
-    pub status: &'static str,
-    /// Who says it: `/O=Example/CN=Root`, or the hash of a key.
-    pub responder: String,
-    /// When it was made: `Nov 21 13:34:10 2026 GMT`.
-    pub produced_at: String,
-    /// Since when it is so.
-    pub this_update: String,
-    /// Until when it may be relied on.
-    pub next_update: Option<String>,
-    /// The same, in seconds since 1970.
-    pub until: Option<i64>,
-}
-
 impl RevocationList {
     /// Reads a list in DER; `None` when it is none.
     pub fn read(bytes: &[u8]) -> Option<RevocationList> {
@@ -77,71 +47,13 @@ impl RevocationList {
     }
 }
 
-impl OcspResponse {
-    /// Reads a successful response in DER about one certificate; `None` when it is none.
-    pub fn read(bytes: &[u8]) -> Option<OcspResponse> {
-        let mut outside = Der::new(bytes);
-        let mut response = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty())?;
-        (response.take(der::ENUMERATED)? == [0]).then_some(())?;
-        let mut typed = response.enter(der::context(0))?.enter(der::SEQUENCE)?;
-        typed.take(der::OID)?;
-        let mut data = Der::new(typed.take(der::OCTET_STRING)?).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
-        data.optional(der::context(0))?;
-        let by = data.any()?;
-        let responder = match by.tag {
-            tag if tag == der::context(1) => one_line(by.content),
-            tag if tag == der::context(2) => hex(Der::new(by.content).take(der::OCTET_STRING)?),
-            _ => return None,
-        };
-        let produced_at = time(read_time(&mut data)?);
-        let mut single = data.enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
-        let id = single.element(der::SEQUENCE)?;
-        let mut parts = Der::new(id.content);
-        let hash = algorithm(parts.enter(der::SEQUENCE)?.take(der::OID)?);
-        let (issuer_name, issuer_key) = (parts.take(der::OCTET_STRING)?, parts.take(der::OCTET_STRING)?);
-        let serial = parts.take(der::INTEGER)?;
-        let status = match single.any()?.tag & 0x1f {
-            0 => "good",
-            1 => "revoked",
-            _ => "unknown",
-        };
-        let this_update = time(read_time(&mut single)?);
-        let next = single.optional(der::context(0))?;
-        let until = next.and_then(|next| read_time(&mut Der::new(next)));
-        Some(OcspResponse {
-            id: id.whole.to_vec(),
-            hash,
-            issuer_name: issuer_name.to_vec(),
-            issuer_key: issuer_key.to_vec(),
-            serial: serial.to_vec(),
-            status,
-            responder,
-            produced_at,
-            this_update,
-            next_update: until.map(time),
-            until,
-        })
-    }
-
-    /// Whether it is about this certificate: the serial number, and the issuer's name.
-    pub fn is_about(&self, certificate: &Certificate) -> bool {
-        let read = certificate.x509();
-        let algorithm = match self.issuer_name.len() {
-            20 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
-            32 => &digest::SHA256,
-            _ => return false,
-        };
-        read.serial == self.serial && digest::digest(algorithm, read.issuer).as_ref() == self.issuer_name
-    }
-}
-
 /// A number without the zero that keeps it from being negative.
 fn unsigned(number: &[u8]) -> &[u8] {
     number.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(number)
 }
 
 /// OpenSSL's name of a signature or hash.
-fn algorithm(id: &[u8]) -> String {
+pub(super) fn algorithm(id: &[u8]) -> String {
     let known = match id {
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5] => "sha1WithRSAEncryption",
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11] => "sha256WithRSAEncryption",
@@ -193,13 +105,6 @@ mod tests {
         assert_eq!(read.revoked, [("AB01".to_owned(), "Oct  9 00:00:00 2026 GMT".to_owned())]);
         for end in 0..list.der().len() {
             assert_eq!(RevocationList::read(&list.der()[..end]), None);
-        }
-    }
-
-    #[test]
-    fn what_is_no_response_is_none() {
-        for bytes in [&b""[..], b"\x30\x03\x0a\x01\x00", b"\x30\x03\x0a\x01\x06", b"junk"] {
-            assert_eq!(OcspResponse::read(bytes), None);
         }
     }
 }

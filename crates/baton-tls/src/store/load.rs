@@ -10,7 +10,7 @@ use baton_model::ExtraFiles;
 use super::files::{Digest, Files, Found, Stamp, Stamps};
 use super::wanted::{Listings, Places, Recipe, with_suffix};
 use super::{Note, Settings};
-use crate::certificate::{Certificate, Chains, Fault, Parts};
+use crate::certificate::{Certificate, Chains, Fault, OcspFault, Parts};
 
 /// How many certificates a thread takes at a time.
 const BATCH: usize = 64;
@@ -156,13 +156,13 @@ impl<'a> Loader<'a> {
         stamps.add(crt, Some(stamp));
         parts.read_bundle(text, self.chains)?;
         self.settings.issuers.complete(parts);
-        let (mut staples, mut note) = (false, None);
+        let (mut staples, mut note) = (None, None);
         for extra in extras {
             let is_needed = extra.required
                 || match extra.part {
                     Part::Key => !parts.has_key(),
                     // It is for OCSP alone.
-                    Part::Issuer => staples && !parts.has_issuer(),
+                    Part::Issuer => staples.is_some() && !parts.has_issuer(),
                     Part::Ocsp | Part::Timestamps => true,
                 };
             if !is_needed {
@@ -179,29 +179,33 @@ impl<'a> Loader<'a> {
             match extra.part {
                 Part::Key => parts.read_key(text)?,
                 Part::Ocsp => {
-                    staples = true;
-                    if !parts.set_ocsp(text) {
-                        note = Some(Note {
-                            source: Some(recipe.source.clone()),
-                            path: extra.path,
-                            text: "is no OCSP response; none is stapled".to_owned(),
-                        });
-                    }
+                    note = parts.set_ocsp(text).err().map(|fault| unusable(recipe, &extra.path, fault));
+                    staples = Some(extra.path);
                 }
                 Part::Issuer => parts.read_issuer(text, self.chains)?,
                 Part::Timestamps => parts.set_timestamps(text)?,
             }
         }
-        if staples && !parts.has_issuer() {
+        if staples.is_some() && !parts.has_issuer() {
             return Err(Fault::NoIssuer);
         }
-        Ok((parts.build(self.chains)?, stamps.digest(now_ns), note))
+        let certificate = parts.build(self.chains)?;
+        if let (Some(path), Err(fault)) = (staples, certificate.check_ocsp(now_ns / 1_000_000_000)) {
+            certificate.set_ocsp(None);
+            note = Some(unusable(recipe, &path, fault));
+        }
+        Ok((certificate, stamps.digest(now_ns), note))
     }
 
     /// Reads one certificate, whatever is known of it.
     pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest, Option<Note>), Fault> {
         self.read(recipe, &mut Desk::default())
     }
+}
+
+/// Says why an OCSP response is not stapled.
+fn unusable(recipe: &Recipe, path: &Path, fault: OcspFault) -> Note {
+    Note { source: Some(recipe.source.clone()), path: path.into(), text: format!("{fault}: it is not stapled") }
 }
 
 /// Nanoseconds since 1970.

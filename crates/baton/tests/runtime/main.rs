@@ -4,6 +4,7 @@
 mod certificates;
 mod conversation;
 mod hostile;
+mod ocsp;
 mod peers;
 mod statistics;
 #[path = "../support/mod.rs"]

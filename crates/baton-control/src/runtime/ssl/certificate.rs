@@ -53,7 +53,7 @@ pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
         return Answer::Data(details(control, &entry));
     }
     let response = name.strip_suffix(".ocsp").and_then(|name| control.line.store.entry(Path::new(name)));
-    match response.and_then(|entry| OcspResponse::read(&entry.certificate().ocsp()?)) {
+    match response.and_then(|entry| OcspResponse::read(&entry.certificate().ocsp()?).ok()) {
         Some(response) => Answer::Data(ocsp::text(&response)),
         None => unknown(),
     }
@@ -71,7 +71,7 @@ fn details(control: &Control, entry: &Arc<Entry>) -> String {
     for (subject, issuer) in &described.chain {
         out.push_str(&format!("Chain Subject: {subject}\nChain Issuer: {issuer}\n"));
     }
-    let response = certificate.ocsp().and_then(|response| OcspResponse::read(&response));
+    let response = certificate.ocsp().and_then(|response| OcspResponse::read(&response).ok());
     out.push_str(&format!(
         "OCSP Response Key: {}\n",
         response.map(|response| ocsp::key(&response)).unwrap_or_default()
@@ -152,7 +152,7 @@ fn try_set(control: &mut Control, name: &str, payload: &[u8]) -> Result<Answer, 
         }
         Part::Ocsp => {
             let response = decode(payload).ok_or(load)?;
-            parts.set_ocsp(&response).then_some(()).ok_or(load)?;
+            parts.set_ocsp(&response).map_err(|_| load)?;
         }
         Part::Timestamps => parts.set_timestamps(payload).map_err(|_| load)?,
     }
@@ -222,9 +222,9 @@ fn try_commit(control: &mut Control, name: &str) -> Result<usize, String> {
         Fault::Mismatch(_) => format!("inconsistencies between private key and certificate loaded '{name}'.\n"),
         other => format!("certificate '{name}' {other}: {}.\n", other.remedy()),
     })?;
-    let response = certificate.ocsp().and_then(|response| OcspResponse::read(&response));
-    if response.is_none_or(|response| !response.is_about(&certificate)) {
-        // What was said of the certificate before.
+    let now = i64::try_from(crate::tickets::wall_seconds()).unwrap_or(i64::MAX);
+    if certificate.check_ocsp(now).is_err() {
+        // What was said of the certificate before, or is not for now.
         certificate.set_ocsp(None);
     }
     let path = path.clone();

@@ -1,11 +1,26 @@
 //! `show` and `set ssl ocsp-response`.
 
-use baton_tls::OcspResponse;
+use baton_tls::{OcspFault, OcspResponse};
 
 use super::super::answer::Answer;
 use super::super::session::Call;
 use super::certificate::decode;
 use crate::control::Control;
+
+/// Why certificates are revoked (RFC 5280 5.3.1), by number.
+const REASONS: [&str; 11] = [
+    "unspecified",
+    "keyCompromise",
+    "cACompromise",
+    "affiliationChanged",
+    "superseded",
+    "cessationOfOperation",
+    "certificateHold",
+    "(UNKNOWN)",
+    "removeFromCRL",
+    "privilegeWithdrawn",
+    "aACompromise",
+];
 
 /// What HAProxy names a response by: the certificate's id in DER.
 pub(super) fn key(response: &OcspResponse) -> String {
@@ -19,7 +34,7 @@ fn hex(bytes: &[u8]) -> String {
 /// `show ssl ocsp-response [ID]`.
 pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
     let entries = control.line.store.entries();
-    let responses = entries.iter().filter_map(|entry| OcspResponse::read(&entry.certificate().ocsp()?));
+    let responses = entries.iter().filter_map(|entry| OcspResponse::read(&entry.certificate().ocsp()?).ok());
     let id = call.arg(0);
     if !id.is_empty() {
         let mut responses = responses;
@@ -52,12 +67,17 @@ pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
 /// A response in OpenSSL's words, up to its signature.
 pub(super) fn text(response: &OcspResponse) -> String {
     let next = response.next_update.as_ref().map(|next| format!("    Next Update: {next}\n")).unwrap_or_default();
+    let revoked = response.revoked_at.as_ref().map(|at| format!("    Revocation Time: {at}\n")).unwrap_or_default();
+    let reason = response.reason.map(|reason| {
+        format!("    Revocation Reason: {} (0x{reason:x})\n", REASONS.get(usize::from(reason)).unwrap_or(&"(UNKNOWN)"))
+    });
+    let revoked = revoked + &reason.unwrap_or_default();
     let responder = response.responder.trim_start_matches('/').replace('/', ", ").replace('=', " = ");
     format!(
         "OCSP Response Data:\n    OCSP Response Status: successful (0x0)\n    Response Type: Basic OCSP Response\n    \
          Version: 1 (0x0)\n    Responder Id: {responder}\n    Produced At: {}\n    Responses:\n    Certificate ID:\n      \
          Hash Algorithm: {}\n      Issuer Name Hash: {}\n      Issuer Key Hash: {}\n      Serial Number: {}\n    \
-         Cert Status: {}\n    This Update: {}\n{next}",
+         Cert Status: {}\n{revoked}    This Update: {}\n{next}",
         response.produced_at,
         response.hash,
         hex(&response.issuer_name),
@@ -77,13 +97,14 @@ pub(in super::super) fn set(control: &mut Control, call: &Call) -> Answer {
     let Some(der) = decode(text) else {
         return Answer::error("'set ssl ocsp-response' received invalid base64 encoded response.\n");
     };
-    let Some(response) = OcspResponse::read(&der) else {
-        return Answer::error("Unable to parse OCSP response.\n");
-    };
     let now = i64::try_from(crate::tickets::wall_seconds()).unwrap_or(i64::MAX);
-    if response.until.is_some_and(|until| until <= now) {
-        return Answer::error("OCSP single response: no longer valid.\n");
-    }
+    let read = OcspResponse::read(&der).and_then(|response| response.check(now).map(|()| response));
+    let response = match read {
+        Ok(response) => response,
+        // HAProxy ends this one twice.
+        Err(fault @ OcspFault::Dates) => return Answer::error(format!("{fault}..\n")),
+        Err(fault) => return Answer::error(format!("{fault}.\n")),
+    };
     let entries = control.line.store.entries();
     let certificates = entries.iter().map(|entry| entry.certificate());
     let about: Vec<_> = certificates.filter(|certificate| response.is_about(certificate)).collect();
