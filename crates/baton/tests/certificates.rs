@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use baton_prove::certificates::{Authority, Issued, Wanted};
+use nix::sys::signal::Signal;
 use support::{Proxy, free_address, program, until};
 use tempfile::TempDir;
 
@@ -180,6 +181,54 @@ fn a_thousand_files_at_once_and_a_storm_of_renames_lose_nothing() {
 }
 
 #[test]
+fn events_that_the_kernel_lost_are_made_up_for() {
+    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let most: usize = most.trim().parse().unwrap();
+    assert!(most <= 1 << 20, "too many files would have to be renamed: lower fs.inotify.max_queued_events");
+    let world = World::start("watch");
+    let [one, two] = ["a.example", "b.example"].map(|name| world.issue(name));
+    world.put("a.pem", &one.bundle_pem());
+    world.shows("a.example", &one);
+    let stat = format!("/proc/{}/stat", world.proxy().pid());
+    world.proxy().signal(Signal::SIGSTOP);
+    until("it stands still", || fs::read_to_string(&stat).unwrap().contains(") T "));
+    // Names that it does not look at; two events each.
+    let names = [".one", ".two"].map(|name| world.at("certs").join(name));
+    fs::write(&names[0], "").unwrap();
+    (0..most / 2 + 1).for_each(|turn| fs::rename(&names[turn % 2], &names[(turn + 1) % 2]).unwrap());
+    // Nothing tells of these.
+    world.put("b.pem", &two.bundle_pem());
+    fs::remove_file(world.at("certs/a.pem")).unwrap();
+    world.proxy().signal(Signal::SIGCONT);
+    world.shows("b.example", &two);
+    world.shows("a.example", &world.default);
+}
+
+#[test]
+fn where_the_kernel_tells_nothing_files_are_looked_at() {
+    let may = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no right to a user namespace");
+        return;
+    }
+    for limit in ["instances", "watches"] {
+        let mut world = World::new();
+        // The limits of a namespace are its own.
+        let words = format!("echo 0 > /proc/sys/user/max_inotify_{limit} && exec \"$@\"");
+        let wrapper = ["unshare", "--user", "--map-root-user", "sh", "-c", &words, "sh"];
+        world.proxy = Some(Proxy::start_under(&wrapper, &world.text("watch"), &[]));
+        until("it is said", || world.said("does not tell"));
+        let [one, two] = [(); 2].map(|()| world.issue("a.example"));
+        world.put("a.pem", &one.bundle_pem());
+        world.shows("a.example", &one);
+        world.put("a.pem", &two.bundle_pem());
+        world.shows("a.example", &two);
+        fs::remove_file(world.at("certs/a.pem")).unwrap();
+        world.shows("a.example", &world.default);
+    }
+}
+
+#[test]
 fn a_directory_that_is_gone_takes_nothing_with_it() {
     let world = World::start("watch");
     let [one, two] = [(); 2].map(|()| world.issue("a.example"));
@@ -287,7 +336,7 @@ fn sessions_outlive_a_worker() {
         children.split_whitespace().next().and_then(|pid| pid.parse::<i32>().ok())
     };
     let before = worker().expect("it has a worker");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(before), nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(before), Signal::SIGKILL).unwrap();
     until("another worker serves", || worker().is_some_and(|now| now != before));
     assert!(is_resumed(world.web, word, &file), "the master kept the keys");
 }
