@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_control::ask;
-use baton_control::protocol::{Figures, Reply, Request, Status};
+use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
 use clap::Args;
 
 use super::whom::Process;
@@ -50,6 +50,9 @@ fn text(status: &Status) -> String {
         status.descriptors,
         status.resident_bytes / 1024,
     );
+    if status.certificates.all > 0 {
+        out.push_str(&certificates(&status.certificates));
+    }
     for (address, sockets) in &status.listeners {
         out.push_str(&format!("listening on {address} ({sockets} sockets)\n"));
     }
@@ -68,6 +71,19 @@ fn text(status: &Status) -> String {
     out
 }
 
+/// How many certificates there are, and which need somebody.
+fn certificates(counts: &Expiring) -> String {
+    let parts = [
+        (counts.expired, "not valid now"),
+        (counts.within_7_days, "for 7 days at most"),
+        (counts.within_30_days, "for 30 days at most"),
+    ];
+    let parts: Vec<String> =
+        parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    format!("{} {}{parts}\n", counts.all, if counts.all == 1 { "certificate" } else { "certificates" })
+}
+
 fn row(word: &str, figures: &Figures) -> String {
     let count = |name: &str| figures.counters.get(name).copied().unwrap_or_default();
     format!(
@@ -81,4 +97,18 @@ fn row(word: &str, figures: &Figures) -> String {
         count("bin"),
         count("bout"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_that_need_somebody_are_counted() {
+        let good = Expiring { all: 1, ..Expiring::default() };
+        assert_eq!(certificates(&good), "1 certificate\n");
+        let some = Expiring { all: 9, expired: 2, within_7_days: 0, within_30_days: 3 };
+        assert_eq!(certificates(&some), "9 certificates: 2 not valid now, 3 for 30 days at most\n");
+        assert!(!text(&Status::default()).contains("certificate"));
+    }
 }
