@@ -23,6 +23,10 @@ use rustls::time_provider::TimeProvider;
 /// The longest life of a ticket that may be promised (RFC 8446 4.6.1): a week.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// The longest session that is sealed, in bytes: one with a client's certificates. A ticket has to fit into a message, and comes
+/// back with every hello.
+const SESSION_MAX: usize = 16 * 1024;
+
 /// Seals and opens the tickets of one kind of connection.
 pub struct Ticketer {
     keys: Arc<TicketKeys>,
@@ -63,6 +67,9 @@ impl ProducesTickets for Ticketer {
     }
 
     fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
+        if session.len() > SESSION_MAX {
+            return None;
+        }
         let mut plain = Vec::with_capacity(session.len() + 8 + key::OVERHEAD);
         plain.extend(self.now()?.to_be_bytes());
         plain.extend(session);
@@ -128,6 +135,7 @@ mod tests {
             bent[at] ^= 1;
             assert_eq!(ticketer.decrypt(&bent), None);
         }
+        assert!(ticketer.encrypt(&[0; SESSION_MAX]).is_some() && ticketer.encrypt(&[0; SESSION_MAX + 1]).is_none());
         assert_eq!(ticketer.encrypt(b"").and_then(|ticket| ticketer.decrypt(&ticket)).unwrap(), b"");
     }
 
