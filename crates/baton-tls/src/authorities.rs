@@ -215,7 +215,16 @@ pub struct Authorities {
 #[derive(Debug, Default)]
 pub struct UpcomingAuthorities {
     files: ByPath,
-    changed: Vec<(Arc<AuthorityFile>, Authority)>,
+    changed: Vec<Changed>,
+}
+
+/// A file that is in use and holds something else now.
+#[derive(Debug)]
+struct Changed {
+    file: Arc<AuthorityFile>,
+    /// What was in use when it was read. Where it is not any more at the commit, an operator brought a newer one meanwhile.
+    before: Arc<Authority>,
+    content: Authority,
 }
 
 impl Authorities {
@@ -242,10 +251,13 @@ impl Authorities {
         if faults.is_empty() { Ok(upcoming) } else { Err(faults) }
     }
 
-    /// Puts them in use, and forgets those that nobody names any more. What an operator had set gives way to the files.
+    /// Puts them in use, and forgets those that nobody names any more. What an operator had set before the files were read gives
+    /// way to them.
     pub fn commit(&self, upcoming: UpcomingAuthorities) {
-        for (file, content) in upcoming.changed {
-            file.replace(content);
+        for Changed { file, before, content } in upcoming.changed {
+            if Arc::ptr_eq(&file.content(), &before) {
+                file.replace(content);
+            }
         }
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = upcoming.files;
     }
@@ -283,9 +295,9 @@ impl UpcomingAuthorities {
     fn add(&mut self, known: Option<Arc<AuthorityFile>>, path: &Path, content: Authority) {
         let file = match known {
             Some(file) => {
-                let now = file.content.load();
-                if now.certificates != content.certificates || now.lists != content.lists {
-                    self.changed.push((file.clone(), content));
+                let before = file.content();
+                if before.certificates != content.certificates || before.lists != content.lists {
+                    self.changed.push(Changed { file: file.clone(), before, content });
                 }
                 file
             }

@@ -6,6 +6,7 @@ use baton_tls::authorities::Authority as Content;
 use baton_tls::rustls::pki_types::pem::PemObject;
 use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use baton_tls::rustls::version::{TLS12, TLS13};
+use baton_tls::store::SystemFiles;
 use baton_tls::{Verification, View};
 
 use crate::world::{End, Visitor, World, visit};
@@ -126,6 +127,25 @@ fn other_authorities_hold_for_the_next_client_and_sessions_of_before_are_over() 
     file.replace(Content::read(other.root_pem().as_bytes()).unwrap());
     assert!(visit(&acceptor, &eve, "a.example").is_ok());
     assert!(visit(&acceptor, &anna, "a.example").is_err(), "a session from before is no way in");
+}
+
+#[test]
+fn authorities_that_are_replaced_while_a_configuration_is_read_stay() {
+    let world = World::new();
+    let [read, newer] = ["Read", "Newer"].map(|name| Authority::new(name).unwrap().root_pem());
+    let files = SystemFiles::default();
+    let authorities = world.acceptors.authorities();
+    let path = world.path("ca.pem");
+    world.write("ca.pem", world.authority.root_pem());
+    authorities.commit(authorities.prepare([path.as_path()], &files).unwrap());
+    world.write("ca.pem", &read);
+    let upcoming = authorities.prepare([path.as_path()], &files).unwrap();
+    let file = authorities.find(&path).unwrap();
+    let brought = Content::read(newer.as_bytes()).unwrap();
+    let certificates = brought.certificates.clone();
+    file.replace(brought);
+    authorities.commit(upcoming);
+    assert_eq!(file.content().certificates, certificates);
 }
 
 #[test]
