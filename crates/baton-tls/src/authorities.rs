@@ -117,13 +117,13 @@ impl Authority {
         };
         let der = CertificateDer::from(der);
         let signs_itself = subject == issuer;
-        self.subjects.push(DistinguishedName::from(subject));
         if signs_itself {
-            self.spans.push(span);
             self.anchors.push(webpki::anchor_from_trusted_cert(&der).map_err(|_| wrong())?.to_owned());
+            self.spans.push(span);
         } else {
             self.between.push(der.clone());
         }
+        self.subjects.push(DistinguishedName::from(subject));
         self.certificates.push(der);
         Ok(())
     }

@@ -13,6 +13,8 @@ use baton_tls::rustls::server::{ServerConnection, WebPkiClientVerifier};
 use baton_tls::rustls::{self, HandshakeKind, RootCertStore, ServerConfig, version};
 use baton_tls::store::{Files, Found, Listed, Stamp};
 use baton_tls::{Connector, Connectors, Problem, is_wrong_name};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
 
 /// Files in memory.
 #[derive(Default)]
@@ -117,6 +119,37 @@ fn outcome(connector: &Connector, name: Option<&str>, config: ServerConfig) -> S
     match shake(&mut client, &Arc::new(config)) {
         Ok(_) => "ok".into(),
         Err(error) => told(error),
+    }
+}
+
+#[test]
+fn an_authority_has_to_be_in_its_time_itself() {
+    let key = KeyPair::generate().expect("a key");
+    let root = |from: i32, until: i32| {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(until, 1, 1));
+        params
+    };
+    let pem = |params: &CertificateParams| params.self_signed(&key).expect("a root").pem();
+    let (over, holds) = (root(1990, 2000), root(2000, 4000));
+    let files = Memory::of([
+        ("over", pem(&over)),
+        ("holds", pem(&holds)),
+        ("both", pem(&over) + &pem(&holds)),
+        ("other way", pem(&holds) + &pem(&over)),
+    ]);
+    let own = KeyPair::generate().expect("a key");
+    let issuer = Issuer::from_params(&holds, &key);
+    let leaf = CertificateParams::new(["a.example".to_owned()]).expect("a name").signed_by(&own, &issuer);
+    let chain = vec![leaf.expect("issued").der().clone()];
+    for (file, expect) in [("over", "xpired"), ("holds", "ok"), ("both", "ok"), ("other way", "ok")] {
+        let connector =
+            connector(&files, ServerTls { ca_file: Some(file.into()), ..verified() }).expect("good settings");
+        let own = PrivateKeyDer::try_from(own.serialize_der()).expect("a key");
+        let server = builder(ALL).with_no_client_auth().with_single_cert(chain.clone(), own).expect("a key that fits");
+        let found = outcome(&connector, Some("a.example"), server);
+        assert!(if expect == "ok" { found == "ok" } else { found.contains(expect) }, "{file}: {found}");
     }
 }
 

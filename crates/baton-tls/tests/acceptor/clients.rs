@@ -8,6 +8,7 @@ use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use baton_tls::rustls::version::{TLS12, TLS13};
 use baton_tls::store::SystemFiles;
 use baton_tls::{Verification, View};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 
 use crate::world::{End, Visitor, World, visit};
 
@@ -106,6 +107,35 @@ fn chains_end_at_a_certificate_that_signs_itself() {
     world.write("folder/.b.pem", "nobody reads this");
     world.write("folder/c.txt", "nor this");
     assert_eq!(check(&world, Some(&good), |tls| tls.options.ca_file = Some(world.path("folder"))), NOTHING);
+}
+
+#[test]
+fn of_an_authority_that_was_made_anew_one_certificate_has_to_be_in_its_time() {
+    let world = World::new();
+    let key = KeyPair::generate().unwrap();
+    let root = |from: i32, until: i32| {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(until, 1, 1));
+        params
+    };
+    let (over, holds) = (root(1990, 2000), root(2000, 4000));
+    let [over_pem, holds_pem] = [&over, &holds].map(|params| params.self_signed(&key).unwrap().pem());
+    let own = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(["anna".to_owned()]).unwrap();
+    let chain = vec![leaf.signed_by(&own, &Issuer::from_params(&holds, &key)).unwrap().der().clone()];
+    let check = |content: String| {
+        world.write("ca.pem", content);
+        let acceptor = world.acceptor(|tls| {
+            tls.options.verify = Some(ClientVerify::Required);
+            tls.options.ca_file = Some(world.path("ca.pem"));
+        });
+        let key = PrivateKeyDer::try_from(own.serialize_der()).unwrap();
+        visit(&acceptor, &world.visitor_with(Visitor::default(), chain.clone(), key), "a.example").is_ok()
+    };
+    assert!(!check(over_pem.clone()));
+    assert!(check(holds_pem.clone()));
+    assert!(check(over_pem.clone() + &holds_pem) && check(holds_pem + &over_pem));
 }
 
 #[test]
