@@ -6,7 +6,9 @@
 //! that does not is only a link; and a client's certificate may be of version 1 (see [`old`]), or stand in the `ca-file` itself
 //! though it is an authority's.
 
+mod code;
 mod old;
+mod purposes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,27 +31,6 @@ use old::{Key, Old};
 
 /// The longest chain that is looked at.
 const CHAIN_MAX: usize = 32;
-
-/// Errors of a verification by OpenSSL's numbers (`X509_V_ERR_…`).
-mod code {
-    pub(super) const UNSPECIFIED: u32 = 1;
-    pub(super) const NO_ISSUER: u32 = 2;
-    pub(super) const NO_LIST: u32 = 3;
-    pub(super) const BAD_SIGNATURE: u32 = 7;
-    pub(super) const NOT_YET: u32 = 9;
-    pub(super) const EXPIRED: u32 = 10;
-    pub(super) const LIST_EXPIRED: u32 = 12;
-    pub(super) const SIGNS_ITSELF: u32 = 18;
-    pub(super) const SIGNS_ITSELF_IN_CHAIN: u32 = 19;
-    pub(super) const NO_LOCAL_ISSUER: u32 = 20;
-    pub(super) const LEAF_UNVERIFIED: u32 = 21;
-    pub(super) const CHAIN_TOO_LONG: u32 = 22;
-    pub(super) const REVOKED: u32 = 23;
-    pub(super) const NO_AUTHORITY: u32 = 24;
-    pub(super) const PATH_TOO_LONG: u32 = 25;
-    pub(super) const PURPOSE: u32 = 26;
-    pub(super) const NOT_PERMITTED: u32 = 47;
-}
 
 /// What was found wrong with a client's certificate and accepted nevertheless; zero: nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -170,7 +151,18 @@ impl ClientVerifier {
         let checked =
             certificate.verify_for_usage(self.algorithms.all, &self.anchors, &links, now, usage, revocation, None);
         match checked {
-            Ok(path) => self.anchor_holds(path.anchor(), now),
+            Ok(path) => {
+                let between = path.intermediate_certificates().map(|link| link.der());
+                if between.into_iter().any(|der| X509::read(&der).is_none_or(|read| !read.may_sign_certificates())) {
+                    return Err(webpki::Error::EndEntityUsedAsCa);
+                }
+                if X509::read(leaf).is_none_or(|read| !read.may_sign_messages()) {
+                    let (required, present) = (KeyUsage::client_auth(), Vec::new());
+                    let context = webpki::RequiredEkuNotFoundContext { required, present };
+                    return Err(webpki::Error::RequiredEkuNotFoundContext(context));
+                }
+                self.anchor_holds(path.anchor(), now)
+            }
             Err(webpki::Error::CaUsedAsEndEntity) if self.is_anchor(leaf) => in_time(leaf, now),
             Err(error) => Err(error),
         }
@@ -227,16 +219,14 @@ impl ClientVerifier {
         if !self.asks_lists {
             return Ok(());
         }
-        match self.revocation(&read) {
-            Some(code::REVOKED) => return Err(webpki::Error::CertRevoked),
-            Some(_) => return Err(webpki::Error::UnknownRevocationStatus),
-            None => {}
+        let lists = self.lists_of(&read, now);
+        let Some((_, until)) = lists.first() else { return Err(webpki::Error::UnknownRevocationStatus) };
+        if lists.iter().any(|(list, _)| is_in(list, &read)) {
+            return Err(webpki::Error::CertRevoked);
         }
-        let lists = self.contents.iter().flat_map(|content| content.revoked.iter().zip(&content.until));
-        let mut until = lists.filter(|(list, _)| is_by(&read, list.issuer())).map(|(_, until)| *until);
-        match until.find(|until| now > seconds(*until)) {
-            Some(until) => Err(webpki::Error::CrlExpired { time: now, next_update: seconds(until) }),
-            None => Ok(()),
+        match now > seconds(*until) {
+            true => Err(webpki::Error::CrlExpired { time: now, next_update: seconds(*until) }),
+            false => Ok(()),
         }
     }
 
@@ -246,6 +236,10 @@ impl ClientVerifier {
     }
 
     fn is_ignored(&self, fault: Fault) -> bool {
+        // HAProxy accepts no such chain, whatever is ignored.
+        if fault.code == code::NOT_FOR_SIGNING {
+            return false;
+        }
         match if fault.depth == 0 { &self.crt_ignored } else { &self.ca_ignored } {
             IgnoredErrors::None => false,
             IgnoredErrors::All => true,
@@ -276,30 +270,37 @@ impl ClientVerifier {
             End::Nobody => add(last, code::NO_LOCAL_ISSUER),
             End::TooLong => add(last, code::CHAIN_TOO_LONG),
         }
-        if self.asks_lists {
-            for (depth, read) in (0..).zip(&chain) {
-                if let Some(code) = self.revocation(read) {
-                    add(depth, code);
-                }
-            }
-            if matches!(error, webpki::Error::CrlExpired { .. }) {
-                add(0, code::LIST_EXPIRED);
-            }
+        let mut before = 0;
+        for (depth, read) in (0..).zip(&chain) {
+            purposes::faults(read, depth, before).for_each(|fault| add(fault.depth, fault.code));
+            before += u32::from(depth > 0 && read.subject != read.issuer);
         }
         use webpki::Error;
-        match error {
-            Error::EndEntityUsedAsCa => add(1, code::NO_AUTHORITY),
-            Error::PathLenConstraintViolated => add(1, code::PATH_TOO_LONG),
-            Error::RequiredEkuNotFoundContext(_) => add(0, code::PURPOSE),
-            Error::NameConstraintViolation => add(0, code::NOT_PERMITTED),
-            _ => {}
+        if *error == Error::NameConstraintViolation {
+            add(0, code::NOT_PERMITTED);
+        }
+        if self.asks_lists {
+            for (depth, read) in (0..).zip(&chain) {
+                let lists = self.lists_of(read, now);
+                match lists.first() {
+                    None => add(depth, code::NO_LIST),
+                    Some((_, until)) if now > seconds(*until) => add(depth, code::LIST_EXPIRED),
+                    Some(_) => {}
+                }
+                if lists.iter().any(|(list, _)| is_in(list, read)) {
+                    add(depth, code::REVOKED);
+                }
+            }
         }
         if matches!(end, End::Nobody) && last == 0 {
             add(0, code::LEAF_UNVERIFIED);
         }
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         for (depth, read) in (0..last + 1).zip(&chain).collect::<Vec<_>>().into_iter().rev() {
-            if matches!(error, Error::InvalidSignatureForPublicKey) && depth == 0 {
+            if depth > 0 && read.key_usage().is_some() && !read.may_sign_certificates() {
+                add(depth, code::NOT_FOR_SIGNING);
+            }
+            if matches!(error, Error::InvalidSignatureForPublicKey) && end == End::Trusted && depth == 0 {
                 add(depth, code::BAD_SIGNATURE);
             }
             if seconds < read.not_before {
@@ -331,7 +332,8 @@ impl ClientVerifier {
             let ours = self.contents.iter().flat_map(|content| &content.certificates).map(|der| &**der);
             let issuer = ours.chain(others.iter().map(|der| &**der)).find_map(|der| {
                 let found = X509::read(der)?;
-                (found.subject == read.issuer).then_some((der, found))
+                let is_named = found.subject == read.issuer;
+                (is_named && is_key_of(&found, &read)).then_some((der, found))
             });
             let Some((next, found)) = issuer else {
                 return Some((chain, if is_ours(der) { End::Known } else { End::Nobody }));
@@ -341,14 +343,26 @@ impl ClientVerifier {
         }
     }
 
-    fn revocation(&self, read: &X509<'_>) -> Option<u32> {
-        let lists = self.contents.iter().flat_map(|content| &content.revoked);
-        let mut lists = lists.filter(|list| is_by(read, list.issuer())).peekable();
-        if lists.peek().is_none() {
-            return Some(code::NO_LIST);
+    /// The lists of who issued a certificate, and until when they hold: those that still do, or else those that did.
+    fn lists_of(&self, read: &X509<'_>, now: UnixTime) -> Vec<(&webpki::CertRevocationList<'static>, i64)> {
+        let lists = self.contents.iter().flat_map(|content| content.revoked.iter().zip(content.until.iter().copied()));
+        let mut lists: Vec<_> = lists.filter(|(list, _)| is_by(read, list.issuer())).collect();
+        if lists.iter().any(|(_, until)| now <= seconds(*until)) {
+            lists.retain(|(_, until)| now <= seconds(*until));
         }
-        let is_in = |list: &webpki::CertRevocationList<'_>| matches!(list.find_serial(read.serial), Ok(Some(_)));
-        lists.any(is_in).then_some(code::REVOKED)
+        lists
+    }
+}
+
+fn is_in(list: &webpki::CertRevocationList<'_>, read: &X509<'_>) -> bool {
+    matches!(list.find_serial(read.serial), Ok(Some(_)))
+}
+
+/// Whether the key of `issuer` is the one that signed `read`, as far as both name it.
+fn is_key_of(issuer: &X509<'_>, read: &X509<'_>) -> bool {
+    match (issuer.subject_key_id(), read.authority_key_id()) {
+        (Some(has), Some(wanted)) => has == wanted,
+        _ => true,
     }
 }
 

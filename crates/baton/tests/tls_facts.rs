@@ -192,6 +192,145 @@ fn fetches_tell_what_haproxy_tells() {
     assert!(answer.contains("ssl_c_s_dn(OU,-1)=two") && answer.contains("ssl_c_version=1"), "{answer}");
 }
 
+impl Files {
+    /// `NAME.pem` and `NAME.key`: a certificate by `issuer` with these extensions, which holds for so many days.
+    fn extended(&self, name: &str, issuer: &str, days: &str, extensions: &str) {
+        let [key, request, pem, said] = ["key", "csr", "pem", "ext"].map(|end| format!("{name}.{end}"));
+        let (subject, issued, signed) = (format!("/CN={name}"), format!("{issuer}.pem"), format!("{issuer}.key"));
+        self.write(&said, extensions);
+        let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        self.openssl(&[&["req", "-subj", &subject, "-keyout", &key, "-out", &request][..], &ec].concat());
+        let by = ["-CA", &issued, "-CAkey", &signed, "-CAcreateserial", "-days", days];
+        self.openssl(&[&["x509", "-req", "-in", &request, "-extfile", &said, "-out", &pem][..], &by].concat());
+    }
+
+    /// `NAME.chain`: these certificates, and the key of the first.
+    fn chain(&self, name: &str, links: &[&str]) {
+        let read = |name: String| std::fs::read_to_string(self.path(&name)).expect("it was made");
+        let links_pem: String = links.iter().map(|link| read(format!("{link}.pem"))).collect();
+        self.write(&format!("{name}.chain"), &(links_pem + &read(format!("{}.key", links[0]))));
+    }
+
+    /// What `issuer` says is revoked, in a list that holds or has ended; gives it.
+    fn list(&self, issuer: &str, revoked: &[&str], has_ended: bool) -> String {
+        let kept = self.folder.path().join(format!("{issuer}-{has_ended}"));
+        std::fs::create_dir_all(&kept).expect("the folder is ours");
+        let at = |name: &str| kept.join(name).display().to_string();
+        std::fs::write(at("index"), "").expect("the folder is ours");
+        std::fs::write(at("number"), "01\n").expect("the folder is ours");
+        let settings = format!("database={}\ncrlnumber={}\ndefault_md=sha256\n", at("index"), at("number"));
+        let settings = format!("[ca]\ndefault_ca=d\n[d]\n{settings}");
+        std::fs::write(at("settings"), settings).expect("the folder is ours");
+        let (config, pem, key) = (at("settings"), format!("{issuer}.pem"), format!("{issuer}.key"));
+        let usual = ["ca", "-config", &config, "-cert", &pem, "-keyfile", &key];
+        for name in revoked {
+            self.openssl(&[&usual[..], &["-revoke", &format!("{name}.pem")]].concat());
+        }
+        let until: &[&str] = match has_ended {
+            true => &["-crl_lastupdate", "20250101000000Z", "-crl_nextupdate", "20250201000000Z"],
+            false => &["-crldays", "9"],
+        };
+        self.openssl(&[&usual[..], &["-gencrl", "-out", &at("crl")], until].concat());
+        std::fs::read_to_string(at("crl")).expect("it was made")
+    }
+}
+
+/// Faults everywhere in a chain have OpenSSL's numbers and depths, with and without lists of revoked certificates.
+#[test]
+fn faults_of_chains_are_those_of_openssl() {
+    const AUTHORITY: &str = "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign,cRLSign\n";
+    const CLIENT: &str = "basicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth\n";
+    let files = Files::new();
+    for name in ["top", "middle", "own"] {
+        let ec = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9"];
+        let (subject, key) = (format!("/CN={name}"), format!("fake-{name}.key"));
+        self_signed(&files, &ec, &subject, &key, &format!("fake-{name}.pem"));
+    }
+    for end in ["pem", "key"] {
+        std::fs::rename(files.path(&format!("fake-top.{end}")), files.path(&format!("top.{end}")))
+            .expect("it is there");
+    }
+    let authorities = [
+        ("middle", "9", AUTHORITY.to_owned()),
+        ("revoked-middle", "9", AUTHORITY.to_owned()),
+        ("old-middle", "-1", AUTHORITY.to_owned()),
+        ("no-authority", "9", "basicConstraints=CA:FALSE\n".to_owned()),
+        ("says-nothing", "9", "subjectKeyIdentifier=hash\n".to_owned()),
+        ("signs-nothing", "9", "basicConstraints=critical,CA:TRUE\nkeyUsage=digitalSignature\n".to_owned()),
+        ("for-servers", "9", format!("{AUTHORITY}extendedKeyUsage=serverAuth\n")),
+        ("short", "9", "basicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=keyCertSign,cRLSign\n".to_owned()),
+    ];
+    let mut chains = Vec::new();
+    for (name, days, extensions) in &authorities {
+        files.extended(name, "top", days, extensions);
+        files.extended(&format!("of-{name}"), name, "9", CLIENT);
+        files.chain(name, &[&format!("of-{name}"), name]);
+        chains.push((*name).to_owned());
+    }
+    files.extended("below", "short", "9", AUTHORITY);
+    files.extended("of-below", "below", "9", CLIENT);
+    files.chain("too-long", &["of-below", "below", "short"]);
+    let leaves = [
+        ("revoked", "9", "middle", CLIENT),
+        ("old", "-1", "middle", CLIENT),
+        ("a-server", "9", "middle", "basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n"),
+        ("no-signature", "9", "middle", "basicConstraints=CA:FALSE\nkeyUsage=keyEncipherment\n"),
+        ("an-authority", "9", "middle", AUTHORITY),
+        ("by-another-key", "9", "fake-middle", CLIENT),
+    ];
+    for (name, days, issuer, extensions) in leaves {
+        files.extended(name, issuer, days, extensions);
+        files.chain(name, &[name, "middle"]);
+    }
+    files.chain("alone", &["of-middle"]);
+    files.chain("signs-itself", &["fake-own"]);
+    chains.extend(leaves.map(|(name, ..)| name.to_owned()));
+    chains.extend(["too-long", "alone", "signs-itself"].map(str::to_owned));
+    let lists = |has_ended| {
+        let top = files.list("top", &["revoked-middle"], has_ended);
+        top + &files.list("middle", &["revoked"], has_ended) + &files.list("revoked-middle", &[], false)
+    };
+    files.write("lists.crl", &lists(false));
+    files.write("ended.crl", &lists(true));
+    files.write("some.crl", &files.list("top", &["revoked-middle"], false));
+    let path = |name: &str| files.path(name).display().to_string();
+    let both = Both::start(&files, 6, |at| {
+        let ssl = format!("ssl crt {} ca-file {} verify optional", path("server.pem"), path("top.pem"));
+        let ignored = format!("{ssl} crt-ignore-err all ca-ignore-err all");
+        let list = |name: &str| format!("{ignored} crl-file {}", path(name));
+        format!(
+            "defaults\n mode http\n timeout client 20s\n timeout connect 20s\n timeout server 20s\n\
+             frontend f\n bind {} {ssl}\n bind {} {ignored}\n bind {} {}\n bind {} {}\n bind {} {}\n default_backend b\n\
+             backend b\n http-response set-header x \"%[ssl_c_verify] %[ssl_c_err] %[ssl_c_ca_err] %[ssl_c_ca_err_depth]\"\n\
+             server s {}\nlisten o\n bind {}\n http-request return status 200\n",
+            at[0],
+            at[1],
+            at[2],
+            list("lists.crl"),
+            at[3],
+            list("ended.crl"),
+            at[4],
+            list("some.crl"),
+            at[5],
+            at[5]
+        )
+    });
+    let ask = |bind, name: &str| both.ask(bind, "https", &["--cert", &path(&format!("{name}.chain"))]);
+    for bind in 0..5 {
+        for name in &chains {
+            ask(bind, name);
+        }
+    }
+    assert!(ask(0, "middle").contains("x: 0 0 0 0") && ask(1, "no-authority").contains("x: 26 0 79 1"));
+    assert!(ask(2, "revoked-middle").contains("x: 23 0 23 1") && ask(3, "revoked").contains("x: 12 12 12 1"));
+    assert!(ask(0, "no-signature").starts_with("failed") && ask(1, "signs-nothing").starts_with("failed"));
+}
+
+/// An authority that signs itself.
+fn self_signed(files: &Files, usual: &[&str], subject: &str, key: &str, pem: &str) {
+    files.openssl(&[usual, &["-subj", subject, "-keyout", key, "-out", pem]].concat());
+}
+
 #[test]
 fn both_ports_lead_to_https() {
     let files = Files::new();

@@ -46,6 +46,10 @@ pub(crate) enum Curve {
 const ID_SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const ID_SUBJECT_KEY: &[u8] = &[0x55, 0x1d, 0x0e];
 const ID_AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+const ID_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+const ID_BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+const ID_EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+const ID_CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 const ID_COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ID_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ID_EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -166,6 +170,52 @@ impl<'a> X509<'a> {
     pub(crate) fn authority_key_id(&self) -> Option<&'a [u8]> {
         // keyIdentifier is [0] in place of the string's own tag.
         Der::new(self.extension(ID_AUTHORITY_KEY)?).enter(der::SEQUENCE)?.take(0x80)
+    }
+
+    /// The first bits of `keyUsage` (RFC 5280 4.2.1.3), `digitalSignature` the highest; `None` without it.
+    pub(crate) fn key_usage(&self) -> Option<u8> {
+        let bits = Der::new(self.extension(ID_KEY_USAGE)?).take(der::BIT_STRING)?;
+        Some(bits.get(1).copied().unwrap_or_default())
+    }
+
+    /// Whether its key may sign messages or agree on keys, as a client's has to.
+    pub(crate) fn may_sign_messages(&self) -> bool {
+        const DIGITAL_SIGNATURE: u8 = 0x80;
+        const KEY_AGREEMENT: u8 = 0x08;
+        self.key_usage().is_none_or(|usage| usage & (DIGITAL_SIGNATURE | KEY_AGREEMENT) != 0)
+    }
+
+    /// Whether its key may sign certificates.
+    pub(crate) fn may_sign_certificates(&self) -> bool {
+        const KEY_CERT_SIGN: u8 = 0x04;
+        self.key_usage().is_none_or(|usage| usage & KEY_CERT_SIGN != 0)
+    }
+
+    /// Whether it is an authority's: `basicConstraints` says so (RFC 5280 4.2.1.9) or, without them, `keyUsage`, or that it
+    /// signs itself and is too old to say anything.
+    pub(crate) fn is_authority(&self) -> bool {
+        let says = match self.extension(ID_BASIC_CONSTRAINTS).map(Der::new) {
+            Some(mut constraints) => {
+                let flag = constraints.enter(der::SEQUENCE).and_then(|mut inside| inside.take(der::BOOLEAN));
+                flag.is_some_and(|flag| flag != [0])
+            }
+            None => self.key_usage().is_some() || self.extensions.is_empty() && self.subject == self.issuer,
+        };
+        says && self.may_sign_certificates()
+    }
+
+    /// How many authorities may stand between it and the last certificate (`pathLenConstraint`).
+    pub(crate) fn path_length(&self) -> Option<u32> {
+        let mut constraints = Der::new(self.extension(ID_BASIC_CONSTRAINTS)?).enter(der::SEQUENCE)?;
+        constraints.optional(der::BOOLEAN)?;
+        let number = constraints.unsigned()?;
+        Some(number.iter().fold(0_u32, |sum, byte| sum.saturating_mul(256).saturating_add(u32::from(*byte))))
+    }
+
+    /// Whether `extendedKeyUsage` names clients; `None` without it.
+    pub(crate) fn is_for_clients(&self) -> Option<bool> {
+        let mut purposes = Der::new(self.extension(ID_EXTENDED_KEY_USAGE)?).enter(der::SEQUENCE)?;
+        Some(std::iter::from_fn(|| purposes.take(der::OID)).any(|purpose| purpose == ID_CLIENT_AUTH))
     }
 
     /// Whether what [`X509::names`] walks over is whole.
