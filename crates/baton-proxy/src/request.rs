@@ -22,13 +22,14 @@ use crate::work::Work;
 /// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own, and what
 /// lasts is polled by reference: this future is held by every idle connection.
 pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
+    // They see who connects, not whom that one speaks for.
+    if !route::admits_connection(&core, &mut client) {
+        return client.stream.reset_on_close();
+    }
     if client.listener.bind.options.accept_proxy
         && let Err(fault) = Box::pin(client.accept_proxy(&core)).await
     {
         return record::refused(&core, &client, fault);
-    }
-    if !route::admits_connection(&core, &mut client) {
-        return client.stream.reset_on_close();
     }
     if let Some(acceptor) = client.listener.tls.clone()
         && let Err(failed) = Box::pin(handshake::agree(&core, &mut client, &acceptor)).await
