@@ -27,7 +27,7 @@ pub(crate) fn recall(tickets: &TicketVault, keys: &[TicketKey]) {
     tickets.own().recall(&kept, wall_seconds());
 }
 
-/// Goes on with what a master kept ([`Control::keep_tickets`]); with new keys when that is nothing.
+/// Goes on with what a master kept (`Control::keep_tickets`); with new keys when that is nothing.
 pub fn recall_kept(tickets: &TicketVault, kept: Vec<u8>) {
     let kept = Zeroizing::new(kept);
     recall(tickets, &serde_json::from_slice::<Vec<TicketKey>>(&kept).unwrap_or_default());
