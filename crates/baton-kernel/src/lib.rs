@@ -1,5 +1,6 @@
 //! The operating system, as a load balancer needs it: listening sockets and how to retire them without
-//! losing a connection, options of streams, passing descriptors, users, limits and processors.
+//! losing a connection, options of streams, passing descriptors, users, limits and processors, and netlink for what is no
+//! socket.
 //!
 //! This crate knows addresses and descriptors, never a frontend; it starts no thread but to look into a network
 //! namespace for a moment, and keeps no state of its own. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
@@ -14,6 +15,7 @@ pub mod holders;
 pub mod inherit;
 pub mod listen;
 pub mod namespace;
+pub mod netlink;
 pub mod netns;
 pub mod notify;
 pub mod process;

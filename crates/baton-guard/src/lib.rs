@@ -1,0 +1,7 @@
+//! Hitless changes for servers that are not Baton: HAProxy, nginx, anything that binds a port, in front of which nobody wants to
+//! change anything else.
+//!
+//! This crate knows addresses, commands and the kernel's objects; it knows nothing of the proxy. Everything that it makes in the
+//! kernel bears a name of its own (`baton…`), and is undone by the process that made it, by a guardian when that process was
+//! killed, and by hand after a crash of both.
+#![forbid(unsafe_code)]
