@@ -5,3 +5,5 @@
 //! kernel bears a name of its own (`baton…`), and is undone by the process that made it, by a guardian when that process was
 //! killed, and by hand after a crash of both.
 #![forbid(unsafe_code)]
+
+pub mod iptables;
