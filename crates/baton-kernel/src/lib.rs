@@ -17,6 +17,7 @@ pub mod listen;
 pub mod namespace;
 pub mod netlink;
 pub mod netns;
+pub mod nftables;
 pub mod notify;
 pub mod process;
 pub mod retire;

@@ -37,3 +37,15 @@ fn wait(fd: &impl AsFd, what: PollFlags) {
     let mut polled = [PollFd::new(fd.as_fd(), what)];
     assert_eq!(poll(&mut polled, PATIENCE_MS).unwrap(), 1, "no {what:?} within {PATIENCE_MS} ms");
 }
+
+/// Runs something on a thread with a network namespace of its own, which ends with it. Programs that it starts are in there too.
+///
+/// # Panics
+/// Without the right to make one (CAP_SYS_ADMIN), and where `run` does.
+pub(crate) fn in_network<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    let alone = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
+        run()
+    };
+    std::thread::scope(|scope| scope.spawn(alone).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}

@@ -1,0 +1,104 @@
+//! What is there.
+
+use nix::errno::Errno;
+
+use super::numbers;
+use super::transaction::{list, request};
+use super::{Element, Family, Refusal, Table};
+use crate::netlink::{Attributes, Protocol, Socket};
+
+/// Bytes of `struct nfgenmsg`, before the attributes.
+const FIXED: usize = 4;
+
+/// Questions to nftables of one network namespace.
+#[derive(Debug)]
+pub struct Nftables(Socket);
+
+impl Nftables {
+    /// Asks in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// A kernel without netfilter's netlink.
+    pub fn open() -> Result<Self, Refusal> {
+        Socket::open(Protocol::Netfilter).map(Self).map_err(|error| Refusal::new("netlink socket", error))
+    }
+
+    /// The tables whose names begin so.
+    ///
+    /// # Errors
+    /// Of the kernel, such as a missing right. A kernel without nftables has no tables.
+    pub fn tables(&mut self, prefix: &str) -> Result<Vec<Table>, Refusal> {
+        let any = Table { family: Family::Inet, name: String::new() };
+        let mut found = Vec::new();
+        for family in [Family::Inet, Family::Ipv4, Family::Ipv6] {
+            let asked = Table { family, ..any.clone() };
+            let asked = request(libc::NFT_MSG_GETTABLE, 0, &asked, &Attributes::new());
+            let replies = match self.0.list(&asked) {
+                // What no module has registered.
+                Err(fault) if matches!(fault.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP)) => return Ok(found),
+                other => other.map_err(|fault| Refusal::new("list of tables", fault))?,
+            };
+            let names = replies.iter().filter_map(|reply| {
+                let name = reply.attributes(FIXED).find(numbers::table::NAME)?.text()?;
+                // The family that was asked for is only a wish to some kernels.
+                (reply.body.first() == Some(&family.number()) && name.starts_with(prefix)).then(|| name.to_owned())
+            });
+            found.extend(names.map(|name| Table { family, name }));
+        }
+        Ok(found)
+    }
+
+    /// Whether the table is there.
+    ///
+    /// # Errors
+    /// As [`tables`](Self::tables).
+    pub fn has(&mut self, table: &Table) -> Result<bool, Refusal> {
+        Ok(self.tables(&table.name)?.contains(table))
+    }
+
+    /// The elements of a set or a map. `None`: there is no such set, or no such table.
+    ///
+    /// # Errors
+    /// Of the kernel, such as a missing right.
+    pub fn elements(&mut self, table: &Table, set: &str) -> Result<Option<Vec<Element>>, Refusal> {
+        let asked = request(libc::NFT_MSG_GETSETELEM, 0, table, &list(table, set, None));
+        let replies = match self.0.list(&asked) {
+            Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(None),
+            other => other.map_err(|fault| Refusal::new(format!("elements of set `{set}` in {table}"), fault))?,
+        };
+        let elements = replies
+            .iter()
+            .filter_map(|reply| reply.attributes(FIXED).find(numbers::set::LIST_ELEMENTS))
+            .flat_map(|elements| elements.nested().iter())
+            .filter_map(Element::read);
+        Ok(Some(elements.collect()))
+    }
+
+    /// How many rules each chain of a table has, in the order of the rules. Chains without a rule are not among them.
+    ///
+    /// # Errors
+    /// Of the kernel, such as a missing right.
+    pub fn rules(&mut self, table: &Table) -> Result<Vec<(String, usize)>, Refusal> {
+        let body = Attributes::new().text(numbers::rule::TABLE, &table.name);
+        let asked = request(libc::NFT_MSG_GETRULE, 0, table, &body);
+        let replies = match self.0.list(&asked) {
+            Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
+            other => other.map_err(|fault| Refusal::new(format!("rules of {table}"), fault))?,
+        };
+        let mut chains: Vec<(String, usize)> = Vec::new();
+        for reply in &replies {
+            let attributes = reply.attributes(FIXED);
+            let text = |kind| attributes.find(kind).and_then(|found| found.text());
+            // Kernels that do not know the filter list all tables.
+            if text(numbers::rule::TABLE) != Some(&table.name) || attributes.find(numbers::rule::HANDLE).is_none() {
+                continue;
+            }
+            let Some(chain) = text(numbers::rule::CHAIN) else { continue };
+            match chains.iter_mut().find(|(known, _)| known == chain) {
+                Some((_, count)) => *count += 1,
+                None => chains.push((chain.to_owned(), 1)),
+            }
+        }
+        Ok(chains)
+    }
+}
