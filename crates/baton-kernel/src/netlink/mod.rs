@@ -5,6 +5,7 @@
 //! the numbers). What the messages mean is in the modules beside this one.
 
 mod attributes;
+mod events;
 mod message;
 
 pub use attributes::{Attribute, Attributes, Reader};
@@ -29,6 +30,8 @@ const RECEIVE_BYTES: usize = 4 << 20;
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// How often a list that changed while it was read is asked for again.
 const LIST_TRIES: usize = 8;
+/// Events kept that came before the answer to a question.
+const UNASKED_MAX: usize = 4096;
 /// First and last message of a batch (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
 const BATCH: (u16, u16) = (0x10, 0x11);
 
@@ -112,6 +115,8 @@ pub struct Socket {
     socket: netlink_sys::Socket,
     /// The number of the last message sent.
     sequence: u32,
+    /// Messages nobody asked for that came before an answer; see [`Socket::events`].
+    unasked: Vec<Reply>,
 }
 
 impl Socket {
@@ -129,7 +134,7 @@ impl Socket {
         // Without the right to more, the kernel's limit is what one gets.
         let _ = socket.set_rx_buf_sz(RECEIVE_BYTES);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::milliseconds(PATIENCE.as_millis() as i64))?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, unasked: Vec::new() })
     }
 
     /// Sends one message, waits until it is done, and gives what was answered.
@@ -182,7 +187,7 @@ impl Socket {
     }
 
     fn next(&mut self) -> u32 {
-        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1).max(1);
         self.sequence
     }
 
@@ -192,7 +197,7 @@ impl Socket {
     }
 
     /// Reads until each message of `numbers` was answered, or the one that stands for all of them (`whole`) was refused.
-    fn answers(&self, numbers: &[u32], whole: u32) -> Result<Vec<Reply>, Fault> {
+    fn answers(&mut self, numbers: &[u32], whole: u32) -> Result<Vec<Reply>, Fault> {
         let mut replies = Vec::new();
         let mut refused: Option<Fault> = None;
         let mut open = numbers.len();
@@ -206,6 +211,12 @@ impl Socket {
                 let (number, answer) = answer?;
                 let message = numbers.iter().position(|known| *known == number);
                 if message.is_none() && number != whole {
+                    // An event has no number.
+                    if let (Answer::Reply(reply), 0) = (answer, number)
+                        && self.unasked.len() < UNASKED_MAX
+                    {
+                        self.unasked.push(reply);
+                    }
                     continue; // of a request that was given up
                 }
                 match answer {
