@@ -239,6 +239,20 @@ pub fn queue(number: u16, bypass: bool) -> Expression {
     Expression::new("queue", Attributes::new().u16_be(NUMBER, number).u16_be(TOTAL, 1).u16_be(FLAGS, flags))
 }
 
+/// As [`queue`], always with `bypass`, by the target `NFQUEUE` of iptables: for kernels that have it and no `queue` statement.
+/// The program `nft` shows it as that statement, or as `xt target "NFQUEUE"`.
+pub fn xtables_queue(number: u16) -> Expression {
+    const NAME: u16 = 1;
+    const REVISION: u16 = 2;
+    const INFO: u16 = 3;
+    // struct xt_NFQ_info_v3: the first queue, how many, flags (`NFQ_FLAG_BYPASS`), filled up to eight bytes.
+    let mut info = [0; 8];
+    info[..2].copy_from_slice(&number.to_ne_bytes());
+    info[2..4].copy_from_slice(&1u16.to_ne_bytes());
+    info[4..6].copy_from_slice(&1u16.to_ne_bytes());
+    Expression::new("target", Attributes::new().text(NAME, "NFQUEUE").u32_be(REVISION, 3).raw(INFO, &info))
+}
+
 /// Sends the connection to the address and port that were loaded (by a [`map`], as [`Type::Ipv4Port`](super::Type::Ipv4Port) or
 /// [`Type::Ipv6Port`](super::Type::Ipv6Port)). Ends nothing: what comes after it is not reached.
 ///

@@ -89,6 +89,13 @@ impl Rule {
         self.equal(expression::meta(Meta::OutgoingName), &interface_name(interface))
     }
 
+    /// Packets that will leave by any interface but this.
+    #[must_use]
+    pub fn not_outgoing(self, interface: &str) -> Self {
+        let name = interface_name(interface);
+        self.with(expression::meta(Meta::OutgoingName)).with(expression::compare(Comparison::NotEqual, &name))
+    }
+
     /// Packets with this mark.
     #[must_use]
     pub fn marked(self, mark: u32) -> Self {
@@ -206,6 +213,12 @@ impl Rule {
     #[must_use]
     pub fn queue_or_bypass(self, number: u16) -> Self {
         self.with(expression::queue(number, true))
+    }
+
+    /// The same by the target of iptables; see [`expression::xtables_queue`].
+    #[must_use]
+    pub fn xtables_queue_or_bypass(self, number: u16) -> Self {
+        self.with(expression::xtables_queue(number))
     }
 
     /// Sends the connection to what the map has for its port: an address and a port, of this family.

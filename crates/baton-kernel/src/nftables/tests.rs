@@ -66,6 +66,7 @@ fn rules_are_what_they_say() {
         (Rule::new().destination_net("fe80::".parse().unwrap(), 10).verdict(Verdict::Drop), "ip6 daddr fe80::/10 drop"),
         (Rule::new().incoming("eth0").marked(7).verdict(Verdict::Drop), "iifname \"eth0\" meta mark 0x00000007 drop"),
         (Rule::new().not_incoming("lo").verdict(Verdict::Drop), "iifname != \"lo\" drop"),
+        (Rule::new().not_outgoing("lo").verdict(Verdict::Drop), "oifname != \"lo\" drop"),
         (
             Rule::new().family(Family::Ipv6).destination_is_local().verdict(Verdict::Drop),
             "meta nfproto 10 fib daddr type 2 drop",
@@ -229,5 +230,20 @@ fn without_the_right_the_capability_is_named() {
         caps::clear(None, caps::CapSet::Effective).unwrap();
         let refusal = Transaction::new().table(&Table::inet("baton_test")).commit().unwrap_err();
         assert!(refusal.to_string().contains("CAP_NET_ADMIN"), "{refusal}");
+    });
+}
+
+#[test]
+fn the_target_of_iptables_queues_where_there_is_no_statement() {
+    in_network(|| {
+        let (table, transaction) = table();
+        let rule = Rule::new().tcp().destination_port(80).opens_connection().xtables_queue_or_bypass(7);
+        transaction.rule(&table, "in", &rule).commit().unwrap();
+        // The words depend on whether nft was built to translate them.
+        assert!(
+            ["queue num 7 bypass", "xt target \"NFQUEUE\""].iter().any(|words| ruleset().contains(words)),
+            "{}",
+            ruleset()
+        );
     });
 }
