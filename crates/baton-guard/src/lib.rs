@@ -6,4 +6,9 @@
 //! killed, and by hand after a crash of both.
 #![forbid(unsafe_code)]
 
+pub mod fault;
+pub mod hold;
 pub mod iptables;
+pub mod state;
+
+pub use fault::Fault;

@@ -1,0 +1,147 @@
+//! The kernel moves connections that wait in a closing socket to another one that listens at the address
+//! (`net.ipv4.tcp_migrate_req`, Linux 5.14 and newer, IPv6 too). Nothing is held, nobody waits.
+//!
+//! It helps when the server's sockets share their address (SO_REUSEPORT) and the new ones listen before the old ones close. The setting
+//! is one for the whole network namespace: it is switched on for as long as any run needs it. Its value from before lies in a file,
+//! and whoever is last puts it back.
+
+use std::fs;
+
+use super::method::{Held, Journal, Method, Notes, Order};
+use super::plan::Plan;
+use crate::Fault;
+use crate::state::{Lock, State};
+
+/// The setting.
+const SETTING: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
+/// Its name for people.
+const SETTING_NAME: &str = "net.ipv4.tcp_migrate_req";
+/// Counters of this thread's network namespace.
+const COUNTERS: &str = "/proc/thread-self/net/netstat";
+/// Kind and name of the file with the value from before.
+const FILE: (&str, &str) = ("sysctl", "tcp_migrate_req");
+/// How often somebody else may put the value back while we begin.
+const TRIES: usize = 100;
+
+/// Whether the kernel has the setting.
+pub(super) fn usable(_order: &Order) -> Result<(), Fault> {
+    value().map(|_| ())
+}
+
+/// Prepares it.
+pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
+    Ok(Box::new(Migrate { before: value()?, running: None }))
+}
+
+/// Puts the value back, unless somebody else needs it still, who will do it then.
+pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
+    put_back(&State::open()?)
+}
+
+struct Migrate {
+    before: String,
+    running: Option<Running>,
+}
+
+struct Running {
+    state: State,
+    /// Shared by all runs that need the setting.
+    share: Lock,
+    /// Of the kernel's counter, when we began.
+    moved: u64,
+}
+
+impl Method for Migrate {
+    fn plan(&self) -> Plan {
+        let back = format!("{SETTING_NAME} = {} again, unless another run needs it still", self.before);
+        Plan {
+            begin: vec![format!("{SETTING_NAME} = 1 (now {}), for the whole network namespace", self.before)],
+            end: vec![back],
+            safety: "the setting stays on, which harms nobody; the next run, or `baton hold release`, puts it back"
+                .into(),
+        }
+    }
+
+    fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), Fault> {
+        let state = State::open()?;
+        for _ in 0..TRIES {
+            if let Some(_first) = state.try_lock(FILE.0, FILE.1)? {
+                // What a run left that was killed is the older truth.
+                if state.read::<String>(FILE.0, FILE.1)?.is_none() {
+                    state.write(FILE.0, FILE.1, &value()?)?;
+                }
+                if let Err(fault) = set("1") {
+                    state.remove(FILE.0, FILE.1)?;
+                    return Err(fault);
+                }
+            }
+            let share = state.share(FILE.0, FILE.1)?;
+            // Nobody put it back between the two.
+            if state.read::<String>(FILE.0, FILE.1)?.is_some() {
+                self.running = Some(Running { state, share, moved: moved() });
+                return Ok(());
+            }
+        }
+        Err(Fault::new(SETTING_NAME, "is switched on and off by others all the time", "try again"))
+    }
+
+    fn end(&mut self) -> Result<Held, Fault> {
+        let Some(running) = self.running.take() else { return Ok(Held::default()) };
+        let connections = moved().saturating_sub(running.moved);
+        let Running { state, share, .. } = running;
+        std::mem::drop(share);
+        put_back(&state)?;
+        Ok(Held { connections, ..Held::default() })
+    }
+}
+
+/// The last one that needs the setting puts it back. Our own share must be gone.
+fn put_back(state: &State) -> Result<(), Fault> {
+    let Some(_last) = state.try_lock(FILE.0, FILE.1)? else { return Ok(()) };
+    let Some(before) = state.read::<String>(FILE.0, FILE.1)? else { return Ok(()) };
+    if value()? != before {
+        set(&before)?;
+    }
+    state.remove(FILE.0, FILE.1)
+}
+
+fn value() -> Result<String, Fault> {
+    let text = fs::read_to_string(SETTING).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            Fault::new(SETTING_NAME, "this kernel does not have it", "it came with Linux 5.14; choose another --method")
+        }
+        _ => Fault::io(SETTING_NAME, &error),
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+fn set(value: &str) -> Result<(), Fault> {
+    fs::write(SETTING, value).map_err(|error| Fault::io(SETTING_NAME, &error))
+}
+
+/// How many connections the kernel moved so far; 0 where it does not tell.
+fn moved() -> u64 {
+    fs::read_to_string(COUNTERS).ok().and_then(|text| counter(&text, "TCPMigrateReqSuccess")).unwrap_or_default()
+}
+
+/// A counter of `/proc/net/netstat`: a line of names, and below it one of numbers with the same first word.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.chunks_exact(2).find_map(|pair| {
+        let at = pair[0].split_ascii_whitespace().position(|word| word == name)?;
+        pair[1].split_ascii_whitespace().nth(at)?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_name() {
+        let text = "TcpExt: A B TCPMigrateReqSuccess\nTcpExt: 1 2 3\nIpExt: C\nIpExt: 4\n";
+        assert_eq!(counter(text, "TCPMigrateReqSuccess"), Some(3));
+        assert_eq!(counter(text, "C"), Some(4));
+        assert_eq!((counter(text, "D"), counter("TcpExt: A\n", "A"), counter("", "A")), (None, None, None));
+    }
+}

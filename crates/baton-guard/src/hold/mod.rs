@@ -1,0 +1,22 @@
+//! `baton hold`: new connections to somebody else's server wait while a command runs, such as its reload; established ones are not
+//! touched.
+//!
+//! A reload or a restart closes listening sockets, and what waits in them is reset. What has not come yet cannot be reset. So
+//! a [`Method`] keeps new connections away for the time of the command. Which one is chosen for what is in [`method`]; what is to be
+//! held in [`target`].
+//!
+//! The kernel is changed by a guardian, a process in a session of its own, for the time of one command, and undone by it. It ends
+//! the hold when the command has ended, when the process that it guards has ended in whatever way, and at the deadline.
+
+pub mod method;
+pub mod plan;
+pub mod target;
+
+mod drop;
+mod migrate;
+mod plug;
+mod queue;
+
+pub use method::{Delay, Held, Journal, Method, MethodName, Notes, Order};
+pub use plan::Plan;
+pub use target::{Target, Targets};

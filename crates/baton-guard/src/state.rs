@@ -1,0 +1,255 @@
+//! What outlives a process: small files under `/run/baton/guard`, one for each hold and each flip, and locks of the same names.
+//!
+//! A file is replaced as a whole, so that a reader never sees half of one. A lock is flock(2) on a file of its own: it ends with
+//! the last process that has it open, however that ends, and so tells the living from the dead. Network namespaces have
+//! folders of their own, because the same address is another one there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Fault;
+
+/// Where the files are, unless `BATON_RUN_DIR` names another folder.
+const RUN: &str = "/run/baton";
+/// The variable that names another folder than `/run/baton`.
+const RUN_VARIABLE: &str = "BATON_RUN_DIR";
+/// Bytes of a file at most; ours have some hundred.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How often a lock is tried again whose file was removed meanwhile.
+const LOCK_TRIES: usize = 100;
+/// Holds and flips of a machine at most.
+const NAMES_MAX: usize = 10_000;
+
+/// The folder of this network namespace.
+#[derive(Clone, Debug)]
+pub struct State {
+    folder: PathBuf,
+}
+
+/// A name that nobody else has while this lives, here and in processes that inherited it.
+#[derive(Debug)]
+pub struct Lock {
+    file: Flock<File>,
+    path: PathBuf,
+}
+
+impl State {
+    /// Opens the folder of the calling thread's network namespace, and makes it where it is not there.
+    ///
+    /// # Errors
+    /// Without the right to write there.
+    pub fn open() -> Result<State, Fault> {
+        let run = std::env::var_os(RUN_VARIABLE).map_or_else(|| PathBuf::from(RUN), PathBuf::from);
+        State::open_at(&run)
+    }
+
+    fn open_at(run: &Path) -> Result<State, Fault> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
+        let namespace = namespace.map_err(|error| fault(Path::new("/proc/thread-self/ns/net"), &error))?;
+        let folder = run.join("guard").join(namespace.to_string());
+        fs::create_dir_all(&folder).map_err(|error| fault(&folder, &error))?;
+        Ok(State { folder })
+    }
+
+    /// The folder's path, for messages.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Names of files of a kind, such as `hold`: what follows `KIND-`, sorted.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn names(&self, kind: &str) -> Result<Vec<String>, Fault> {
+        let entries = fs::read_dir(&self.folder).map_err(|error| fault(&self.folder, &error))?;
+        let name = |entry: io::Result<fs::DirEntry>| {
+            let file = entry.ok()?.file_name().into_string().ok()?;
+            Some(file.strip_suffix(".json")?.strip_prefix(kind)?.strip_prefix('-')?.to_owned())
+        };
+        let mut names: Vec<String> = entries.filter_map(name).take(NAMES_MAX).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// What a file holds; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read, or holds something else.
+    pub fn read<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Result<Option<T>, Fault> {
+        let path = self.path(kind, name, "json");
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
+                return Err(Fault::new(path.display().to_string(), "is too long to be ours", "remove it"));
+            }
+            _ => {}
+        }
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+                Fault::new(path.display().to_string(), format!("is not what was written there: {error}"), "remove it")
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault(&path, &error)),
+        }
+    }
+
+    /// Writes a file as a whole: who reads it sees the old or the new one.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the old one is there.
+    pub fn write<T: Serialize>(&self, kind: &str, name: &str, value: &T) -> Result<(), Fault> {
+        let (path, aside) = (self.path(kind, name, "json"), self.path(kind, name, "new"));
+        let text = serde_json::to_vec(value).map_err(|error| fault(&path, &io::Error::other(error)))?;
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&aside)?;
+            file.write_all(&text)?;
+            fs::rename(&aside, &path)
+        };
+        write().map_err(|error| fault(&path, &error))
+    }
+
+    /// Removes a file; one that is not there is what is wanted.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, kind: &str, name: &str) -> Result<(), Fault> {
+        let path = self.path(kind, name, "json");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault(&path, &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the name is ours.
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn lock(&self, kind: &str, name: &str) -> Result<Lock, Fault> {
+        self.take_lock(kind, name, FlockArg::LockExclusive).map(|lock| lock.expect("waiting ends with the lock"))
+    }
+
+    /// The name, if nobody has it; `None` when somebody does.
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn try_lock(&self, kind: &str, name: &str) -> Result<Option<Lock>, Fault> {
+        self.take_lock(kind, name, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// Waits for a part in the name: others may have one too, and nobody has it alone.
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn share(&self, kind: &str, name: &str) -> Result<Lock, Fault> {
+        self.take_lock(kind, name, FlockArg::LockShared).map(|lock| lock.expect("waiting ends with the lock"))
+    }
+
+    fn take_lock(&self, kind: &str, name: &str, how: FlockArg) -> Result<Option<Lock>, Fault> {
+        let path = self.path(kind, name, "lock");
+        let mut tries = LOCK_TRIES;
+        while tries > 0 {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(&path);
+            match Flock::lock(file.map_err(|error| fault(&path, &error))?, how) {
+                // Whoever had it before may have removed the file; then others lock another one.
+                Ok(file) if is_at(&file, &path) => return Ok(Some(Lock { file, path })),
+                Ok(_) => tries -= 1,
+                Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+                Err((_, Errno::EINTR)) => {}
+                Err((_, errno)) => return Err(fault(&path, &errno.into())),
+            }
+        }
+        Err(Fault::new(path.display().to_string(), "is removed again and again", "see who does that"))
+    }
+
+    fn path(&self, kind: &str, name: &str, end: &str) -> PathBuf {
+        // Names are ours or checked by who takes them from a user; a slash would lead elsewhere all the same.
+        self.folder.join(format!("{kind}-{}.{end}", name.replace('/', "_")))
+    }
+}
+
+impl Lock {
+    /// The descriptor, for a process that is to keep the name too.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Lets go and removes the lock's file. Who waits for it gets the name.
+    pub fn remove(self) {
+        // One that cannot be removed is a file of no bytes that stays.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether the path leads to this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+fn fault(path: &Path, error: &io::Error) -> Fault {
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("run it as root, or name a folder of yours in {RUN_VARIABLE}")
+        }
+        _ => String::new(),
+    };
+    Fault::new(path.display().to_string(), error.to_string(), remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_written_listed_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open_at(folder.path()).unwrap();
+        assert_eq!(state.read::<Vec<u8>>("hold", "7").unwrap(), None);
+        state.write("hold", "7", &vec![1u8, 2]).unwrap();
+        state.write("hold", "7", &vec![3u8]).unwrap();
+        state.write("flip", "web", &"x").unwrap();
+        let _lock = state.lock("hold", "9").unwrap();
+        assert_eq!(state.read("hold", "7").unwrap(), Some(vec![3u8]));
+        assert_eq!(state.names("hold").unwrap(), ["7"]);
+        assert!(state.read::<String>("hold", "7").unwrap_err().to_string().contains("remove it"));
+        state.remove("hold", "7").unwrap();
+        state.remove("hold", "7").unwrap();
+        assert!(state.names("hold").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lock_is_one_process_at_a_time_and_survives_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open_at(folder.path()).unwrap();
+        let lock = state.try_lock("hold", "7").unwrap().expect("nobody has it");
+        assert!(state.try_lock("hold", "7").unwrap().is_none());
+        assert!(state.try_lock("hold", "8").unwrap().is_some());
+        // Duplicates of the descriptor are the same lock.
+        let copy = lock.file().try_clone().unwrap();
+        let waiting = std::thread::spawn({
+            let state = state.clone();
+            move || state.lock("hold", "7").is_ok()
+        });
+        lock.remove();
+        drop(copy);
+        assert!(waiting.join().unwrap(), "it gets a file that is there");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_said_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(State::open_at(&file).unwrap_err().to_string().contains("guard"));
+        let denied = fault(Path::new("/run/baton"), &ErrorKind::PermissionDenied.into());
+        assert!(denied.to_string().contains("BATON_RUN_DIR"), "{denied}");
+    }
+}
