@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fault;
+pub mod flip;
 pub mod hold;
 pub mod iptables;
 pub mod state;

@@ -8,11 +8,13 @@
 #![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
 
 pub mod connect;
+pub mod connections;
 pub mod endpoint;
 pub mod group;
 pub mod half_open;
 pub mod holders;
 pub mod inherit;
+pub mod ipset;
 pub mod listen;
 pub mod listeners;
 pub mod namespace;

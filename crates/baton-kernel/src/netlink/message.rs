@@ -10,6 +10,8 @@ use super::{Attributes, Reader};
 /// Bytes of a header, and what messages are aligned to.
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
+/// What is before the number of a refusal that is none of the system's.
+pub(crate) const UNNAMED: &str = "number ";
 /// The kernel's words in an acknowledgement (`NLMSGERR_ATTR_MSG`).
 const SAID: u16 = 1;
 
@@ -108,7 +110,11 @@ fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<Answer> {
             if code == 0 {
                 return Ok(Answer::Done);
             }
-            Ok(Answer::Refused(Errno::from_raw(code.saturating_neg()), said(flags, body)))
+            let number = code.saturating_neg();
+            let errno = Errno::from_raw(number);
+            // Parts of the kernel have numbers of their own, beyond the system's; then the number is what was said.
+            let unnamed = || (errno == Errno::UnknownErrno).then(|| format!("{UNNAMED}{number}"));
+            Ok(Answer::Refused(errno, said(flags, body).or_else(unnamed)))
         }
         libc::NLMSG_OVERRUN => Err(io::Error::other("the kernel lost an answer")),
         _ => Ok(Answer::Reply(Reply { kind, body: body.to_vec() })),

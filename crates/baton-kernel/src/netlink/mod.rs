@@ -9,6 +9,7 @@ mod events;
 mod message;
 
 pub use attributes::{Attribute, Attributes, Reader};
+pub(crate) use message::UNNAMED;
 pub use message::{Reply, Request};
 
 use std::fmt;

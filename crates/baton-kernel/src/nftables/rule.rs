@@ -111,28 +111,31 @@ impl Rule {
     /// Packets to the addresses that begin with so many bits of this one.
     #[must_use]
     pub fn destination_net(self, address: IpAddr, bits: u8) -> Self {
-        let (family, bytes) = match address {
-            IpAddr::V4(address) => (Family::Ipv4, address.octets().to_vec()),
-            IpAddr::V6(address) => (Family::Ipv6, address.octets().to_vec()),
-        };
-        let rule = self.family(family).with(destination_address(family));
-        let mask = mask(bits, bytes.len());
-        let rule = if mask.iter().all(|byte| *byte == 0xff) { rule } else { rule.with(expression::bitwise_and(&mask)) };
-        let masked: Vec<u8> = bytes.iter().zip(&mask).map(|(byte, mask)| byte & mask).collect();
-        rule.with(expression::compare(Comparison::Equal, &masked))
+        self.address_in(destination_address, address, bits)
     }
 
     /// Packets from this address. Its family is a condition too.
     #[must_use]
     pub fn source(self, address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(address) => {
-                self.family(Family::Ipv4).equal(expression::payload(Header::Network, 12, 4), &address.octets())
-            }
-            IpAddr::V6(address) => {
-                self.family(Family::Ipv6).equal(expression::payload(Header::Network, 8, 16), &address.octets())
-            }
-        }
+        self.source_net(address, if address.is_ipv4() { 32 } else { 128 })
+    }
+
+    /// Packets from the addresses that begin with so many bits of this one.
+    #[must_use]
+    pub fn source_net(self, address: IpAddr, bits: u8) -> Self {
+        self.address_in(source_address, address, bits)
+    }
+
+    fn address_in(self, load: fn(Family) -> Expression, address: IpAddr, bits: u8) -> Self {
+        let (family, bytes) = match address {
+            IpAddr::V4(address) => (Family::Ipv4, address.octets().to_vec()),
+            IpAddr::V6(address) => (Family::Ipv6, address.octets().to_vec()),
+        };
+        let mask = mask(bits, bytes.len());
+        let rule = self.family(family).with(load(family));
+        let rule = if mask.iter().all(|byte| *byte == 0xff) { rule } else { rule.with(expression::bitwise_and(&mask)) };
+        let masked: Vec<u8> = bytes.iter().zip(&mask).map(|(byte, mask)| byte & mask).collect();
+        rule.with(expression::compare(Comparison::Equal, &masked))
     }
 
     /// Packets to an address of this machine, whichever.
@@ -274,7 +277,16 @@ fn destination_address(family: Family) -> Expression {
     match family {
         Family::Ipv4 => expression::payload(Header::Network, 16, 4),
         Family::Ipv6 => expression::payload(Header::Network, 24, 16),
-        Family::Inet => panic!("a set has addresses of one family"),
+        Family::Inet => panic!("an address is of one family"),
+    }
+}
+
+/// Loads the source.
+fn source_address(family: Family) -> Expression {
+    match family {
+        Family::Ipv4 => expression::payload(Header::Network, 12, 4),
+        Family::Ipv6 => expression::payload(Header::Network, 8, 16),
+        Family::Inet => panic!("an address is of one family"),
     }
 }
 

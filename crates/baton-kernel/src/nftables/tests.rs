@@ -63,6 +63,7 @@ fn rules_are_what_they_say() {
             Rule::new().destination_net("127.0.0.0".parse().unwrap(), 8).counted(),
             "ip daddr 127.0.0.0/8 counter packets 0 bytes 0",
         ),
+        (Rule::new().source_net("127.0.0.0".parse().unwrap(), 8).verdict(Verdict::Drop), "ip saddr 127.0.0.0/8 drop"),
         (Rule::new().destination_net("fe80::".parse().unwrap(), 10).verdict(Verdict::Drop), "ip6 daddr fe80::/10 drop"),
         (Rule::new().incoming("eth0").marked(7).verdict(Verdict::Drop), "iifname \"eth0\" meta mark 0x00000007 drop"),
         (Rule::new().not_incoming("lo").verdict(Verdict::Drop), "iifname != \"lo\" drop"),

@@ -1,0 +1,117 @@
+//! The whole cycle: the idle instance is reloaded, awaited, made active, and the other one left to drain.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::probe::shell;
+use super::status::open;
+use super::{Check, Colour, Done, Flips, Name, Observed, Setting, Step, Switch, by_kind, not_answering};
+use crate::Fault;
+
+/// Time from one count of connections to the next, while one waits for them to end.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What [`Flips::run`] is to do.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    /// Which flip.
+    pub name: Name,
+    /// How blue is reloaded or started: words for `sh`. The environment has `BATON_FLIP_COLOUR` and `BATON_FLIP_ADDRESS`.
+    pub reload_blue: String,
+    /// How green is.
+    pub reload_green: String,
+    /// How to see whether the reloaded one serves.
+    pub check: Check,
+    /// How long it may take until it does.
+    pub wait: Duration,
+    /// How long to wait for the connections of the other one to end.
+    pub drain: Duration,
+}
+
+impl Cycle {
+    fn reload(&self, colour: Colour) -> &str {
+        match colour {
+            Colour::Blue => &self.reload_blue,
+            Colour::Green => &self.reload_green,
+        }
+    }
+}
+
+impl Flips {
+    /// What [`Flips::run`] would do.
+    ///
+    /// # Errors
+    /// Without such a flip, or when the kernel cannot say which instance is active.
+    pub fn plan_run(&self, cycle: &Cycle) -> Result<Done, Fault> {
+        let stored = self.known(&cycle.name)?;
+        let method = by_kind(stored.method);
+        let idle = match method.observe(&stored.setting)? {
+            Observed::Active(active) => active.other(),
+            Observed::Absent | Observed::Broken(_) => stored.active.other(),
+        };
+        let mut done = Done::line(format!("reload {idle}: {}", cycle.reload(idle)));
+        done.add(format!("wait until {idle} answers, {} s at most", cycle.wait.as_secs_f64()));
+        done.lines.extend(method.plan(&stored.setting, Step::Switch(idle)));
+        done.add(format!("wait until {} has no connections, {} s at most", idle.other(), cycle.drain.as_secs_f64()));
+        Ok(done)
+    }
+
+    /// Reloads the idle instance, waits until it answers, sends new connections to it, and waits for those of the other one. What
+    /// it does is told line by line.
+    ///
+    /// # Errors
+    /// When the reload fails, or the instance does not answer in time, or the kernel refuses; then new connections go where they
+    /// went.
+    pub fn run(&self, cycle: &Cycle, tell: &mut dyn FnMut(&str)) -> Result<(), Fault> {
+        let _lock = self.lock(&cycle.name)?;
+        let stored = self.known(&cycle.name)?;
+        let setting = stored.setting.clone();
+        let idle = match by_kind(stored.method).observe(&setting)? {
+            Observed::Active(active) => active.other(),
+            Observed::Absent | Observed::Broken(_) => stored.active.other(),
+        };
+        if let Some(left @ 1..) = open(&setting, idle) {
+            tell(&format!("{idle} still has {left} open connections; they are in the hands of its reload"));
+        }
+        reload(&setting, idle, cycle.reload(idle))?;
+        tell(&format!("{idle} is reloaded"));
+        cycle.check.wait(&setting, idle, cycle.wait).map_err(|why| {
+            Fault::new(
+                format!("flip {}", setting.name),
+                why,
+                format!("{} goes on to get new connections", idle.other()),
+            )
+        })?;
+        let switch = Switch { name: cycle.name.clone(), to: idle, check: cycle.check.clone(), force: true };
+        for line in self.switch_locked(stored, &switch)?.lines {
+            tell(&line);
+        }
+        tell(&drained(&setting, idle.other(), cycle.drain));
+        Ok(())
+    }
+}
+
+fn reload(setting: &Setting, colour: Colour, words: &str) -> Result<(), Fault> {
+    let address = setting.doors(colour).first().map(ToString::to_string).unwrap_or_default();
+    let status = shell(words, colour, &address).status().map_err(|error| Fault::new("sh", error.to_string(), ""))?;
+    if status.success() {
+        return Ok(());
+    }
+    let why = format!("the reload of {colour}, '{words}', ended with {status}");
+    Err(not_answering(setting, colour, why))
+}
+
+/// Waits until nobody is connected any more, and says what came of it.
+fn drained(setting: &Setting, colour: Colour, patience: Duration) -> String {
+    let begin = Instant::now();
+    loop {
+        match open(setting, colour) {
+            None => return format!("{colour} drains; its connections cannot be counted from here"),
+            Some(0) => return format!("{colour} has no connections any more"),
+            Some(left) if begin.elapsed() >= patience => {
+                return format!("{colour} goes on with {left} open connections, until they end");
+            }
+            Some(_) => thread::sleep(PAUSE),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What a flip is about: an address that clients dial, and two instances of a server.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hold::target::Target;
+
+/// Bytes of a name at most: an ipset's has 31, and ours have words around it.
+pub const NAME_MAX: usize = 16;
+/// Addresses of one instance at most: one for each family.
+const PLACES_MAX: usize = 2;
+
+/// One of the two instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Colour {
+    /// The first.
+    Blue,
+    /// The second.
+    Green,
+}
+
+impl Colour {
+    /// Both.
+    pub const BOTH: [Colour; 2] = [Colour::Blue, Colour::Green];
+
+    /// The one that this is not.
+    #[must_use]
+    pub fn other(self) -> Colour {
+        match self {
+            Colour::Blue => Colour::Green,
+            Colour::Green => Colour::Blue,
+        }
+    }
+
+    /// As an operator calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Colour::Blue => "blue",
+            Colour::Green => "green",
+        }
+    }
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Colour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Colour::BOTH
+            .into_iter()
+            .find(|colour| colour.word() == text)
+            .ok_or_else(|| format!("'{text}' is no colour; write blue or green"))
+    }
+}
+
+/// The name of a flip: letters, digits, `-` and `_`, at most [`NAME_MAX`], so that it can be part of every kernel object's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+impl Name {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        match !text.is_empty() && text.len() <= NAME_MAX && text.bytes().all(fits) {
+            true => Ok(Name(text.to_owned())),
+            false => Err(format!("'{text}' cannot name a flip: at most {NAME_MAX} letters, digits, '-' and '_'")),
+        }
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// How it is called.
+    pub name: Name,
+    /// What clients dial. Without an address: every address of this machine, and no other.
+    pub listen: Target,
+    /// Where the blue instance listens: one address, or one of each family; or a port alone, of every address.
+    pub blue: Vec<Target>,
+    /// Where the green instance listens.
+    pub green: Vec<Target>,
+}
+
+impl Setting {
+    /// Checks that the three fit together.
+    ///
+    /// # Errors
+    /// What does not fit, and what would.
+    pub fn new(name: Name, listen: Target, blue: Vec<Target>, green: Vec<Target>) -> Result<Setting, String> {
+        let setting = Setting { name, listen, blue, green };
+        for colour in Colour::BOTH {
+            setting.check_instance(colour)?;
+        }
+        let families = |colour| [true, false].map(|v4| setting.place_for(colour, v4).is_some());
+        if families(Colour::Blue) != families(Colour::Green) {
+            return Err("blue and green must be reachable by the same kinds of addresses: IPv4, IPv6, or both; \
+                        an instance may be given twice, as in --blue 127.0.0.1:8000 --blue '[::1]:8000'"
+                .into());
+        }
+        if setting.served().is_empty() {
+            return Err(format!("{listen} and the instances are of different families of addresses"));
+        }
+        for blue in &setting.blue {
+            if let Some(green) = setting.green.iter().find(|green| green.overlaps(blue)) {
+                return Err(format!("blue ({blue}) and green ({green}) are the same place"));
+            }
+        }
+        Ok(setting)
+    }
+
+    fn check_instance(&self, colour: Colour) -> Result<(), String> {
+        let places = self.instance(colour);
+        if places.is_empty() || places.len() > PLACES_MAX {
+            return Err(format!("{colour} has {} addresses; one, or one of each family, is right", places.len()));
+        }
+        if let [one, other] = places
+            && (one.address.map(|address| address.is_ipv4()) == other.address.map(|address| address.is_ipv4())
+                || one.address.is_none()
+                || other.address.is_none())
+        {
+            return Err(format!("{colour} has two addresses, {one} and {other}, that are not IPv4 and IPv6"));
+        }
+        match places.iter().find(|place| place.overlaps(&self.listen)) {
+            Some(place) => Err(format!(
+                "{colour} ({place}) is what clients dial ({}): the instances need ports or addresses of their own",
+                self.listen
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Where this instance listens.
+    pub fn instance(&self, colour: Colour) -> &[Target] {
+        match colour {
+            Colour::Blue => &self.blue,
+            Colour::Green => &self.green,
+        }
+    }
+
+    /// Where this instance takes connections of IPv4 (or IPv6), if it does.
+    pub fn place_for(&self, colour: Colour, v4: bool) -> Option<Target> {
+        self.instance(colour).iter().copied().find(|place| place.address.is_none_or(|address| address.is_ipv4() == v4))
+    }
+
+    /// The families that clients can dial: `true` is IPv4, `false` IPv6.
+    pub fn served(&self) -> Vec<bool> {
+        [true, false]
+            .into_iter()
+            .filter(|v4| self.listen.address.is_none_or(|address| address.is_ipv4() == *v4))
+            .filter(|v4| self.place_for(Colour::Blue, *v4).is_some())
+            .collect()
+    }
+
+    /// Where to knock to see whether this instance serves: on this machine's loopback, when it listens at every address.
+    pub fn doors(&self, colour: Colour) -> Vec<SocketAddr> {
+        let loopback = |v4| if v4 { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
+        let place = |v4| {
+            let place = self.place_for(colour, v4)?;
+            Some(SocketAddr::new(place.address.unwrap_or_else(|| loopback(v4)), place.port))
+        };
+        let mut doors: Vec<SocketAddr> = self.served().into_iter().filter_map(place).collect();
+        // "Every address" says nothing about IPv6, which a machine may be without.
+        if self.instance(colour).iter().any(|place| place.address.is_none()) {
+            doors.truncate(1);
+        }
+        doors
+    }
+
+    /// Whether clients from elsewhere are to reach an instance that listens at the loopback alone (IPv4): the kernel
+    /// refuses that unless it is told not to.
+    pub fn needs_localnet(&self) -> bool {
+        let from_elsewhere = self.listen.address.is_none_or(|address| !address.is_loopback());
+        let is_loopback = |place: &Target| matches!(place.address, Some(IpAddr::V4(address)) if address.is_loopback());
+        from_elsewhere && self.blue.iter().chain(&self.green).any(is_loopback)
+    }
+
+    /// What an operator should know of a setting that is right in itself.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.listen.address.is_none() && self.served() == [true] {
+            remarks.push(format!("IPv4 only: connections by IPv6 to {} are left as they are", self.listen));
+        }
+        if self.listen.address.is_none() && self.served() == [false] {
+            remarks.push(format!("IPv6 only: connections by IPv4 to {} are left as they are", self.listen));
+        }
+        let is_loopback = |place: &Target| matches!(place.address, Some(IpAddr::V6(address)) if address.is_loopback());
+        if self.listen.address.is_none_or(|address| !address.is_loopback())
+            && self.blue.iter().chain(&self.green).any(is_loopback)
+        {
+            remarks.push(
+                "no kernel sends connections from elsewhere to ::1: by IPv6 only clients on this machine are served; \
+                 let the instances listen at every address, or at one that is not the loopback"
+                    .into(),
+            );
+        }
+        remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(listen: &str, blue: &[&str], green: &[&str]) -> Result<Setting, String> {
+        let targets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Setting::new("web".parse().unwrap(), listen.parse().unwrap(), targets(blue), targets(green))
+    }
+
+    #[test]
+    fn a_setting_that_cannot_work_is_refused_with_what_would() {
+        for (listen, blue, green, expected) in [
+            (":80", &[":80"][..], &[":8001"][..], "blue (:80) is what clients dial"),
+            (":80", &[":8000"], &[":8000"], "the same place"),
+            (":80", &["127.0.0.1:8000"], &["[::1]:8001"], "same kinds of addresses"),
+            (":80", &["127.0.0.1:8000", "127.0.0.2:8000"], &[":8001"], "not IPv4 and IPv6"),
+            ("10.0.0.1:80", &["[::1]:8000"], &["[::1]:8001"], "different families"),
+            (":80", &[], &[":8001"], "blue has 0 addresses"),
+        ] {
+            let said = setting(listen, blue, green).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(setting(":80", &["10.0.0.1:80"], &["127.0.0.1:8001"]).is_err());
+        assert!(setting("10.0.0.1:80", &["127.0.0.1:80"], &["127.0.0.1:8001"]).is_ok());
+    }
+
+    #[test]
+    fn families_follow_from_addresses() {
+        let both = setting(":80", &["127.0.0.1:8000", "[::1]:8000"], &[":8001"]).unwrap();
+        assert_eq!(both.served(), [true, false]);
+        assert_eq!(both.doors(Colour::Blue), ["127.0.0.1:8000".parse().unwrap(), "[::1]:8000".parse().unwrap()]);
+        assert_eq!(both.doors(Colour::Green), ["127.0.0.1:8001".parse().unwrap()]);
+        assert!(both.needs_localnet());
+        assert!(both.remarks()[0].contains("::1"), "{:?}", both.remarks());
+        let one = setting(":80", &["10.0.0.1:8000"], &["10.0.0.1:8001"]).unwrap();
+        assert_eq!(one.served(), [true]);
+        assert!(!one.needs_localnet());
+        assert!(one.remarks()[0].contains("IPv4 only"));
+        assert!(!setting("127.0.0.1:80", &["127.0.0.1:8000"], &["127.0.0.1:8001"]).unwrap().needs_localnet());
+    }
+
+    #[test]
+    fn names_fit_every_object() {
+        assert!("web-1_B".parse::<Name>().is_ok());
+        for wrong in ["", "a b", "a.b", "seventeen-letters", "ä"] {
+            assert!(wrong.parse::<Name>().is_err(), "{wrong}");
+        }
+        let read: Setting = serde_json::from_str(
+            r#"{"name":"web","listen":":80","blue":["127.0.0.1:8000"],"green":["127.0.0.1:8001"]}"#,
+        )
+        .unwrap();
+        assert_eq!(read, setting(":80", &["127.0.0.1:8000"], &["127.0.0.1:8001"]).unwrap());
+    }
+}

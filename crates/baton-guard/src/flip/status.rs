@@ -1,0 +1,128 @@
+//! What is so.
+
+use baton_kernel::connections;
+use serde::Serialize;
+
+use super::{Check, Colour, Flips, KIND, Kind, Method, Name, Observed, Setting, by_kind, localnet, nft};
+use crate::Fault;
+use crate::hold::target::Target;
+
+/// One flip, as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: Name,
+    /// By which method it is set up.
+    pub method: Kind,
+    /// What clients dial; `None` when nobody remembers.
+    pub listen: Option<Target>,
+    /// Which instance gets new connections, as the kernel has it.
+    pub active: Option<Colour>,
+    /// The two instances, blue first; none when nobody remembers.
+    pub instances: Vec<Instance>,
+    /// What is wrong, with what helps.
+    pub problem: Option<String>,
+}
+
+/// One of the two.
+#[derive(Clone, Debug, Serialize)]
+pub struct Instance {
+    /// Which.
+    pub colour: Colour,
+    /// Where it listens.
+    pub addresses: Vec<Target>,
+    /// Whether it takes a connection.
+    pub answers: bool,
+    /// Connections that are open at its addresses on this machine, whichever way they came; `None` where that cannot be counted.
+    pub connections: Option<usize>,
+}
+
+impl Flips {
+    /// All flips: those that are remembered, and those that the kernel has.
+    ///
+    /// # Errors
+    /// When the folder cannot be read. What of the kernel cannot be read is said in the flip's line.
+    pub fn status(&self) -> Result<Vec<Status>, Fault> {
+        let mut all = Vec::new();
+        let names = self.state.names(KIND)?;
+        for name in names.iter().filter_map(|name| name.parse::<Name>().ok()) {
+            if let Some(stored) = self.stored(&name)? {
+                all.push(observed(&stored.setting, by_kind(stored.method).as_ref()));
+            }
+        }
+        for kind in Kind::ALL {
+            // Of a method that cannot be asked here, nothing is here.
+            for name in by_kind(kind).names().unwrap_or_default() {
+                if all.iter().all(|known| known.name != name || known.method != kind) {
+                    all.push(forgotten(name, kind));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn observed(setting: &Setting, method: &dyn Method) -> Status {
+    let name = &setting.name;
+    let mend = format!("`baton flip to blue --name {name}` or the same `baton flip init` sets it up again");
+    let (active, problem) = match method.observe(setting) {
+        Ok(Observed::Active(colour)) if setting.needs_localnet() && !localnet::is_on() => {
+            let why = "net.ipv4.conf.all.route_localnet was switched off: connections from elsewhere are dropped";
+            (Some(colour), Some(format!("{why}; the same `baton flip init` mends it")))
+        }
+        Ok(Observed::Active(colour)) => (Some(colour), None),
+        Ok(Observed::Absent) => {
+            (None, Some(format!("nothing of it is in the kernel, so that nothing is flipped; {mend}")))
+        }
+        Ok(Observed::Broken(why)) => (None, Some(format!("{why}; {mend}"))),
+        Err(fault) => (None, Some(fault.to_string())),
+    };
+    let instances = Colour::BOTH.map(|colour| Instance {
+        colour,
+        addresses: setting.instance(colour).to_vec(),
+        // Before we connect ourselves.
+        connections: open(setting, colour),
+        answers: Check::Connect.ask(setting, colour).is_ok(),
+    });
+    let (name, listen) = (name.clone(), Some(setting.listen));
+    Status { name, method: method.kind(), listen, active, instances: instances.into(), problem }
+}
+
+fn forgotten(name: Name, kind: Kind) -> Status {
+    let problem =
+        format!("it is in the kernel, and no file says what it is for; `baton flip remove --name {name}` removes it");
+    Status { name, method: kind, listen: None, active: None, instances: Vec::new(), problem: Some(problem) }
+}
+
+/// Connections that are open at the addresses of an instance.
+pub(super) fn open(setting: &Setting, colour: Colour) -> Option<usize> {
+    setting.instance(colour).iter().map(|place| connections::count(place.address, place.port).ok()).sum()
+}
+
+impl std::fmt::Display for Status {
+    /// Some lines, for an operator.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        match (self.listen, self.active) {
+            (Some(listen), Some(active)) => {
+                writeln!(f, "new connections to {listen} go to {active} (method {})", self.method)?
+            }
+            (Some(listen), None) => writeln!(f, "{listen}, not flipped (method {})", self.method)?,
+            (None, _) => writeln!(f, "method {}", self.method)?,
+        }
+        for instance in &self.instances {
+            let is_active = if self.active == Some(instance.colour) { "active" } else { "idle" };
+            let answers = if instance.answers { "answers" } else { "does not answer" };
+            write!(f, "  {:5}  {}  {is_active}, {answers}", instance.colour.word(), nft::places(&instance.addresses))?;
+            match instance.connections {
+                Some(1) => writeln!(f, ", 1 connection open")?,
+                Some(count) => writeln!(f, ", {count} connections open")?,
+                None => writeln!(f)?,
+            }
+        }
+        match &self.problem {
+            Some(problem) => writeln!(f, "  problem: {problem}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What is remembered of a flip.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Colour, Kind, Setting};
+
+/// The file of a flip. What it says of the kernel is what was asked for; what is there, only the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stored {
+    /// What was asked for.
+    pub setting: Setting,
+    /// By which method.
+    pub method: Kind,
+    /// Which instance was made active last.
+    pub active: Colour,
+    /// Whether `route_localnet` was switched on for it, and is to be switched off.
+    pub opened_localnet: bool,
+}
