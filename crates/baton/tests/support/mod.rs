@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod haproxy;
+pub mod lab;
 
 use std::ffi::OsStr;
 use std::fs;
