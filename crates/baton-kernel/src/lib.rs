@@ -24,6 +24,7 @@ pub mod nfqueue;
 pub mod nftables;
 pub mod notify;
 pub mod process;
+pub mod qdisc;
 pub mod retire;
 pub mod splice;
 pub mod stream;
