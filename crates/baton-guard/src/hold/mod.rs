@@ -10,6 +10,7 @@
 
 pub mod method;
 pub mod plan;
+pub mod settle;
 pub mod target;
 
 mod drop;

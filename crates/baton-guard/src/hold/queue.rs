@@ -1,23 +1,115 @@
 //! SYNs wait in an NFQUEUE, and are released in their order.
+//!
+//! A rule sends the first packet of each connection to a target to a queue that a thread of this process owns ([`keeper`]). They wait in
+//! the kernel; the thread knows their numbers, who sent them and since when ([`room`]). At the end it lets them go, those first who
+//! came first, some at a time, so that the queue of the listening socket is not overrun; who comes meanwhile is let go behind
+//! them. A packet that its client repeats while the first one waits is dropped.
+//!
+//! It fails open: above the limit packets pass, and when the process is gone, so do all that come after (the rule's `bypass`). Those
+//! that waited are dropped by the kernel then, and their clients send them again after a second.
 
-use super::method::{Method, Notes, Order};
+mod keeper;
+mod room;
+mod rules;
+
+use std::time::Instant;
+
+use baton_kernel::nfqueue::Queue;
+
+use super::method::{Held, Journal, Method, Notes, Order};
+use super::plan::Plan;
 use crate::Fault;
+use keeper::Keeper;
+use room::Tally;
+use rules::Way;
 
-fn absent() -> Fault {
-    Fault::new("method queue", "is not there yet", "choose another one by --method")
-}
+/// Room in the kernel's queue above the limit, for packets that are about to be told that they may pass.
+const SLACK: u32 = 256;
+/// The note of how the rules were made.
+const WAY: &str = "rules";
 
-/// Whether this machine allows it.
-pub(super) fn usable(_order: &Order) -> Result<(), Fault> {
-    Err(absent())
+/// Whether this machine allows it: the right, a queue, and a way to make rules.
+pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+    drop(open(order)?);
+    Way::find(order).map(|_| ())
 }
 
 /// Prepares it.
-pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
-    Err(absent())
+pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+    let way = Way::find(order)?;
+    Ok(Box::new(Holding { order: order.clone(), way, keeper: None }))
 }
 
-/// Undoes what a dead process left.
-pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
-    Ok(())
+/// Undoes what a dead process left: rules, which let everything pass since.
+pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
+    // Without the note nothing was made.
+    match notes.get(WAY).and_then(|word| Way::named(word)) {
+        Some(way) => {
+            rules::silence(order, way)?;
+            rules::unmake(order, way).map(|_| ())
+        }
+        None => Ok(()),
+    }
 }
+
+#[derive(Debug)]
+struct Holding {
+    order: Order,
+    way: Way,
+    keeper: Option<Keeper>,
+}
+
+impl Method for Holding {
+    fn plan(&self) -> Plan {
+        let mut begin = vec![format!("NFQUEUE with a free number, fail-open, at most {} packets", self.order.limit)];
+        begin.extend(self.way.describe(&self.order));
+        Plan {
+            begin,
+            end: vec!["let go of what waits, in its order; remove the rules; close the queue".to_owned()],
+            safety:
+                "new connections pass (bypass); the SYNs that waited are lost, and their clients repeat them after 1 s"
+                    .to_owned(),
+        }
+    }
+
+    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault> {
+        journal.note(WAY, self.way.word())?;
+        let queue = open(&self.order)?;
+        let number = queue.number();
+        let deadline = Instant::now() + self.order.max;
+        let keeper = Keeper::start(queue, self.order.limit as usize, deadline);
+        // Without rules nothing has come, so that one that is dropped here loses nothing.
+        let keeper = keeper.map_err(|error| Fault::io("thread of the queue", &error))?;
+        self.way.make(&self.order, number)?;
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Held, Fault> {
+        if let Some(keeper) = &mut self.keeper {
+            // First, because nobody has to wait for what comes next.
+            keeper.release();
+        }
+        rules::silence(&self.order, self.way)?;
+        // The queue is empty when this has ended.
+        let mut tally = self.keeper.take().map_or_else(|| Ok(Tally::default()), Keeper::finish)?;
+        let mut remarks = Vec::from_iter(rules::unmake(&self.order, self.way)?);
+        if tally.repeated > 0 {
+            remarks.push(format!("{} SYNs came again while the first one waited", tally.repeated));
+        }
+        Ok(Held { connections: tally.released, over_limit: tally.over_limit, delay: tally.delay(), remarks })
+    }
+}
+
+fn open(order: &Order) -> Result<Queue, Fault> {
+    Queue::open(order.limit.saturating_add(SLACK)).map_err(|fault| {
+        let mut fault = Fault::netlink("NFQUEUE", &fault);
+        if fault.remedy.is_empty() {
+            fault.remedy = "the kernel needs CONFIG_NETFILTER_NETLINK_QUEUE (modprobe nfnetlink_queue); or choose another method by --method".to_owned();
+        }
+        fault
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,8 @@ use crate::netlink::{Attributes, Fault, Protocol, Reply, Request, Socket};
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
 const BY_FAMILY: u16 = 20;
 /// `TCP_LISTEN`, and handshakes under way: `TCP_SYN_RECV`, `TCP_NEW_SYN_RECV` (net/tcp_states.h).
-const LISTEN: u8 = 10;
-const STATES: u32 = (1 << LISTEN) | (1 << 3) | (1 << 12);
+const LISTEN: u32 = 1 << 10;
+const HALF_OPEN: u32 = (1 << 3) | (1 << 12);
 /// Lengths of struct inet_diag_req_v2 and struct inet_diag_msg.
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
@@ -29,47 +29,47 @@ pub struct Listener {
     pub inode: u32,
 }
 
-/// What there is of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Port {
-    /// Listening sockets.
-    pub listeners: Vec<Listener>,
-    /// Our end of the handshakes under way: SYN received, last ACK not yet.
-    pub half_open: Vec<SocketAddr>,
-}
-
-/// Looks at one port, in the network namespace of this thread, in IPv4 and IPv6.
+/// The sockets that listen at a port, in the network namespace of this thread, in IPv4 and IPv6.
 ///
 /// # Errors
 /// When the kernel has no sock_diag for TCP, or refuses.
-pub fn of_port(port: u16) -> Result<Port, Fault> {
+pub fn listening(port: u16) -> Result<Vec<Listener>, Fault> {
+    ask(port, LISTEN)
+}
+
+/// Our end of the handshakes under way at a port: SYN received, last ACK not yet. The kernel walks all of its connections
+/// for it.
+///
+/// # Errors
+/// As [`listening`].
+pub fn half_open(port: u16) -> Result<Vec<SocketAddr>, Fault> {
+    Ok(ask(port, HALF_OPEN)?.iter().map(|handshake| handshake.local).collect())
+}
+
+fn ask(port: u16, states: u32) -> Result<Vec<Listener>, Fault> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
-    let mut found = Port::default();
+    let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        for reply in socket.list(&Request::new(BY_FAMILY, 0, &request(family as u8, port), &Attributes::new()))? {
-            match read(&reply) {
-                Some((LISTEN, listener)) => found.listeners.push(listener),
-                Some((_, handshake)) => found.half_open.push(handshake.local),
-                None => {}
-            }
-        }
+        let request = request(family as u8, port, states);
+        let replies = socket.list(&Request::new(BY_FAMILY, 0, &request, &Attributes::new()))?;
+        found.extend(replies.iter().filter_map(read));
     }
     Ok(found)
 }
 
-/// Sockets of one family in our states at a local port.
-fn request(family: u8, port: u16) -> [u8; REQUEST] {
+/// Sockets of one family in these states at a local port.
+fn request(family: u8, port: u16, states: u32) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     bytes[0] = family;
     bytes[1] = libc::IPPROTO_TCP as u8;
-    bytes[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&states.to_ne_bytes());
     bytes[8..10].copy_from_slice(&port.to_be_bytes());
     bytes[48..56].copy_from_slice(&NO_COOKIE);
     bytes
 }
 
-/// The state and what else is told of one socket.
-fn read(reply: &Reply) -> Option<(u8, Listener)> {
+/// What is told of one socket.
+fn read(reply: &Reply) -> Option<Listener> {
     let bytes: &[u8; MESSAGE] = reply.body.first_chunk()?;
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let ip = match i32::from(bytes[0]) {
@@ -78,7 +78,7 @@ fn read(reply: &Reply) -> Option<(u8, Listener)> {
     };
     let local = SocketAddr::new(ip, u16::from_be_bytes([bytes[4], bytes[5]]));
     let cookie = u64::from(word(44)) | u64::from(word(48)) << 32;
-    Some((bytes[1], Listener { cookie, local, waiting: word(56), inode: word(68) }))
+    Some(Listener { cookie, local, waiting: word(56), inode: word(68) })
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
             let listener = TcpListener::bind(address).unwrap();
             let local = listener.local_addr().unwrap();
             let look = || {
-                let listeners = of_port(local.port()).unwrap().listeners;
+                let listeners = listening(local.port()).unwrap();
                 let mine: Vec<_> = listeners.into_iter().filter(|found| found.local == local).collect();
                 assert_eq!(mine.len(), 1);
                 mine[0]
@@ -107,7 +107,7 @@ mod tests {
             let file = std::fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
             assert_eq!(file.to_str().unwrap(), format!("socket:[{}]", before.inode));
             drop(listener);
-            assert!(of_port(local.port()).unwrap().listeners.iter().all(|found| found.cookie != before.cookie));
+            assert!(listening(local.port()).unwrap().iter().all(|found| found.cookie != before.cookie));
         }
     }
 }

@@ -10,7 +10,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -50,6 +51,9 @@ const COPY_BYTES: u32 = 160;
 const NUMBERS: std::ops::RangeInclusive<u16> = 47_100..=47_163;
 /// Room for packets that wait to be read, bytes; each takes about 1 KiB there.
 const ROOM: usize = 8 << 20;
+
+/// How often it is looked whether packets wait.
+const QUIET_PAUSE: Duration = Duration::from_micros(200);
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +97,11 @@ impl Queue {
     /// Without CAP_NET_ADMIN, without NFQUEUE in the kernel (`EINVAL`, `EOPNOTSUPP`), or when all numbers from 47100 to 47163
     /// are in use (`EBUSY`).
     pub fn open(length: u32) -> Result<Queue, Fault> {
-        let used = numbers_in_use().unwrap_or_default();
+        let used = open_queues().unwrap_or_default();
         let mut socket = Socket::open(Protocol::Netfilter)?;
         socket.make_room(ROOM);
         let mut last = Fault::Refused { message: 0, errno: Errno::EBUSY, said: None };
-        for number in NUMBERS.filter(|number| !used.contains(number)) {
+        for number in NUMBERS.filter(|number| used.iter().all(|queue| queue.number != *number)) {
             match socket.ask(&bind(number)) {
                 Ok(_) => {
                     socket.ask(&configure(number, length))?;
@@ -105,7 +109,7 @@ impl Queue {
                 }
                 // Somebody was faster: both of them mean that the number is another process's.
                 Err(fault) if matches!(fault.errno(), Some(Errno::EBUSY)) => last = fault,
-                Err(fault) if fault.is_no_right() && taken(number) => last = fault,
+                Err(fault) if fault.is_no_right() && is_taken(number) => last = fault,
                 Err(fault) => return Err(fault),
             }
         }
@@ -141,34 +145,70 @@ impl Queue {
         self.socket.tell(&decision(VERDICT_BATCH, self.number, id, verdict))
     }
 
-    /// Waits for a packet, for `wake` to become readable, or for so long; `None` for as long as it takes.
+    /// Waits for a packet, for `wake` to become readable or closed, or for so long (`None`: as long as it takes). Says
+    /// whether it was `wake`.
     ///
     /// # Errors
     /// Of poll(2).
-    pub fn wait(&self, wake: BorrowedFd<'_>, longest: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&self, wake: Option<BorrowedFd<'_>>, longest: Option<Duration>) -> io::Result<bool> {
         // Up, so that nobody who waits for a moment turns in circles until it has come.
         let timeout = longest.map(|longest| longest.as_micros().div_ceil(1000).min(u128::from(u16::MAX)) as u16);
         let timeout = timeout.map_or(PollTimeout::NONE, PollTimeout::from);
-        let mut both = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN), PollFd::new(wake, PollFlags::POLLIN)];
+        let packets = PollFd::new(self.socket.as_fd(), PollFlags::POLLIN);
+        let mut both: Vec<_> = wake.into_iter().map(|wake| PollFd::new(wake, PollFlags::POLLIN)).collect();
+        both.push(packets);
         match poll(&mut both, timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) => Ok(wake.is_some() && both[0].any() == Some(true)),
+            Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Numbers of the queues that processes have open in this network namespace.
+/// A queue that some process has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its number.
+    pub number: u16,
+    /// Packets that wait in it.
+    pub waiting: u32,
+}
+
+/// The queues that processes have open in this network namespace.
 ///
 /// # Errors
 /// When the kernel has no NFQUEUE, or does not tell.
-pub fn numbers_in_use() -> io::Result<Vec<u16>> {
+pub fn open_queues() -> io::Result<Vec<Open>> {
     // Of this thread: the namespace of the process's first thread may be another one.
     let text = fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue")?;
-    Ok(text.lines().filter_map(|line| line.split_ascii_whitespace().next()?.parse().ok()).collect())
+    Ok(text.lines().filter_map(open_queue).collect())
 }
 
-fn taken(number: u16) -> bool {
-    numbers_in_use().is_ok_and(|used| used.contains(&number))
+/// A line: number, port of the netlink socket, packets waiting, and more.
+fn open_queue(line: &str) -> Option<Open> {
+    let mut words = line.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    Some(Open { number, waiting: words.nth(1)?.parse().ok()? })
+}
+
+/// Waits for a moment in which no packet waits in any queue, for so long at most, and gives the queues that still have some.
+///
+/// Whoever removes a chain that packets enter at a hook does well to ask first: at that moment the kernel drops what waits in all
+/// queues of the network namespace, whichever chains sent it there.
+pub fn quiet(longest: Duration) -> Vec<Open> {
+    let end = Instant::now() + longest;
+    loop {
+        // Without NFQUEUE in the kernel nothing waits.
+        let busy: Vec<_> = open_queues().unwrap_or_default().into_iter().filter(|queue| queue.waiting > 0).collect();
+        if busy.is_empty() || Instant::now() >= end {
+            return busy;
+        }
+        thread::sleep(QUIET_PAUSE);
+    }
+}
+
+fn is_taken(number: u16) -> bool {
+    open_queues().is_ok_and(|open| open.iter().any(|queue| queue.number == number))
 }
 
 /// struct nfgenmsg: any family, version 0, and the queue's number.

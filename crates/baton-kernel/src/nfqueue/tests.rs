@@ -1,6 +1,5 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::time::Instant;
 
 use super::*;
 use crate::netns;
@@ -28,12 +27,11 @@ fn rule(queue: &Queue, port: u16) {
 /// Waits until so many packets have come.
 #[track_caller]
 fn packets(queue: &mut Queue, count: usize) -> Vec<Packet> {
-    let (idle, _idle) = std::io::pipe().unwrap();
     let mut found = Vec::new();
     let end = Instant::now() + Duration::from_secs(20);
     while found.len() < count {
         assert!(Instant::now() < end, "only {} of {count} packets", found.len());
-        queue.wait(idle.as_fd(), Some(Duration::from_millis(100))).unwrap();
+        queue.wait(None, Some(Duration::from_millis(100))).unwrap();
         found.extend(queue.packets().unwrap());
     }
     found
@@ -51,7 +49,7 @@ fn packets_wait_for_their_verdict() {
         apart(|| {
             let listener = TcpListener::bind(address).unwrap();
             let mut queue = Queue::open(16).unwrap();
-            assert_eq!(numbers_in_use().unwrap(), [queue.number()]);
+            assert_eq!(open_queues().unwrap(), [Open { number: queue.number(), waiting: 0 }]);
             rule(&queue, listener.local_addr().unwrap().port());
             let client = client(&listener);
             let held = packets(&mut queue, 1);
@@ -102,7 +100,9 @@ fn above_its_length_packets_pass() {
         let expect = listener.accept().unwrap().1;
         assert!(packets.iter().all(|packet| Syn::read(&packet.bytes).unwrap().from != expect));
         passes.join().unwrap().unwrap();
+        assert_eq!(quiet(Duration::ZERO), [Open { number: queue.number(), waiting: 2 }]);
         queue.decide_up_to(packets[1].id, Verdict::Accept).unwrap();
+        assert_eq!(quiet(Duration::ZERO), []);
         assert!(held.into_iter().all(|client| client.join().unwrap().is_ok()));
     });
 }
@@ -123,7 +123,7 @@ fn two_queues_have_two_numbers() {
     apart(|| {
         let (one, other) = (Queue::open(16).unwrap(), Queue::open(16).unwrap());
         assert_ne!(one.number(), other.number());
-        let mut used = numbers_in_use().unwrap();
+        let mut used: Vec<_> = open_queues().unwrap().iter().map(|queue| queue.number).collect();
         used.sort_unstable();
         assert_eq!(used, [one.number(), other.number()]);
     });

@@ -66,6 +66,13 @@ impl Transaction {
         self.add(libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, table, &body, what)
     }
 
+    /// Makes a chain that no packet enters by itself.
+    #[must_use]
+    pub fn plain_chain(self, table: &Table, name: &str) -> Self {
+        let body = Attributes::new().text(numbers::chain::TABLE, &table.name).text(numbers::chain::NAME, name);
+        self.add(libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, table, &body, format!("chain `{name}` in {table}"))
+    }
+
     /// Adds a rule after those that the chain has.
     #[must_use]
     pub fn rule(mut self, table: &Table, chain: &str, rule: &Rule) -> Self {

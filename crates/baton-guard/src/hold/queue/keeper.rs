@@ -1,0 +1,139 @@
+//! The thread that has the queue: it reads packets as they come, and lets them go when it is told to, or at the deadline.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use baton_kernel::nfqueue::{Queue, Syn, Verdict};
+
+use super::room::{Arrival, Room, Tally};
+use crate::Fault;
+
+/// Connections that are let go at once. The queue of a listening socket often has room for no more than 128.
+const RELEASED_AT_ONCE: usize = 64;
+/// What the server has to accept them, before the next ones come.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long a packet may be on its way from a rule that is gone.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// The thread, and how it is told what to do: one byte to let go, the end of the pipe to end.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    thread: JoinHandle<Result<Tally, Fault>>,
+    wake: PipeWriter,
+}
+
+/// What happens to packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// They wait.
+    Holding,
+    /// Those who wait go, some at a time, and new ones wait behind them.
+    Releasing,
+    /// They pass.
+    Passing,
+}
+
+impl Keeper {
+    /// Starts it. From the first rule on that sends packets to the queue they are held, `limit` at most, until the deadline at the
+    /// latest.
+    pub fn start(queue: Queue, limit: usize, deadline: Instant) -> io::Result<Keeper> {
+        let (told, wake) = io::pipe()?;
+        let work = move || Loop { queue, room: Room::new(limit), phase: Phase::Holding, deadline }.run(told);
+        let thread = thread::Builder::new().name("baton-hold-queue".to_owned()).spawn(work)?;
+        Ok(Keeper { thread, wake })
+    }
+
+    /// Lets everybody go, in order; new ones pass behind them.
+    pub fn release(&mut self) {
+        // One that has ended has let go already.
+        let _ = self.wake.write_all(&[1]);
+    }
+
+    /// Ends it, once no rule sends packets any more.
+    pub fn finish(self) -> Result<Tally, Fault> {
+        drop(self.wake);
+        self.thread.join().unwrap_or_else(|_| Err(Fault::new("thread of the queue", "it panicked", "")))
+    }
+}
+
+struct Loop {
+    queue: Queue,
+    room: Room,
+    phase: Phase,
+    deadline: Instant,
+}
+
+impl Loop {
+    fn run(mut self, told: PipeReader) -> Result<Tally, Fault> {
+        let mut told = Some(told);
+        loop {
+            let is_ending = told.is_none();
+            let is_told = self.wait(told.as_ref()).map_err(|error| Fault::io("waiting for packets", &error))?;
+            let has_come = self.take().map_err(|fault| Fault::netlink("packets of the queue", &fault))?;
+            if is_told && self.is_end(&mut told) {
+                told = None;
+            }
+            if self.phase == Phase::Holding && Instant::now() >= self.deadline {
+                self.phase = Phase::Releasing;
+            }
+            if self.phase == Phase::Releasing {
+                self.let_go().map_err(|fault| Fault::netlink("verdicts on packets", &fault))?;
+            }
+            if is_ending && !has_come && self.phase == Phase::Passing {
+                return Ok(self.room.tally());
+            }
+        }
+    }
+
+    /// Waits for what matters in this phase. Says whether we were told something.
+    fn wait(&self, told: Option<&PipeReader>) -> io::Result<bool> {
+        let longest = match self.phase {
+            Phase::Holding => Some(self.deadline.saturating_duration_since(Instant::now())),
+            Phase::Releasing => Some(PAUSE),
+            Phase::Passing if told.is_none() => Some(LINGER),
+            Phase::Passing => None,
+        };
+        self.queue.wait(told.map(AsFd::as_fd), longest)
+    }
+
+    /// Reads what we were told. Both words mean that everybody may go; says whether it was the end.
+    fn is_end(&mut self, told: &mut Option<PipeReader>) -> bool {
+        if self.phase == Phase::Holding {
+            self.phase = Phase::Releasing;
+        }
+        let read = told.as_mut().map(|told| told.read(&mut [0; 16]));
+        !matches!(read, Some(Ok(1..)))
+    }
+
+    /// Takes in what has come. Says whether that was anything.
+    fn take(&mut self) -> Result<bool, baton_kernel::netlink::Fault> {
+        let packets = self.queue.packets()?;
+        let now = Instant::now();
+        for packet in &packets {
+            if self.phase == Phase::Passing {
+                self.queue.decide(packet.id, Verdict::Accept)?;
+                continue;
+            }
+            match self.room.arrive(packet.id, Syn::read(&packet.bytes), now) {
+                Arrival::Wait => {}
+                Arrival::Pass => self.queue.decide(packet.id, Verdict::Accept)?,
+                Arrival::Drop => self.queue.decide(packet.id, Verdict::Drop)?,
+                Arrival::Replace(older) => self.queue.decide(older, Verdict::Drop)?,
+            }
+        }
+        Ok(!packets.is_empty())
+    }
+
+    /// Some of those who wait go.
+    fn let_go(&mut self) -> Result<(), baton_kernel::netlink::Fault> {
+        if let Some(last) = self.room.release(RELEASED_AT_ONCE, Instant::now()) {
+            self.queue.decide_up_to(last, Verdict::Accept)?;
+        }
+        if self.room.is_empty() {
+            self.phase = Phase::Passing;
+        }
+        Ok(())
+    }
+}

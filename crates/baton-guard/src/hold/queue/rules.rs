@@ -1,0 +1,285 @@
+//! The rules that send packets to the queue, by the way that this kernel offers.
+//!
+//! They stand behind a usual firewall (priority 0 of nftables; the table `mangle` of iptables at its end, before it), so that none of
+//! its rules is passed over: what is accepted from a queue goes on behind the chain that sent it there.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use baton_kernel::nfqueue;
+use baton_kernel::nftables::{self, Chain, Hook, Kind, Nftables, Rule, Table, Transaction};
+use nix::errno::Errno;
+
+use crate::Fault;
+use crate::hold::method::Order;
+use crate::hold::target::Target;
+use crate::iptables::{self, Change, Iptables, Place};
+
+/// Behind `filter` and `security`, before source addresses are translated.
+const PRIORITY: i32 = 60;
+/// The table of iptables, which every host that lives with iptables has.
+const MANGLE: &str = "mangle";
+/// Names of tables of all runs begin so.
+const PREFIX: &str = "baton-hold-";
+/// How long a moment is waited for in which no packet waits in a queue.
+const QUIET_MAX: Duration = Duration::from_millis(100);
+/// The interface of connections of a machine with itself.
+const LOOPBACK: &str = "lo";
+
+/// How rules get into the kernel, the best way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A table of our own in nftables, with its `queue` statement.
+    Statement,
+    /// The same with the target `NFQUEUE` of iptables.
+    Target,
+    /// The programs `iptables` and `ip6tables`.
+    Iptables,
+}
+
+impl Way {
+    const NFTABLES: [Way; 2] = [Way::Statement, Way::Target];
+
+    /// The first one that this kernel takes.
+    ///
+    /// # Errors
+    /// Without the right, and when there is none.
+    pub fn find(order: &Order) -> Result<Way, Fault> {
+        let mut refusal = None;
+        for way in Self::NFTABLES {
+            match trial(order, way).commit() {
+                Ok(()) => return Ok(way),
+                Err(fault) if fault.fault.is_no_right() => return Err(refused_by_kernel(&fault)),
+                Err(fault) => refusal = Some(fault),
+            }
+        }
+        match Iptables::find(iptables::Family::Ipv4) {
+            Ok(_) => Ok(Way::Iptables),
+            Err(error) => {
+                let refusal = refusal.map(|refusal| format!("{refusal}; ")).unwrap_or_default();
+                Err(Fault::new("rules for NFQUEUE", format!("{refusal}{error}"), ""))
+            }
+        }
+    }
+
+    /// The word for it, in notes too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Way::Statement => "nftables",
+            Way::Target => "nftables with the target NFQUEUE",
+            Way::Iptables => "iptables",
+        }
+    }
+
+    /// The one of this word.
+    pub fn named(word: &str) -> Option<Way> {
+        [Way::Statement, Way::Target, Way::Iptables].into_iter().find(|way| way.word() == word)
+    }
+
+    /// Makes the rules, all or none.
+    pub fn make(self, order: &Order, number: u16) -> Result<(), Fault> {
+        if self != Way::Iptables {
+            return tables(order, self, number).commit().map_err(|fault| refused_by_kernel(&fault));
+        }
+        for family in families(order) {
+            let iptables = Iptables::find(family).map_err(|error| refused(&error))?;
+            let made = iptables.apply(MANGLE, &changes(order, family, number)?);
+            if let Err(error) = made {
+                let undone = unmake_chains(order);
+                return Err(undone.err().unwrap_or_else(|| refused(&error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A rule of nftables that ends in the queue.
+    fn queue(self, rule: Rule, number: u16) -> Rule {
+        match self {
+            Way::Target => rule.xtables_queue_or_bypass(number),
+            Way::Statement | Way::Iptables => rule.queue_or_bypass(number),
+        }
+    }
+
+    /// The rules as text.
+    pub fn describe(self, order: &Order) -> Vec<String> {
+        match self {
+            Way::Statement | Way::Target => {
+                let chains = hooks(order).into_iter().map(|(name, ..)| name).collect::<Vec<_>>().join(", ");
+                let head =
+                    format!("{}: first packets of connections to {} wait in an NFQUEUE", table(order), order.targets);
+                vec![format!("{head}, from chains at {chains} ({})", self.word())]
+            }
+            Way::Iptables => {
+                let mut lines = Vec::new();
+                for family in families(order) {
+                    let (Ok(iptables), Ok(changes)) = (Iptables::find(family), changes(order, family, 0)) else {
+                        continue;
+                    };
+                    lines.extend(
+                        changes
+                            .iter()
+                            .map(|change| iptables.command(MANGLE, change).replace("--queue-num 0", "--queue-num N")),
+                    );
+                }
+                lines
+            }
+        }
+    }
+}
+
+/// Sends no packet to the queue any more. What waits in it stays there.
+pub(super) fn silence(order: &Order, way: Way) -> Result<(), Fault> {
+    if way == Way::Iptables {
+        return unmake_chains(order);
+    }
+    let table = table(order);
+    let flush = hooks(order).iter().fold(Transaction::new(), |flush, (name, ..)| flush.flush_chain(&table, name));
+    match flush.commit() {
+        // There is none.
+        Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(()),
+        done => done.map_err(|fault| refused_by_kernel(&fault)),
+    }
+}
+
+/// Removes what is left of a run, and empty tables of others. What is not there is what is wanted. Says what an operator
+/// should know.
+///
+/// Removing a table drops what waits in every queue of the network namespace. So while something waits in another one, an empty
+/// table stays, which no packet feels; the next run removes it.
+pub(super) fn unmake(order: &Order, way: Way) -> Result<Option<String>, Fault> {
+    if way == Way::Iptables {
+        unmake_chains(order)?;
+        return Ok(None);
+    }
+    if let Some(busy) = nfqueue::quiet(QUIET_MAX).first() {
+        let table = table(order);
+        return Ok(Some(format!(
+            "an empty {table} stays for the next run to remove, so that queue {} loses nothing",
+            busy.number
+        )));
+    }
+    let mut nftables = Nftables::open().map_err(|fault| refused_by_kernel(&fault))?;
+    let mut gone = Transaction::new();
+    for table in nftables.tables(PREFIX).map_err(|fault| refused_by_kernel(&fault))? {
+        // A table is made with its rules: one without has ended.
+        if nftables.rules(&table).map_err(|fault| refused_by_kernel(&fault))?.is_empty() {
+            gone = gone.delete_table(&table);
+        }
+    }
+    gone.commit().map_err(|fault| refused_by_kernel(&fault))?;
+    Ok(None)
+}
+
+fn refused_by_kernel(refusal: &nftables::Refusal) -> Fault {
+    let remedy = refusal.remedy().unwrap_or_default();
+    Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
+}
+
+fn unmake_chains(order: &Order) -> Result<(), Fault> {
+    for family in families(order) {
+        let iptables = Iptables::find(family).map_err(|error| refused(&error))?;
+        iptables.remove(&chain(order)?).map_err(|error| refused(&error))?;
+    }
+    Ok(())
+}
+
+fn refused(error: &iptables::Error) -> Fault {
+    Fault::new("rules of iptables", error.to_string(), "")
+}
+
+fn table(order: &Order) -> Table {
+    Table::inet(order.object_name())
+}
+
+fn chain(order: &Order) -> Result<iptables::Chain, Fault> {
+    iptables::Chain::new(&format!("HOLD-{}", order.run)).map_err(|error| refused(&error))
+}
+
+/// Where packets pass that are meant: what is for this machine at the end of its way in; and what is for the address of another one
+/// on its way through and, made here, out. To all addresses of a port means those of this machine.
+fn hooks(order: &Order) -> Vec<(&'static str, Hook, Vec<Target>)> {
+    let all: Vec<Target> = order.targets.iter().copied().collect();
+    let elsewhere: Vec<Target> =
+        all.iter().copied().filter(|target| target.address.is_some_and(may_be_elsewhere)).collect();
+    let mut hooks = vec![("input", Hook::Input, all)];
+    if !elsewhere.is_empty() {
+        hooks.push(("forward", Hook::Forward, elsewhere.clone()));
+        hooks.push(("output", Hook::Output, elsewhere));
+    }
+    hooks
+}
+
+fn may_be_elsewhere(address: IpAddr) -> bool {
+    !address.is_loopback()
+}
+
+/// A rule of this way in a chain that no packet enters, all gone when it is done: a chain at a hook, removed again, would drop what
+/// waits in other queues.
+fn trial(order: &Order, way: Way) -> Transaction {
+    let table = Table::inet(format!("{}-trial", order.object_name()));
+    let rule = way.queue(Rule::new().tcp(), 0);
+    Transaction::new().new_table(&table).plain_chain(&table, "trial").rule(&table, "trial", &rule).delete_table(&table)
+}
+
+fn tables(order: &Order, way: Way, number: u16) -> Transaction {
+    let table = table(order);
+    let mut transaction = Transaction::new().new_table(&table);
+    for (name, hook, targets) in hooks(order) {
+        let chain = Chain { name: name.to_owned(), kind: Kind::Filter, hook, priority: PRIORITY };
+        transaction = transaction.chain(&table, &chain);
+        for target in targets {
+            let rule = Rule::new();
+            // What goes out by it comes in by it, and waits there.
+            let rule = if hook == Hook::Output { rule.not_outgoing(LOOPBACK) } else { rule };
+            let rule = match target.address {
+                Some(address) => rule.destination(address),
+                None => rule,
+            };
+            let rule = rule.tcp().destination_port(target.port).opens_connection();
+            transaction = transaction.rule(&table, name, &way.queue(rule, number));
+        }
+    }
+    transaction
+}
+
+/// The families that targets are of.
+fn families(order: &Order) -> Vec<iptables::Family> {
+    let has = |is: fn(&IpAddr) -> bool| order.targets.iter().any(|target| target.address.as_ref().is_none_or(is));
+    let mut families = Vec::new();
+    families.extend(has(IpAddr::is_ipv4).then_some(iptables::Family::Ipv4));
+    families.extend(has(IpAddr::is_ipv6).then_some(iptables::Family::Ipv6));
+    families
+}
+
+fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<Change>, Fault> {
+    let chain = chain(order)?;
+    let mut changes = vec![Change::Empty(chain.clone())];
+    let is_of = |target: &&Target| match (family, target.address) {
+        (_, None) => true,
+        (iptables::Family::Ipv4, Some(address)) => address.is_ipv4(),
+        (iptables::Family::Ipv6, Some(address)) => address.is_ipv6(),
+    };
+    for target in order.targets.iter().filter(is_of) {
+        let to = target.address.map(|address| format!("-d {address} ")).unwrap_or_default();
+        let words = format!(
+            "{to}-p tcp -m tcp --dport {} --syn -m comment --comment \"{}\" -j NFQUEUE --queue-num {number} --queue-bypass",
+            target.port,
+            order.object_name()
+        );
+        changes.push(Change::Append(chain.clone(), words));
+    }
+    let elsewhere = order.targets.iter().filter(is_of).any(|target| target.address.is_some_and(may_be_elsewhere));
+    let hook = |from, matching: &str| Change::Hook {
+        from,
+        matching: matching.to_owned(),
+        to: chain.clone(),
+        place: Place::Last,
+    };
+    changes.push(hook("INPUT", "-p tcp"));
+    // A target of all addresses would be caught there, too.
+    if elsewhere && order.targets.ports().next().is_none() {
+        changes.push(hook("FORWARD", "-p tcp"));
+        changes.push(hook("OUTPUT", "! -o lo -p tcp"));
+    }
+    Ok(changes)
+}
