@@ -126,6 +126,17 @@ impl State {
         }
     }
 
+    /// Removes a file and its lock's file, for a process that has only a part in the lock.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn clear(&self, kind: &str, name: &str) -> Result<(), Fault> {
+        self.remove(kind, name)?;
+        // One that cannot be removed is a file of no bytes that stays.
+        let _ = fs::remove_file(self.path(kind, name, "lock"));
+        Ok(())
+    }
+
     /// Waits until the name is ours.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ use baton_control::handover::strangers::{self, MESSENGER_ARGUMENT};
 use baton_control::master::process::{Program, WORKER_ARGUMENT};
 use baton_control::master::state::STATE_ARGUMENT;
 use baton_control::master::{Resumed, Summons};
+use baton_guard::hold::guardian::{GUARDIAN_ARGUMENT, be_guardian};
 use start::Origin;
 
 /// Objects of one size side by side, also those that must be aligned, as tokio's are to cache lines: with the C library's
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == MESSENGER_ARGUMENT) {
         return strangers::carry(&arguments[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if arguments.first().is_some_and(|first| first == GUARDIAN_ARGUMENT) {
+        return ExitCode::from(be_guardian(&arguments[1..]));
     }
     // Where this fails, early signals end us as they would any other program.
     let _ = early_signals::wait();

@@ -45,7 +45,7 @@ pub fn usage(program: &str) -> String {
     format!(
         "Usage : {program} [-f <cfgfile|cfgdir>]* [ -vdVD ] [ -n <maxconn> ] [ -N <maxpconn> ]
         [ -p <pidfile> ] [ -C <dir> ] [ -- <cfgfile>* ]
-        {program} VERB ...     (reload, plan, status, certs, upgrade, load, origin, prove; see `baton help`)
+        {program} VERB ...     (reload, plan, status, certs, upgrade, hold, load, origin, prove; see `baton help`)
         -v displays version ; -vv shows known build options.
         -d enters debug mode ; -db only disables background mode.
         -V enters verbose mode (disables quiet mode)

@@ -1,6 +1,7 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
 mod certs;
+mod hold;
 mod load;
 mod origin;
 mod plan;
@@ -30,6 +31,7 @@ struct Command {
 enum Verb {
     Demo(crate::demo::Demo),
     Certs(certs::CertsCommand),
+    Hold(Box<hold::HoldCommand>),
     Load(Box<load::LoadCommand>),
     Prove(prove::Prove),
     Reload(reload::Reload),
@@ -55,6 +57,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
             let _ = error.print();
             return match error.use_stderr() {
                 true if arguments.first().is_some_and(|verb| verb == "load") => ExitCode::from(load::CANNOT_BEGIN),
+                true if arguments.first().is_some_and(|verb| verb == "hold") => ExitCode::from(hold::CANNOT_BEGIN),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -63,6 +66,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
     let outcome = match command.verb {
         Verb::Certs(command) => certs::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
+        Verb::Hold(command) => hold::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
         Verb::Prove(command) => prove::run(&command),
         Verb::Reload(command) => reload::run(&command),

@@ -1,23 +1,234 @@
-//! SYNs are dropped by a rule of our own; clients send them again, the first time after a second.
+//! SYNs are dropped by a table of our own; clients send them again, the first time after a second. For comparison, and where nothing
+//! else is possible.
+//!
+//! The ports and addresses lie in sets whose elements end by themselves at the deadline: the kernel lets traffic flow even when
+//! nobody of ours lives any more. Where the kernel has no nftables, iptables does it in a chain of our own, whose rules end by the
+//! clock.
 
-use super::method::{Method, Notes, Order};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use baton_kernel::nftables::{
+    Chain, Element, Family, Hook, Kind, Nftables, Rule, Set, Table, Transaction, Type, Verdict, priority,
+};
+use nix::errno::Errno;
+
+use super::method::{Held, Journal, Method, Notes, Order};
+use super::plan::Plan;
+use super::queue::rules::sweep;
 use crate::Fault;
+use crate::iptables::{self, Change, Iptables, Place};
 
-fn absent() -> Fault {
-    Fault::new("method drop", "is not there yet", "choose another one by --method")
-}
+/// Notes: the name of our table, and of our chain.
+const NFTABLES: &str = "nftables";
+const IPTABLES: &str = "iptables";
+/// The chain of our table.
+const CHAIN: &str = "syn";
+/// Its sets.
+const PORTS: &str = "ports";
+const FOUR: &str = "addresses4";
+const SIX: &str = "addresses6";
+/// Where the host's chain leads to ours: before connections are tracked.
+const IPTABLES_PLACE: (&str, &str) = ("raw", "PREROUTING");
 
-/// Whether this machine allows it.
+/// Every kernel with netfilter can drop.
 pub(super) fn usable(_order: &Order) -> Result<(), Fault> {
-    Err(absent())
+    Nftables::open().map(|_| ()).or_else(|_| Iptables::find(iptables::Family::Ipv4).map(|_| ())).map_err(Fault::from)
 }
 
 /// Prepares it.
-pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
-    Err(absent())
+pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+    Ok(Box::new(Drop { order: order.clone(), by: None }))
 }
 
-/// Undoes what a dead process left.
-pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
+/// Removes table and chain.
+pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
+    if notes.contains_key(NFTABLES) {
+        remove_table(order).map(|_| ())?;
+    }
+    if notes.contains_key(IPTABLES) {
+        remove_chain(order)?;
+    }
+    Ok(())
+}
+
+struct Drop {
+    order: Order,
+    by: Option<By>,
+}
+
+/// Who drops.
+enum By {
+    Nftables,
+    Iptables,
+}
+
+impl Method for Drop {
+    fn plan(&self) -> Plan {
+        let table = table(&self.order);
+        let max = self.order.max;
+        let at = |interface: &str| if interface.is_empty() { String::new() } else { format!("iifname {interface} ") };
+        let rules = interfaces(&self.order).map(|interface| {
+            format!("tcp SYNs {}to {} are counted and dropped, for {max:?} at most", at(interface), self.order.targets)
+        });
+        Plan {
+            begin: std::iter::once(format!("{table}, with a chain at prerouting, before connections are tracked:"))
+                .chain(rules)
+                .chain(["(without nftables in the kernel: the same by iptables)".to_owned()])
+                .collect(),
+            end: vec![format!(
+                "{table} is deleted; clients send their SYNs again, 1 s after the first, then 2 s, 4 s …"
+            )],
+            safety: format!("the elements of its sets end {max:?} after they were made; what is left drops nothing"),
+        }
+    }
+
+    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault> {
+        journal.note(NFTABLES, &self.order.object_name())?;
+        let refusal = match transaction(&self.order).commit() {
+            Ok(()) => {
+                self.by = Some(By::Nftables);
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        };
+        if matches!(refusal.errno(), Some(Errno::EPERM | Errno::EEXIST | Errno::EACCES)) {
+            return Err(refusal.into());
+        }
+        journal.note(IPTABLES, &self.order.object_name())?;
+        match add_chain(&self.order) {
+            Ok(()) => {
+                self.by = Some(By::Iptables);
+                Ok(())
+            }
+            Err(fault) => {
+                // One family may be done already.
+                remove_chain(&self.order)?;
+                let reason = format!("{}; and nftables: {refusal}", fault.reason);
+                Err(Fault { reason, ..fault })
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<Held, Fault> {
+        match self.by {
+            None => Ok(Held::default()),
+            Some(By::Nftables) => {
+                // The counters go with the table.
+                let connections = Nftables::open().and_then(|mut nftables| nftables.packets(&table(&self.order)));
+                let remarks = Vec::from_iter(remove_table(&self.order)?);
+                self.by = None;
+                Ok(Held { connections: connections.unwrap_or_default(), remarks, ..Held::default() })
+            }
+            Some(By::Iptables) => {
+                remove_chain(&self.order)?;
+                self.by = None;
+                let remark = "by iptables, which was not asked how many SYNs it dropped".to_owned();
+                Ok(Held { remarks: vec![remark], ..Held::default() })
+            }
+        }
+    }
+}
+
+/// The interfaces that were named; one empty name for all of them.
+fn interfaces(order: &Order) -> impl Iterator<Item = &str> {
+    let all = order.interfaces.is_empty().then_some("");
+    order.interfaces.iter().map(String::as_str).chain(all)
+}
+
+fn table(order: &Order) -> Table {
+    Table::inet(order.object_name())
+}
+
+fn transaction(order: &Order) -> Transaction {
+    let table = table(order);
+    let lasting = |element: Element| element.lasting(order.max);
+    let ports: Vec<Element> = order.targets.ports().map(Element::port).map(lasting).collect();
+    let of = |is_four: bool| {
+        let addresses = order.targets.addresses().filter(move |address| address.is_ipv4() == is_four);
+        addresses.map(Element::socket_address).map(lasting).collect::<Vec<_>>()
+    };
+    let chain = Chain { name: CHAIN.into(), kind: Kind::Filter, hook: Hook::Prerouting, priority: priority::RAW };
+    let mut transaction = Transaction::new().new_table(&table).chain(&table, &chain);
+    let sets = [
+        (PORTS, Type::Port, ports, None),
+        (FOUR, Type::Ipv4Port, of(true), Some(Family::Ipv4)),
+        (SIX, Type::Ipv6Port, of(false), Some(Family::Ipv6)),
+    ];
+    for (name, key, elements, family) in sets {
+        if elements.is_empty() {
+            continue;
+        }
+        transaction = transaction.set(&table, &Set::new(name, key).with_timeouts()).elements(&table, name, &elements);
+        for interface in interfaces(order) {
+            let rule = if interface.is_empty() { Rule::new() } else { Rule::new().incoming(interface) };
+            let rule = match family {
+                None => rule.tcp().opens_connection().destination_port_in(name),
+                Some(family) => rule.tcp().opens_connection().destination_and_port_in(family, name),
+            };
+            transaction = transaction.rule(&table, CHAIN, &rule.counted().verdict(Verdict::Drop));
+        }
+    }
+    transaction
+}
+
+/// Nothing is dropped any more when this returns. A table that must stay for a while, because its removal would lose what waits in
+/// a queue of somebody else, is empty.
+fn remove_table(order: &Order) -> Result<Option<String>, Fault> {
+    let table = table(order);
+    match Transaction::new().flush_chain(&table, CHAIN).commit() {
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => {}
+        done => done?,
+    }
+    sweep(&table)
+}
+
+/// The families that the targets need.
+fn families(order: &Order) -> Vec<iptables::Family> {
+    let is_any = order.targets.ports().next().is_some();
+    let has = |is_four: bool| is_any || order.targets.addresses().any(|address| address.is_ipv4() == is_four);
+    let families = [(iptables::Family::Ipv4, has(true)), (iptables::Family::Ipv6, has(false))];
+    families.into_iter().filter(|(_, is_needed)| *is_needed).map(|(family, _)| family).collect()
+}
+
+fn chain(order: &Order) -> Result<iptables::Chain, iptables::Error> {
+    iptables::Chain::new(&format!("HOLD-{}", order.run))
+}
+
+fn add_chain(order: &Order) -> Result<(), Fault> {
+    let (chain, (table, from)) = (chain(order)?, IPTABLES_PLACE);
+    for family in families(order) {
+        let mut changes = vec![Change::Empty(chain.clone())];
+        for target in order.targets.iter() {
+            let address = match target.address {
+                None => String::new(),
+                Some(IpAddr::V4(four)) if family == iptables::Family::Ipv4 => format!("-d {four} "),
+                Some(IpAddr::V6(six)) if family == iptables::Family::Ipv6 => format!("-d {six} "),
+                Some(_) => continue,
+            };
+            for interface in interfaces(order) {
+                let at = if interface.is_empty() { String::new() } else { format!("-i {interface} ") };
+                let words = format!("{at}{address}-p tcp --dport {} --syn{} -j DROP", target.port, until(order.max));
+                changes.push(Change::Append(chain.clone(), words));
+            }
+        }
+        let jump = Change::Hook { from, matching: "-p tcp".into(), to: chain.clone(), place: Place::First };
+        changes.push(jump);
+        Iptables::find(family)?.apply(table, &changes)?;
+    }
+    Ok(())
+}
+
+/// The end of a rule's time, by the kernel's clock, which has whole seconds here.
+fn until(max: Duration) -> String {
+    let end = jiff::Timestamp::now() + max + Duration::from_secs(1);
+    format!(" -m time --datestop {}", end.strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+fn remove_chain(order: &Order) -> Result<(), Fault> {
+    let chain = chain(order)?;
+    for family in families(order) {
+        Iptables::find(family)?.remove(&chain)?;
+    }
     Ok(())
 }

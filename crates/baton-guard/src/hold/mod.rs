@@ -8,15 +8,20 @@
 //! The kernel is changed by a guardian, a process in a session of its own, for the time of one command, and undone by it. It ends
 //! the hold when the command has ended, when the process that it guards has ended in whatever way, and at the deadline.
 
+pub mod guardian;
 pub mod method;
 pub mod plan;
+pub mod record;
+pub mod run;
 pub mod settle;
 pub mod target;
 
+mod choose;
 mod drop;
 mod migrate;
 mod plug;
 mod queue;
+mod report;
 
 pub use method::{Delay, Held, Journal, Method, MethodName, Notes, Order};
 pub use plan::Plan;

@@ -10,7 +10,7 @@
 
 mod keeper;
 mod room;
-mod rules;
+pub(super) mod rules;
 
 use std::time::Instant;
 

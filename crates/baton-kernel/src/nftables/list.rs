@@ -101,4 +101,27 @@ impl Nftables {
         }
         Ok(chains)
     }
+
+    /// How many packets the counters of a table's rules counted, all together.
+    ///
+    /// # Errors
+    /// Of the kernel, such as a missing right.
+    pub fn packets(&mut self, table: &Table) -> Result<u64, Refusal> {
+        let body = Attributes::new().text(numbers::rule::TABLE, &table.name);
+        let asked = request(libc::NFT_MSG_GETRULE, 0, table, &body);
+        let replies = self.0.list(&asked).map_err(|fault| Refusal::new(format!("rules of {table}"), fault))?;
+        let rules = replies.iter().map(|reply| reply.attributes(FIXED)).filter(|rule| {
+            // Kernels that do not know the filter list all tables.
+            rule.find(numbers::rule::TABLE).and_then(|name| name.text()) == Some(&table.name)
+        });
+        let steps =
+            rules.filter_map(|rule| rule.find(numbers::rule::EXPRESSIONS)).flat_map(|steps| steps.nested().iter());
+        let counted = steps.filter_map(|step| {
+            let step = step.nested();
+            let is_counter = step.find(numbers::expression::NAME)?.text()? == "counter";
+            let data = is_counter.then(|| step.find(numbers::expression::DATA)).flatten()?;
+            data.nested().find(numbers::expression::COUNTER_PACKETS)?.u64_be()
+        });
+        Ok(counted.sum())
+    }
 }

@@ -25,6 +25,13 @@ pub(super) mod rule {
     pub const LIST_ELEMENT: u16 = 1;
 }
 
+/// Attributes of an expression (`NFTA_EXPR_…`), and of a counter (`NFTA_COUNTER_…`).
+pub(super) mod expression {
+    pub const NAME: u16 = 1;
+    pub const DATA: u16 = 2;
+    pub const COUNTER_PACKETS: u16 = 2;
+}
+
 /// Attributes of a set (`NFTA_SET_…`), of lists of its elements (`NFTA_SET_ELEM_LIST_…`), and of elements (`NFTA_SET_ELEM_…`).
 pub(super) mod set {
     pub const TABLE: u16 = 1;

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -78,6 +80,19 @@ pub fn hold_back(signals: &[Signal]) -> io::Result<()> {
     Ok(sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals.iter().copied().collect::<SigSet>()), None)?)
 }
 
+/// Starts a program with these signals let in that [wait](hold_back) here: it would inherit that they wait.
+///
+/// # Errors
+/// As `spawn`.
+pub fn spawn_letting_in(command: &mut Command, signals: &[Signal]) -> io::Result<Child> {
+    let set: SigSet = signals.iter().copied().collect();
+    let let_in = move || Ok(sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&set), None)?);
+    // SAFETY: between fork and exec only sigprocmask is called, which is async-signal-safe, with a set made before; an error
+    // becomes a number, without memory from the heap.
+    unsafe { command.pre_exec(let_in) };
+    command.spawn()
+}
+
 /// Lets signals in that were [held back](hold_back).
 pub fn let_in(signals: &[Signal]) -> io::Result<()> {
     Ok(sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&signals.iter().copied().collect::<SigSet>()), None)?)
@@ -85,9 +100,23 @@ pub fn let_in(signals: &[Signal]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
+
+    #[test]
+    fn a_program_is_started_without_the_signals_that_wait_here() {
+        // On a thread of its own: signals wait thread by thread.
+        let blocked = std::thread::spawn(|| {
+            hold_back(&[Signal::SIGUSR1, Signal::SIGUSR2]).unwrap();
+            let mut command = Command::new("grep");
+            command.args(["SigBlk", "/proc/self/status"]).stdout(std::process::Stdio::piped());
+            let child = spawn_letting_in(&mut command, &[Signal::SIGUSR1]).unwrap();
+            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+        });
+        let blocked = blocked.join().unwrap();
+        let number = u64::from_str_radix(blocked.split_ascii_whitespace().nth(1).unwrap(), 16).unwrap();
+        let bit = |signal: Signal| number & (1 << (signal as u64 - 1)) != 0;
+        assert_eq!((bit(Signal::SIGUSR1), bit(Signal::SIGUSR2)), (false, true), "{blocked}");
+    }
 
     #[test]
     fn a_kept_descriptor_is_there_after_exec() {

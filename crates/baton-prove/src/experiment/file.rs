@@ -68,6 +68,8 @@ struct Raw {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawServer {
+    /// Another known server, of which this one is a variety.
+    like: Option<Spanned<String>>,
     absent: Option<String>,
     needs: Option<Vec<String>>,
     #[serde(default)]
@@ -126,7 +128,13 @@ impl Reader<'_> {
         let mut servers = Vec::new();
         for (server, side) in &raw.server {
             let span = side.span();
-            let base = known.get(server).cloned().unwrap_or_default();
+            let base = match &side.get_ref().like {
+                None => known.get(server).cloned().unwrap_or_default(),
+                Some(like) => known.get(like.get_ref()).cloned().ok_or_else(|| {
+                    let reason = format!("'{}' is no known server", like.get_ref());
+                    self.fault(like.span(), reason, format!("write one of {}", ORDER.join(", ")))
+                })?,
+            };
             let server = self.server(server, &span, side.get_ref(), base, &raw)?;
             if every.is_some() && server.event.is_none() && server.absent.is_none() {
                 let reason =
@@ -292,6 +300,15 @@ mod tests {
         let nginx = experiment.server("nginx").expect("it is there");
         assert!(nginx.files.contains_key("own.conf") && nginx.files.contains_key("nginx.conf"), "{nginx:?}");
         assert!(!nginx.start.is_empty() && nginx.needs == ["nginx"]);
+    }
+
+    #[test]
+    fn a_server_may_be_a_variety_of_a_known_one() {
+        let text = "title = 'T'\nevery = '1s'\n[server.own]\nlike = 'haproxy'\nevent = 'x'\n";
+        let experiment = Experiment::parse("x", text).expect("it is right");
+        let own = experiment.server("own").expect("it is there");
+        assert!(own.start.starts_with("haproxy ") && own.files.contains_key("haproxy.cfg"), "{own:?}");
+        check("title = 'T'\n[server.a]\nlike = 'apache'", 3, "'apache' is no known server; write one of haproxy");
     }
 
     #[test]

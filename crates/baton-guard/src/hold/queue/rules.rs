@@ -151,8 +151,13 @@ pub(super) fn unmake(order: &Order, way: Way) -> Result<Option<String>, Fault> {
         unmake_chains(order)?;
         return Ok(None);
     }
+    sweep(&table(order))
+}
+
+/// Removes tables of holds that have no rules any more, in a moment in which no packet waits in a queue. When there is none, says
+/// which one stays.
+pub(in crate::hold) fn sweep(table: &Table) -> Result<Option<String>, Fault> {
     if let Some(busy) = nfqueue::quiet(QUIET_MAX).first() {
-        let table = table(order);
         return Ok(Some(format!(
             "an empty {table} stays for the next run to remove, so that queue {} loses nothing",
             busy.number

@@ -1,0 +1,199 @@
+//! `--method auto`: which method fits the targets, and why.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::method::{MethodName, Order};
+use super::target::Targets;
+use crate::Fault;
+
+/// Listening sockets that are looked at.
+const LISTENERS_MAX: usize = 10_000;
+
+/// A method, and the reason for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// How.
+    pub method: MethodName,
+    /// Why; empty when it was asked for.
+    pub why: String,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why.is_empty() {
+            true => write!(f, "method {}, as asked for", self.method),
+            false => write!(f, "method {}: {}", self.method, self.why),
+        }
+    }
+}
+
+/// The method that was asked for, or the best one that fits. Changes nothing.
+///
+/// # Errors
+/// When that one, or all, cannot be used here.
+pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault> {
+    if let Some(method) = asked {
+        method.usable(order)?;
+        return Ok(Choice { method, why: String::new() });
+    }
+    let mut against = Vec::new();
+    for method in MethodName::ALL {
+        let sharing = if method == MethodName::Migrate { shared(&order.targets) } else { Ok(String::new()) };
+        match sharing.and_then(|why| method.usable(order).map(|()| why).map_err(|fault| fault.reason)) {
+            Ok(why) if method == MethodName::Migrate => return Ok(Choice { method, why }),
+            Ok(_) => return Ok(Choice { method, why: against.join("; ") }),
+            Err(reason) => against.push(format!("not {method}, because {reason}")),
+        }
+    }
+    Err(Fault::new("every method", against.join("; "), "run it as root, on a kernel with netfilter"))
+}
+
+/// Whether all sockets that listen at the targets share their addresses (SO_REUSEPORT), so that a new process can listen beside
+/// them; with the reason for either.
+fn shared(targets: &Targets) -> Result<String, String> {
+    let listeners = listeners().map_err(|error| format!("nobody can tell who listens ({error})"))?;
+    let mut count = 0;
+    for target in targets.iter() {
+        let serving: Vec<&Listener> = listeners.iter().filter(|listener| target.is_served_by(listener.local)).collect();
+        if serving.is_empty() {
+            return Err(format!("nobody listens at {target}"));
+        }
+        count += serving.len();
+        for listener in serving {
+            let at = listener.local;
+            let is_group = listeners.iter().filter(|other| other.local == at).count() > 1;
+            if !is_group {
+                try_beside(at, listener.user)?;
+            }
+        }
+    }
+    Ok(format!(
+        "{count} listening socket{} at {targets} share{} the address (SO_REUSEPORT, tried by binding beside it), so that the \
+         kernel can move what waits in one to a newer one",
+        if count == 1 { "" } else { "s" },
+        if count == 1 { "s" } else { "" },
+    ))
+}
+
+/// Binds beside a listening socket, without listening: no connection can come here. The kernel allows it when both share the
+/// address and belong to the same user.
+fn try_beside(at: SocketAddr, user: u32) -> Result<(), String> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(at), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+        if at.is_ipv6() {
+            // Sockets of IPv4 at the port are not the question.
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_port(true)?;
+        socket.bind(&at.into())
+    };
+    match bind() {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && user == nix::unistd::geteuid().as_raw() => {
+            Err(format!("the socket at {at} does not share its address (no SO_REUSEPORT)"))
+        }
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            Err(format!("the socket at {at} is of user {user}, and nobody else can tell whether it shares its address"))
+        }
+        Err(error) => Err(format!("nobody can tell whether the socket at {at} shares its address ({error})")),
+    }
+}
+
+/// A listening socket of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listener {
+    local: SocketAddr,
+    user: u32,
+}
+
+/// Those of this network namespace. `/proc` lists them before all connections.
+fn listeners() -> std::io::Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    // Of this thread: the namespace of the process's first thread may be another one.
+    for file in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+        let file = match File::open(file) {
+            Ok(file) => file,
+            // Without IPv6.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).lines().skip(1).take(LISTENERS_MAX) {
+            match listener(&line?) {
+                Some(listener) => found.push(listener),
+                None => break,
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 …`: state 0A listens, and the eighth word is
+/// the user.
+fn listener(line: &str) -> Option<Listener> {
+    let words: Vec<&str> = line.split_ascii_whitespace().take(8).collect();
+    if words.get(3) != Some(&"0A") {
+        return None;
+    }
+    let (address, port) = words.get(1)?.split_once(':')?;
+    // Words in the machine's byte order.
+    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let ip = match address.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for at in 0..4 {
+                bytes[at * 4..at * 4 + 4].copy_from_slice(&word(at * 8)?);
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(Listener {
+        local: SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?),
+        user: words.get(7)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn targets(at: SocketAddr) -> Targets {
+        Targets::new(vec![at.to_string().parse().unwrap()]).unwrap()
+    }
+
+    fn sharing(at: &str) -> Socket {
+        let at: SocketAddr = at.parse().unwrap();
+        let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.bind(&at.into()).unwrap();
+        socket.listen(8).unwrap();
+        socket
+    }
+
+    #[test]
+    fn who_shares_an_address_is_found_out() {
+        let alone = TcpListener::bind("127.0.0.1:0").unwrap();
+        let reason = shared(&targets(alone.local_addr().unwrap())).unwrap_err();
+        assert!(reason.contains("does not share its address"), "{reason}");
+        for at in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let one = sharing(at);
+            let at = one.local_addr().unwrap().as_socket().unwrap();
+            let why = shared(&targets(at)).unwrap();
+            assert!(why.starts_with("1 listening socket at"), "{why}");
+            let _other = sharing(&at.to_string());
+            let why = shared(&targets(at)).unwrap();
+            assert!(why.starts_with("2 listening sockets at"), "{why}");
+        }
+        drop(alone);
+        let nobody = Targets::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
+        assert!(shared(&nobody).unwrap_err().contains("nobody listens at 127.0.0.1:1"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a run tells at its end, in sentences.
+
+use std::time::Duration;
+
+use super::guardian::Cause;
+use super::method::{Held, MethodName};
+use super::run::Report;
+
+impl Report {
+    /// Sentences for people, the most important one first.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut out: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        let (Some(method), Some(cause)) = (self.method, self.cause) else {
+            return out;
+        };
+        if cause != Cause::Killed {
+            out.push(self.held(method));
+        }
+        if self.held.over_limit > 0 {
+            out.push(format!("{} more came above the limit and were let through", self.held.over_limit));
+        }
+        out.extend(self.held.remarks.iter().cloned());
+        out.extend(self.early(cause).map(str::to_owned));
+        out
+    }
+
+    fn held(&self, method: MethodName) -> String {
+        let (targets, time) = (&self.targets, milliseconds(self.held_for));
+        let Held { connections, delay, .. } = self.held;
+        match method {
+            MethodName::Migrate => {
+                format!(
+                    "migrate: the kernel moved {} to {targets} within {time}; nobody waited",
+                    count(connections, "connection")
+                )
+            }
+            MethodName::Drop => format!(
+                "drop: {} to {targets} dropped for {time}; clients send them again, 1 s after the first, then 2 s, 4 s …",
+                count(connections, "SYN")
+            ),
+            MethodName::Queue | MethodName::Plug => {
+                let delay = match delay {
+                    None => String::new(),
+                    Some(delay) => {
+                        let median = delay.median.map(|median| format!("{} in the median, ", milliseconds(median)));
+                        format!("; waited {}{} at most", median.unwrap_or_default(), milliseconds(delay.longest))
+                    }
+                };
+                format!("{method}: {} to {targets} held, for {time} in all{delay}", count(connections, "connection"))
+            }
+        }
+    }
+
+    /// What to say when it was not the command's end that let go.
+    fn early(&self, cause: Cause) -> Option<&'static str> {
+        match cause {
+            Cause::Command => None,
+            Cause::Deadline => {
+                Some("the deadline (--max) came before the command's end: from then on new connections were not held")
+            }
+            Cause::Signal => Some("the guardian process was told to end: from then on new connections were not held"),
+            Cause::Killed | Cause::Orphaned => Some(
+                "the guardian process was killed or hung: what it did is undone, and new connections were not held from then on",
+            ),
+        }
+    }
+}
+
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn milliseconds(time: Duration) -> String {
+    match time.as_secs_f64() * 1e3 {
+        short if short < 10.0 => format!("{short:.1} ms"),
+        other => format!("{other:.0} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::method::Delay;
+    use super::*;
+
+    fn report(method: MethodName, cause: Cause, held: Held) -> String {
+        let report = Report {
+            targets: super::super::Targets::new(vec![":80".parse().unwrap()]).unwrap(),
+            method: Some(method),
+            cause: Some(cause),
+            held_for: Duration::from_millis(143),
+            held,
+            faults: Vec::new(),
+            exit: 0,
+        };
+        report.sentences().join("\n")
+    }
+
+    #[test]
+    fn sentences_say_what_was_done() {
+        let delay = Delay { median: Some(Duration::from_micros(6100)), longest: Duration::from_millis(120) };
+        let held = Held { connections: 12, delay: Some(delay), ..Held::default() };
+        let text = report(MethodName::Queue, Cause::Command, held);
+        assert_eq!(
+            text,
+            "queue: 12 connections to :80 held, for 143 ms in all; waited 6.1 ms in the median, 120 ms at most"
+        );
+        let text = report(MethodName::Migrate, Cause::Command, Held { connections: 1, ..Held::default() });
+        assert_eq!(text, "migrate: the kernel moved 1 connection to :80 within 143 ms; nobody waited");
+        let text = report(MethodName::Drop, Cause::Deadline, Held { over_limit: 2, ..Held::default() });
+        assert!(text.contains("0 SYNs to :80") && text.contains("2 more came") && text.contains("--max"), "{text}");
+    }
+}

@@ -1,0 +1,316 @@
+//! One run of `baton hold`: choose, claim, hold, run the command, let go, report.
+//!
+//! This process changes nothing itself; the [`guardian`](super::guardian) does. Where that is killed, what it did is undone here.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use baton_kernel::process::capabilities::{self, Capability};
+use baton_kernel::process::over_exec;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use super::choose::{self, Choice};
+use super::guardian::{self, Cause, Guardian, Word};
+use super::method::{self, Held, MethodName, Order};
+use super::record::{Claimed, Record, Refused};
+use super::target::Targets;
+use crate::Fault;
+
+/// Exit code when holding could not begin, and the command was not run.
+pub const NOT_HELD: u8 = 125;
+/// Exit code when the command is there and cannot be run.
+pub const CANNOT_RUN: u8 = 126;
+/// Exit code when there is no such command.
+pub const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended the command.
+const SIGNALED: i32 = 128;
+/// Signals that are passed on to the command.
+const PASSED_ON: [Signal; 6] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+/// `si_code` of a signal that the kernel sent, such as the terminal's Ctrl-C: everybody in the foreground got it.
+const FROM_KERNEL: i32 = 0x80;
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Whose new connections.
+    pub targets: Targets,
+    /// How; `None` lets us choose.
+    pub method: Option<MethodName>,
+    /// The deadline.
+    pub max: Duration,
+    /// SYNs held at most.
+    pub limit: u32,
+    /// How long the hold goes on after the command has ended.
+    pub linger: Duration,
+    /// Network interfaces; empty for the method's choice.
+    pub interfaces: Vec<String>,
+    /// The command and its arguments; not empty.
+    pub command: Vec<OsString>,
+    /// Wait for others that hold the same.
+    pub wait: bool,
+    /// Run the command even when nothing can be held.
+    pub anyway: bool,
+}
+
+/// What became of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What was held.
+    pub targets: Targets,
+    /// How; `None` when nothing was held.
+    pub method: Option<MethodName>,
+    /// What ended it; `None` when nothing was held.
+    pub cause: Option<Cause>,
+    /// How long new connections were held.
+    pub held_for: Duration,
+    /// What was done to them.
+    pub held: Held,
+    /// What went wrong. The command may have been run all the same.
+    pub faults: Vec<Fault>,
+    /// The exit code: the command's, or one of ours.
+    pub exit: u8,
+}
+
+/// How new connections to the targets would be held, and in which steps.
+///
+/// # Errors
+/// When they cannot be.
+pub fn plan(asked: &Asked) -> Result<(Choice, String), Fault> {
+    let choice = choose::method(asked.method, &order(asked, MethodName::Drop))?;
+    let steps = method::prepare(&order(asked, choice.method))?.plan();
+    Ok((choice, steps.to_string()))
+}
+
+fn order(asked: &Asked, method: MethodName) -> Order {
+    Order {
+        run: std::process::id(),
+        method,
+        targets: asked.targets.clone(),
+        max: asked.max,
+        limit: asked.limit,
+        interfaces: asked.interfaces.clone(),
+    }
+}
+
+/// Does it. `tell` is given sentences while it goes on.
+pub fn run(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Report {
+    let mut report = Report {
+        targets: asked.targets.clone(),
+        method: None,
+        cause: None,
+        held_for: Duration::ZERO,
+        held: Held::default(),
+        faults: Vec::new(),
+        exit: NOT_HELD,
+    };
+    match begin(asked, tell) {
+        Ok(holding) => holding.run(&asked.command, &mut report),
+        Err(fault) => {
+            report.faults.push(fault);
+            if asked.anyway {
+                report.exit = alone(&asked.command, &mut report.faults);
+            }
+        }
+    }
+    report
+}
+
+/// New connections are held when this returns.
+fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
+    has_right()?;
+    let choice = choose::method(asked.method, &order(asked, MethodName::Drop))?;
+    tell(&choice.to_string());
+    let order = order(asked, choice.method);
+    let claims = method::prepare(&order)?.claims();
+    let words: Vec<_> = asked.command.iter().map(|word| word.to_string_lossy()).collect();
+    let claimed = match Claimed::claim(Record::new(order, claims, words.join(" "), asked.linger), asked.wait) {
+        Ok(claimed) => claimed,
+        Err(Refused::Fault(fault)) => return Err(fault),
+        Err(Refused::Busy(other)) => {
+            let who = format!(
+                "process {} holds {} for {:?}, to run `{}`",
+                other.order.run,
+                other.order.targets,
+                other.age(),
+                other.command
+            );
+            return Err(Fault::new(asked.targets.to_string(), who, "wait for it by --wait"));
+        }
+    };
+    match Guardian::start(&claimed) {
+        Ok(guardian) => {
+            Ok(Holding { claimed: Some(claimed), guardian: Some(guardian), begun: Instant::now(), max: asked.max })
+        }
+        Err(fault) => {
+            // It undid what it did; where it could not even say so, its notes tell what there may be.
+            claimed.undo()?;
+            Err(fault)
+        }
+    }
+}
+
+/// The one right that every method needs.
+fn has_right() -> Result<(), Fault> {
+    let missing = capabilities::missing(&[Capability::CAP_NET_ADMIN]);
+    match missing.map_err(|error| Fault::io("reading our capabilities", &error))?.is_empty() {
+        true => Ok(()),
+        false => Err(Fault::new(
+            "holding new connections",
+            "it takes the capability CAP_NET_ADMIN, which this process does not have",
+            "run it as root, by systemd with AmbientCapabilities=CAP_NET_ADMIN, or the command alone by --anyway",
+        )),
+    }
+}
+
+/// New connections are held while this has its guardian.
+struct Holding {
+    claimed: Option<Claimed>,
+    guardian: Option<Guardian>,
+    begun: Instant,
+    max: Duration,
+}
+
+impl Holding {
+    fn run(mut self, command: &[OsString], report: &mut Report) {
+        report.method = self.claimed.as_ref().map(|claimed| claimed.record.order.method);
+        let started = Signals::catch().and_then(|signals| Ok((spawn(command)?, signals)));
+        match started.map(|(child, signals)| self.watch(child, &signals, report)) {
+            Ok(Ok(status)) => report.exit = exit_code(status),
+            Ok(Err(error)) => report.faults.push(Fault::io("waiting for the command", &error)),
+            Err(error) => report.exit = not_run(command, &error, &mut report.faults),
+        }
+        self.let_go(report);
+    }
+
+    /// Waits for the command's end, passes signals on, and hears when the guardian lets go before.
+    fn watch(&mut self, mut child: Child, signals: &Signals, report: &mut Report) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            let overdue = self.guardian.is_some().then(|| Guardian::overdue(self.begun, self.max));
+            let mut fds = vec![PollFd::new(signals.0.as_fd(), PollFlags::POLLIN)];
+            fds.extend(self.guardian.as_ref().map(|guardian| PollFd::new(guardian.said(), PollFlags::POLLIN)));
+            guardian::wait(&mut fds, overdue)?;
+            let is_said = fds.get(1).and_then(PollFd::any).unwrap_or_default();
+            signals.pass_on(&child)?;
+            if is_said {
+                let word = self.guardian.as_mut().and_then(|guardian| guardian.listen(Instant::now()));
+                self.ended(word, report);
+            } else if overdue.is_some_and(|overdue| Instant::now() >= overdue) {
+                self.ended(None, report);
+            }
+        }
+    }
+
+    /// After the command: the guardian lets go, unless it has already.
+    fn let_go(mut self, report: &mut Report) {
+        if let Some(mut guardian) = self.guardian.take() {
+            // What was ended by a signal, or never began, has nothing to wait for.
+            let ended =
+                guardian.end(report.exit < NOT_HELD, self.claimed.as_ref().map(|claimed| claimed.record.linger));
+            self.guardian = Some(guardian);
+            self.ended(ended.map(|(cause, held)| Word::Ended { cause, held }), report);
+        }
+    }
+
+    /// The guardian has let go; or it is gone or hangs, and what it did is undone here.
+    fn ended(&mut self, word: Option<Word>, report: &mut Report) {
+        let (Some(mut guardian), Some(claimed)) = (self.guardian.take(), self.claimed.take()) else { return };
+        report.held_for = self.begun.elapsed();
+        let forgotten = match word {
+            Some(Word::Ended { cause, held: Ok(held) }) => {
+                (report.cause, report.held) = (Some(cause), held);
+                guardian.wait();
+                claimed.forget()
+            }
+            Some(Word::Ended { cause, held: Err(fault) }) => {
+                report.cause = Some(cause);
+                report.faults.push(fault);
+                guardian.wait();
+                claimed.undo()
+            }
+            Some(Word::Begun | Word::Failed(_)) | None => {
+                report.cause = Some(Cause::Killed);
+                guardian.kill();
+                claimed.undo()
+            }
+        };
+        report.faults.extend(forgotten.err());
+    }
+}
+
+/// Signals as something to read.
+struct Signals(SignalFd);
+
+impl Signals {
+    /// From here on they wait.
+    fn catch() -> io::Result<Signals> {
+        let mut set: SigSet = PASSED_ON.into_iter().collect();
+        set.add(Signal::SIGCHLD);
+        set.thread_block()?;
+        Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    fn pass_on(&self, child: &Child) -> io::Result<()> {
+        while let Some(info) = self.0.read_signal()? {
+            let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
+            let Some(signal) = signal.filter(|signal| PASSED_ON.contains(signal)) else { continue };
+            if info.ssi_code != FROM_KERNEL {
+                // Not waited for yet, so that the number is still its own.
+                let _ = kill(Pid::from_raw(child.id() as i32), signal);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spawn(words: &[OsString]) -> io::Result<Child> {
+    let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
+    let mut waiting = PASSED_ON.to_vec();
+    waiting.push(Signal::SIGCHLD);
+    over_exec::spawn_letting_in(Command::new(program).args(arguments), &waiting)
+}
+
+/// The command without anything around it.
+fn alone(words: &[OsString], faults: &mut Vec<Fault>) -> u8 {
+    let signals = match Signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => return not_run(words, &error, faults),
+    };
+    let mut child = match spawn(words) {
+        Ok(child) => child,
+        Err(error) => return not_run(words, &error, faults),
+    };
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return exit_code(status),
+            Ok(None) => {}
+            Err(error) => return not_run(words, &error, faults),
+        }
+        let waited = guardian::wait(&mut [PollFd::new(signals.0.as_fd(), PollFlags::POLLIN)], None);
+        if let Err(error) = waited.map_err(io::Error::from).and_then(|_| signals.pass_on(&child)) {
+            return not_run(words, &error, faults);
+        }
+    }
+}
+
+fn not_run(words: &[OsString], error: &io::Error, faults: &mut Vec<Fault>) -> u8 {
+    let place = format!("running `{}`", words.first().map(|word| word.to_string_lossy()).unwrap_or_default());
+    faults.push(Fault::new(place, error.to_string(), ""));
+    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| SIGNALED + status.signal().unwrap_or_default());
+    u8::try_from(code).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,198 @@
+//! `baton hold`: new connections wait while a command runs.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_guard::Fault;
+use baton_guard::hold::record::{self, Record};
+use baton_guard::hold::run::{self, Asked, NOT_HELD, Report};
+use baton_guard::hold::{MethodName, Target, Targets};
+use baton_prove::units;
+use clap::{Args, Subcommand};
+
+/// The exit code of a command line that cannot be followed, and of a run that could not begin.
+pub const CANNOT_BEGIN: u8 = NOT_HELD;
+/// The word that lets us choose.
+const AUTO: &str = "auto";
+
+/// Hold new connections to a server while a command runs, such as its reload.
+///
+/// The server may be anything that listens. Established connections are not touched. Input, output, signals and exit code are the
+/// command's own; what is told goes to standard error. Traffic flows again when the command ends, when --max is over, and when
+/// this process is killed in whatever way.
+///
+/// It takes CAP_NET_ADMIN. When holding cannot begin, the command is not run, and the exit code is 125; 126 and 127 say that the
+/// command cannot be run, or is not there.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  baton hold --to :80 --to :443 -- systemctl reload haproxy
+  baton hold --to 169.254.255.254:16000 --method queue --max 2s -- /etc/init.d/haproxy reload
+  baton hold --to :443 --dry-run -- systemctl restart nginx
+  baton hold status")]
+pub struct HoldCommand {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Whose new connections: ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses; may be given several times
+    #[arg(long = "to", value_name = "[ADDR]:PORT", required = true)]
+    targets: Vec<Target>,
+    /// How: migrate, queue, plug, drop, or auto for the best one that fits (docs/hold.md)
+    #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = method)]
+    method: Method,
+    /// Let traffic flow after so long, whatever the command does
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    max: Duration,
+    /// Connections held at the same time at most; what comes above is let through
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    limit: u32,
+    /// Only on this network interface; may be given several times
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// Hold on for so long after the command has ended, such as 300ms for one that only sends a signal
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    linger: Option<Duration>,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait when somebody else holds the same
+    #[arg(long)]
+    wait: bool,
+    /// Run the command even when nothing can be held
+    #[arg(long)]
+    anyway: bool,
+    /// Say nothing but what went wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// Say what was held as one line of JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "dry_run")]
+    command: Vec<OsString>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Show who holds what, and what killed runs left; 1 if there is such
+    Status,
+    /// Undo what killed runs left
+    Release,
+}
+
+/// `None` is auto.
+#[derive(Clone, Copy, Debug)]
+struct Method(Option<MethodName>);
+
+fn method(text: &str) -> Result<Method, String> {
+    match text {
+        AUTO => Ok(Method(None)),
+        other => other.parse().map(|name| Method(Some(name))),
+    }
+}
+
+/// Does it.
+pub fn run(command: &HoldCommand) -> Result<ExitCode, String> {
+    match &command.action {
+        Some(Action::Status) => status().map_err(text),
+        Some(Action::Release) => release().map_err(text),
+        None => hold(command),
+    }
+}
+
+fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
+    let asked = Asked {
+        targets: Targets::new(command.targets.clone())?,
+        method: command.method.0,
+        max: command.max,
+        limit: command.limit,
+        linger: command.linger.unwrap_or_default(),
+        interfaces: command.interface.clone(),
+        command: command.command.clone(),
+        wait: command.wait,
+        anyway: command.anyway,
+    };
+    if command.dry_run {
+        return match run::plan(&asked) {
+            Ok((choice, steps)) => {
+                print!("{choice}\n{steps}");
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(fault) => {
+                eprintln!("baton: {fault}");
+                Ok(ExitCode::from(NOT_HELD))
+            }
+        };
+    }
+    let is_talking = !command.quiet && !command.json;
+    let report = run::run(&asked, &mut |sentence| {
+        if is_talking {
+            eprintln!("baton: {sentence}");
+        }
+    });
+    tell(command, &report);
+    Ok(ExitCode::from(report.exit))
+}
+
+fn tell(command: &HoldCommand, report: &Report) {
+    if command.json {
+        eprintln!("{}", serde_json::to_string(report).unwrap_or_default());
+        return;
+    }
+    let is_wrong = !report.faults.is_empty();
+    for sentence in report.sentences() {
+        if is_wrong || !command.quiet {
+            eprintln!("baton: {sentence}");
+        }
+    }
+    if report.method.is_none() && is_wrong {
+        eprintln!("baton: the command was {}", if command.anyway { "run all the same (--anyway)" } else { "not run" });
+    }
+}
+
+fn status() -> Result<ExitCode, Fault> {
+    let found = record::look()?;
+    let line = |record: &Record| {
+        format!(
+            "{} by {}, process {}, since {:?}, for `{}`",
+            record.order.targets,
+            record.order.method,
+            record.order.run,
+            record.age(),
+            record.command
+        )
+    };
+    for record in &found.living {
+        println!("held    {}", line(record));
+    }
+    for record in &found.dead {
+        println!("left    {}: killed; `baton hold release` undoes it", line(record));
+    }
+    if found.living.is_empty() && found.dead.is_empty() {
+        println!("Nothing is held, and nothing is left.");
+    }
+    Ok(if found.dead.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn release() -> Result<ExitCode, Fault> {
+    let leftovers = record::release()?;
+    if leftovers.is_empty() {
+        println!("Nothing is left.");
+    }
+    let mut is_whole = true;
+    for leftover in leftovers {
+        let Record { order, .. } = &leftover.record;
+        match leftover.outcome {
+            Ok(()) => println!("released {} ({}, process {})", order.targets, order.method, order.run),
+            Err(fault) => {
+                is_whole = false;
+                eprintln!("baton: {} ({}, process {}): {fault}", order.targets, order.method, order.run);
+            }
+        }
+    }
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn text(fault: Fault) -> String {
+    fault.to_string()
+}
