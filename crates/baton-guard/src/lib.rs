@@ -10,6 +10,7 @@ pub mod fault;
 pub mod flip;
 pub mod hold;
 pub mod iptables;
+pub mod keep;
 pub mod state;
 
 pub use fault::Fault;

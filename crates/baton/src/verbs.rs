@@ -2,6 +2,7 @@
 
 mod certs;
 mod hold;
+mod keep;
 mod load;
 mod origin;
 mod plan;
@@ -32,6 +33,7 @@ enum Verb {
     Demo(crate::demo::Demo),
     Certs(certs::CertsCommand),
     Hold(Box<hold::HoldCommand>),
+    Keep(Box<keep::KeepCommand>),
     Load(Box<load::LoadCommand>),
     Prove(prove::Prove),
     Reload(reload::Reload),
@@ -67,6 +69,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Certs(command) => certs::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
         Verb::Hold(command) => hold::run(&command),
+        Verb::Keep(command) => keep::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
         Verb::Prove(command) => prove::run(&command),
         Verb::Reload(command) => reload::run(&command),

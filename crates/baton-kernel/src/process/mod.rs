@@ -1,5 +1,6 @@
 //! This process: who it runs as, what it may open, on which processors, and how it leaves the terminal.
 
+pub mod activation;
 pub mod capabilities;
 pub mod cpus;
 pub mod daemon;

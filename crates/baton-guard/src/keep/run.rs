@@ -1,0 +1,232 @@
+//! The shell around the supervisor: signals, processes, time.
+
+use std::collections::{HashSet, VecDeque};
+use std::env;
+use std::ffi::OsString;
+use std::future::pending;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_kernel::listen::{self, ListenOptions};
+use baton_kernel::process::activation::{FIRST, Launch, Seats};
+use baton_kernel::process::privileges::{Identity, drop_to};
+use baton_kernel::{Endpoint, Listening};
+use nix::sys::signal::Signal;
+use socket2::SockRef;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+use super::instance::Instance;
+use super::listen::{Kept, variable};
+use super::manager::Manager;
+use super::supervisor::{Do, Event, Limits, Number, Supervisor};
+use super::{Dialect, Keep, export};
+
+/// How often a program that does not serve yet is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Variables that are meant for us and not for the program.
+const OUR_OWN: [&str; 7] =
+    ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "NGINX"];
+
+/// Opens the sockets and keeps them until SIGTERM or SIGINT; gives the exit code.
+///
+/// # Errors
+/// A sentence, when the sockets could not be opened, or rights not given up: nothing was started.
+pub fn run(keep: &Keep) -> Result<u8, String> {
+    if keep.command.is_empty() {
+        return Err("no program to start: write it after '--'".into());
+    }
+    let manager = Manager::connect().map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
+    let kept: Arc<[Kept]> = super::listen::open(&keep.listen)?.into();
+    for kept in kept.iter() {
+        // Who takes sockets by systemd's convention expects them as systemd makes them; nginx does not look.
+        let is_blocking = keep.dialect != Dialect::Nginx;
+        SockRef::from(kept).set_nonblocking(!is_blocking).map_err(|error| format!("{}: {error}", kept.name))?;
+    }
+    let exported = keep.export.as_deref().map(|path| open_export(path, keep)).transpose()?;
+    if let Some((uid, gid, groups)) = keep.user.clone() {
+        let identity = Identity { uid: Some(uid), gid: Some(gid), groups: Some(groups), capabilities: None };
+        drop_to(&identity).map_err(|error| format!("--user: {error}; start as root, or leave it out"))?;
+    }
+    let fds: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+    let seats = Seats::new(&fds)
+        .map_err(|error| format!("no room for the sockets: {error}; raise the limit of open files (`ulimit -n`)"))?;
+    for (number, kept) in (FIRST..).zip(kept.iter()) {
+        say(&format!("{} is descriptor {number} ({})", kept.listening.local(), variable(&kept.name)));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let code = runtime.block_on(async {
+        let serving = exported.as_ref().map(|listening| serve_export(listening, kept.clone())).transpose()?;
+        let keeper = Keeper {
+            launch: launch(keep, &kept),
+            sockets: kept.iter().filter_map(|kept| Some(nix::sys::stat::fstat(kept).ok()?.st_ino)).collect(),
+            keep,
+            seats,
+            manager,
+            supervisor: Supervisor::new(Limits { ready_within: keep.ready_within, drain_max: keep.drain_max }),
+            instances: Vec::new(),
+        };
+        let code = keeper.go_on().await;
+        serving.iter().for_each(tokio::task::JoinHandle::abort);
+        code
+    });
+    // A program that is just being answered has its own time.
+    runtime.shutdown_background();
+    let ours = kept.iter().filter(|kept| kept.is_ours).map(|kept| &kept.listening);
+    for file in ours.chain(&exported).filter_map(Listening::file) {
+        // Without the right to its directory any more it stays, and the next start replaces it.
+        let _ = file.remove();
+    }
+    code
+}
+
+fn say(text: &str) {
+    eprintln!("baton keep: {text}");
+}
+
+fn open_export(path: &Path, keep: &Keep) -> Result<Listening, String> {
+    let (uid, gid) = keep.user.as_ref().map(|(uid, gid, _)| (*uid, *gid)).unzip();
+    let options = ListenOptions { mode: Some(0o600), uid, gid, ..ListenOptions::default() };
+    listen::open(&Endpoint::Unix(path.to_owned()), &options).map_err(|error| error.to_string())
+}
+
+fn serve_export(listening: &Listening, kept: Arc<[Kept]>) -> Result<tokio::task::JoinHandle<()>, String> {
+    let copy = listening.try_clone().map(|copy| std::os::unix::net::UnixListener::from(copy.into_fd()));
+    let listener = copy.and_then(UnixListener::from_std).map_err(|error| format!("--export: {error}"))?;
+    Ok(tokio::spawn(export::serve(listener, kept)))
+}
+
+/// The program and what it finds in its environment.
+fn launch(keep: &Keep, kept: &[Kept]) -> Launch {
+    let is_ours = |name: &OsString| OUR_OWN.iter().any(|own| name == own);
+    let mut variables: Vec<(OsString, OsString)> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+    let numbers = || (FIRST..).take(kept.len());
+    let names: Vec<&str> = kept.iter().map(|kept| kept.name.as_str()).collect();
+    variables.push(("LISTEN_FDNAMES".into(), names.join(":").into()));
+    for (number, kept) in numbers().zip(kept) {
+        let name = OsString::from(variable(&kept.name));
+        variables.retain(|(other, _)| *other != name);
+        variables.push((name, number.to_string().into()));
+    }
+    if keep.dialect == Dialect::Nginx {
+        let list: String = numbers().map(|number| format!("{number};")).collect();
+        variables.push(("NGINX".into(), list.into()));
+    }
+    Launch { program: keep.command[0].clone(), arguments: keep.command[1..].to_vec(), variables }
+}
+
+struct Keeper<'a> {
+    keep: &'a Keep,
+    launch: Launch,
+    seats: Seats,
+    sockets: HashSet<u64>,
+    manager: Manager,
+    supervisor: Supervisor,
+    instances: Vec<Instance>,
+}
+
+impl Keeper<'_> {
+    async fn go_on(mut self) -> Result<u8, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("signals: {error}"));
+        let mut hangup = listen(SignalKind::hangup())?;
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut child = listen(SignalKind::child())?;
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let begin = self.supervisor.begin(Instant::now());
+        let mut left = self.apply(begin);
+        while left.is_none() {
+            let wakes = self.supervisor.wakes();
+            let is_coming = self.supervisor.coming().is_some();
+            let due = async {
+                match wakes {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            let events = tokio::select! {
+                _ = hangup.recv() => vec![Event::Restart],
+                _ = terminate.recv() => vec![Event::Stop],
+                _ = interrupt.recv() => vec![Event::Stop],
+                _ = child.recv() => self.ended(),
+                _ = looks.tick(), if is_coming => self.look(),
+                () = due => vec![Event::Tick],
+            };
+            for event in events {
+                let all = self.supervisor.on(event, Instant::now());
+                left = left.or(self.apply(all));
+            }
+        }
+        Ok(left.unwrap_or_default())
+    }
+
+    /// Those that have ended.
+    fn ended(&mut self) -> Vec<Event> {
+        let drain = self.keep.drain_signal;
+        let mut events = Vec::new();
+        self.instances.retain_mut(|instance| match instance.ended(drain) {
+            None => true,
+            Some(how) => {
+                events.push(Event::Ended(instance.number, how));
+                false
+            }
+        });
+        events
+    }
+
+    /// Whether the one that is coming serves.
+    fn look(&mut self) -> Vec<Event> {
+        let Some(number) = self.supervisor.coming() else { return Vec::new() };
+        let Some(instance) = self.instances.iter_mut().find(|instance| instance.number == number) else {
+            return Vec::new();
+        };
+        if !instance.serves(&self.keep.readiness, &self.sockets) {
+            return Vec::new();
+        }
+        instance.hear_no_more();
+        vec![Event::Ready(number)]
+    }
+
+    /// Does what is to be done; gives the exit code when it is to leave.
+    fn apply(&mut self, all: Vec<Do>) -> Option<u8> {
+        let mut all = VecDeque::from(all);
+        while let Some(act) = all.pop_front() {
+            match act {
+                Do::Start(number) => {
+                    if let Err(error) = self.start(number) {
+                        let program = self.launch.program.display();
+                        let event = Event::NotStarted(number, format!("{program}: {error}"));
+                        all.extend(self.supervisor.on(event, Instant::now()));
+                    }
+                }
+                Do::Drain(number) => self.of(number, |instance| instance.signal(self.keep.drain_signal)),
+                Do::Terminate(number) => self.of(number, |instance| instance.signal(Signal::SIGTERM)),
+                Do::Kill(number) => self.of(number, Instance::kill),
+                Do::Say(text) => say(&text),
+                Do::TellReloading => self.manager.reloading(),
+                Do::TellReady(status) => self.manager.ready(&status),
+                Do::TellStopping => self.manager.stopping(),
+                Do::Leave(code) => return Some(code),
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, number: Number) -> std::io::Result<()> {
+        let instance = Instance::start(number, &self.seats, self.launch.clone())?;
+        self.instances.push(instance);
+        Ok(())
+    }
+
+    fn of(&self, number: Number, act: impl Fn(&Instance)) {
+        self.instances.iter().filter(|instance| instance.number == number).for_each(act);
+    }
+}

@@ -1,0 +1,480 @@
+//! Which program serves, which comes, which drain: decided from events and the time, without any I/O.
+//!
+//! ```text
+//!            started            ready              another is ready         ended
+//!  (nothing) ───────▶ coming ───────▶ serving ───────────────▶ draining ────────▶ (nothing)
+//!                        │ ended, or not ready in time: killed; who serves goes on
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// The most programs that drain at the same time; a restart beyond is refused.
+pub const DRAINING_MAX: usize = 16;
+
+/// The shortest and the longest wait before a program that ended by itself is started again.
+pub const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+
+/// A program that served so long before it ended is started again at once.
+pub const STEADY: Duration = Duration::from_secs(10);
+
+/// How long a program that never served may take to end after SIGTERM.
+const UNREADY_END_MAX: Duration = Duration::from_secs(2);
+
+/// One start of the program; numbers count up from 1.
+pub type Number = u64;
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The program is to be started anew (SIGHUP).
+    Restart,
+    /// Everything is to end (SIGTERM, SIGINT); the second time at once.
+    Stop,
+    /// The program of [`Do::Start`] could not be started.
+    NotStarted(Number, String),
+    /// It serves.
+    Ready(Number),
+    /// It has ended, in these words.
+    Ended(Number, String),
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Do {
+    /// Start the program.
+    Start(Number),
+    /// Tell it to drain: the signal that was chosen.
+    Drain(Number),
+    /// Tell it to end (SIGTERM): it never served.
+    Terminate(Number),
+    /// Kill it and all that it has started.
+    Kill(Number),
+    /// Tell the operator.
+    Say(String),
+    /// Tell the service manager: a restart has begun.
+    TellReloading,
+    /// Tell the service manager: somebody serves, and how we are.
+    TellReady(String),
+    /// Tell the service manager: a stop has begun.
+    TellStopping,
+    /// Leave, with this exit code.
+    Leave(u8),
+}
+
+/// What does not change.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How long a program may take until it serves.
+    pub ready_within: Duration,
+    /// How long one may drain before it is killed; `None`: until it is done.
+    pub drain_max: Option<Duration>,
+}
+
+/// The state of everything.
+#[derive(Debug)]
+pub struct Supervisor {
+    limits: Limits,
+    last: Number,
+    serving: Option<Serving>,
+    coming: Option<Coming>,
+    draining: Vec<Draining>,
+    /// A restart was asked for while one was going on.
+    again: bool,
+    /// When the program is started again, after it ended by itself.
+    retry: Option<Instant>,
+    /// How often in a row it ended soon.
+    failures: u32,
+    has_served: bool,
+    stopping: Option<Stopping>,
+    /// What the program leaves with.
+    code: u8,
+}
+
+#[derive(Debug)]
+struct Serving {
+    number: Number,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Coming {
+    number: Number,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Draining {
+    number: Number,
+    kill_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    Draining,
+    Killing,
+}
+
+impl Supervisor {
+    /// Nothing runs yet.
+    pub fn new(limits: Limits) -> Supervisor {
+        Supervisor {
+            limits,
+            last: 0,
+            serving: None,
+            coming: None,
+            draining: Vec::new(),
+            again: false,
+            retry: None,
+            failures: 0,
+            has_served: false,
+            stopping: None,
+            code: 0,
+        }
+    }
+
+    /// The first start.
+    pub fn begin(&mut self, now: Instant) -> Vec<Do> {
+        vec![self.start(now)]
+    }
+
+    /// The program that has been started and does not serve yet.
+    pub fn coming(&self) -> Option<Number> {
+        self.coming.as_ref().map(|coming| coming.number)
+    }
+
+    /// When [`Event::Tick`] is wanted next.
+    pub fn wakes(&self) -> Option<Instant> {
+        let coming = self.coming.as_ref().map(|coming| coming.until);
+        let draining = self.draining.iter().filter_map(|draining| draining.kill_at);
+        draining.chain(coming).chain(self.retry).min()
+    }
+
+    /// What to do about an event.
+    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Do> {
+        match event {
+            Event::Restart => self.restart(now),
+            Event::Stop => self.stop(now),
+            Event::NotStarted(number, why) => self.not_started(number, &why, now),
+            Event::Ready(number) => self.ready(number, now),
+            Event::Ended(number, how) => self.ended(number, &how, now),
+            Event::Tick => self.tick(now),
+        }
+    }
+
+    fn start(&mut self, now: Instant) -> Do {
+        self.last += 1;
+        self.retry = None;
+        self.coming = Some(Coming { number: self.last, until: now + self.limits.ready_within });
+        Do::Start(self.last)
+    }
+
+    fn restart(&mut self, now: Instant) -> Vec<Do> {
+        if self.stopping.is_some() {
+            return Vec::new();
+        }
+        if self.coming.is_some() {
+            self.again = true;
+            return Vec::new();
+        }
+        if self.draining.len() >= DRAINING_MAX {
+            return vec![Do::Say(format!(
+                "not restarted: {DRAINING_MAX} old programs still drain; end them, or limit their time with --max-drain"
+            ))];
+        }
+        vec![Do::TellReloading, self.start(now)]
+    }
+
+    fn stop(&mut self, now: Instant) -> Vec<Do> {
+        let numbers = |own: &Self| -> Vec<Number> {
+            let coming = own.coming.iter().map(|coming| coming.number);
+            let serving = own.serving.iter().map(|serving| serving.number);
+            coming.chain(serving).chain(own.draining.iter().map(|draining| draining.number)).collect()
+        };
+        if self.stopping.is_some() {
+            self.stopping = Some(Stopping::Killing);
+            return numbers(self).into_iter().map(Do::Kill).collect();
+        }
+        self.stopping = Some(Stopping::Draining);
+        (self.retry, self.again) = (None, false);
+        let mut all = vec![Do::TellStopping];
+        if let Some(coming) = self.coming.take() {
+            all.push(self.give_up(coming.number, now));
+        }
+        if let Some(serving) = self.serving.take() {
+            all.push(self.drain(serving.number, now));
+        }
+        all.extend(self.leave());
+        all
+    }
+
+    fn not_started(&mut self, number: Number, why: &str, now: Instant) -> Vec<Do> {
+        if self.coming().is_none_or(|coming| coming != number) {
+            return Vec::new();
+        }
+        self.coming = None;
+        let mut all = self.failed(&format!("it could not be started: {why}"), now);
+        all.extend(self.leave());
+        all
+    }
+
+    fn ready(&mut self, number: Number, now: Instant) -> Vec<Do> {
+        if self.coming().is_none_or(|coming| coming != number) {
+            return Vec::new();
+        }
+        self.coming = None;
+        self.has_served = true;
+        let before = self.serving.replace(Serving { number, since: now });
+        let mut all = vec![Do::TellReady(format!("start {number} serves"))];
+        match before {
+            Some(before) => {
+                all.push(Do::Say(format!("start {number} serves; start {} drains", before.number)));
+                all.push(self.drain(before.number, now));
+            }
+            None => all.push(Do::Say(format!("start {number} serves"))),
+        }
+        if std::mem::take(&mut self.again) {
+            all.extend(self.restart(now));
+        }
+        all
+    }
+
+    fn ended(&mut self, number: Number, how: &str, now: Instant) -> Vec<Do> {
+        let mut all = Vec::new();
+        if self.coming().is_some_and(|coming| coming == number) {
+            self.coming = None;
+            all = self.failed(&format!("it ended before it served ({how})"), now);
+        } else if let Some(served) = self.serving.take_if(|serving| serving.number == number) {
+            // Who was about to replace it does so.
+            if self.coming.is_some() {
+                all.push(Do::Say(format!("start {number} ended by itself ({how}); the next one is coming")));
+            } else {
+                let is_steady = now.saturating_duration_since(served.since) >= STEADY;
+                self.failures = if is_steady { 0 } else { self.failures + 1 };
+                all.push(self.again_later(&format!("start {number} ended by itself ({how})"), now));
+            }
+        } else {
+            self.draining.retain(|draining| draining.number != number);
+        }
+        all.extend(self.leave());
+        all
+    }
+
+    fn tick(&mut self, now: Instant) -> Vec<Do> {
+        let mut all = Vec::new();
+        if let Some(late) = self.coming.take_if(|coming| coming.until <= now) {
+            all.push(self.give_up(late.number, now));
+            all.extend(self.failed(&format!("it did not serve within {:?}", self.limits.ready_within), now));
+        }
+        for draining in self.draining.iter_mut().filter(|draining| draining.kill_at.is_some_and(|at| at <= now)) {
+            draining.kill_at = None;
+            all.push(Do::Say(format!("start {} has not ended in its time and is killed", draining.number)));
+            all.push(Do::Kill(draining.number));
+        }
+        if self.retry.is_some_and(|at| at <= now) {
+            all.push(self.start(now));
+        }
+        all
+    }
+
+    /// A program that was to serve does not. Who serves goes on; with nobody it is tried again, but not if none ever served:
+    /// then the command is wrong, and whoever gave it is told.
+    fn failed(&mut self, why: &str, now: Instant) -> Vec<Do> {
+        if let Some(serving) = &self.serving {
+            let serving = serving.number;
+            let mut all = vec![
+                Do::Say(format!("not restarted: {why}; start {serving} goes on")),
+                Do::TellReady(format!("start {serving} serves; the last restart failed: {why}")),
+            ];
+            if std::mem::take(&mut self.again) {
+                all.extend(self.restart(now));
+            }
+            return all;
+        }
+        self.again = false;
+        if !self.has_served {
+            // What is still there of it must not be left behind.
+            (self.stopping, self.code) = (Some(Stopping::Draining), 1);
+            return vec![Do::Say(format!("the program does not serve: {why}"))];
+        }
+        self.failures += 1;
+        vec![self.again_later(why, now)]
+    }
+
+    fn again_later(&mut self, why: &str, now: Instant) -> Do {
+        let wait = match self.failures {
+            0 => Duration::ZERO,
+            failures => BACK_OFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACK_OFF.1),
+        };
+        self.retry = Some(now + wait);
+        Do::Say(format!("{why}; started again in {wait:?}, and who connects waits"))
+    }
+
+    fn drain(&mut self, number: Number, now: Instant) -> Do {
+        self.draining.push(Draining { number, kill_at: self.limits.drain_max.map(|max| now + max) });
+        Do::Drain(number)
+    }
+
+    fn give_up(&mut self, number: Number, now: Instant) -> Do {
+        self.draining.push(Draining { number, kill_at: Some(now + UNREADY_END_MAX) });
+        Do::Terminate(number)
+    }
+
+    /// The end, once nothing runs any more.
+    fn leave(&self) -> Option<Do> {
+        let is_over = self.serving.is_none() && self.coming.is_none() && self.draining.is_empty();
+        (self.stopping.is_some() && is_over).then_some(Do::Leave(self.code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events in a row at one time; what is said to the operator is left out.
+    struct Scene {
+        supervisor: Supervisor,
+        now: Instant,
+    }
+
+    impl Scene {
+        fn new(drain_max: Option<Duration>) -> Scene {
+            let limits = Limits { ready_within: Duration::from_secs(60), drain_max };
+            let mut scene = Scene { supervisor: Supervisor::new(limits), now: Instant::now() };
+            assert_eq!(scene.supervisor.begin(scene.now), [Do::Start(1)]);
+            scene
+        }
+
+        fn serving(drain_max: Option<Duration>) -> Scene {
+            let mut scene = Scene::new(drain_max);
+            scene.check(Event::Ready(1), &[]);
+            scene
+        }
+
+        #[track_caller]
+        fn check(&mut self, event: Event, expect: &[Do]) {
+            let is_act =
+                |act: &Do| !matches!(act, Do::Say(_) | Do::TellReady(_) | Do::TellReloading | Do::TellStopping);
+            let acts: Vec<Do> = self.supervisor.on(event, self.now).into_iter().filter(is_act).collect();
+            assert_eq!(acts, expect);
+        }
+
+        /// Goes on to the next time that is wanted; gives how long that was.
+        fn wait(&mut self) -> Duration {
+            let at = self.supervisor.wakes().expect("something is due");
+            let wait = at.saturating_duration_since(self.now);
+            self.now = at;
+            wait
+        }
+    }
+
+    fn ended(number: Number) -> Event {
+        Event::Ended(number, "exit 1".into())
+    }
+
+    #[test]
+    fn the_new_one_comes_before_the_old_one_goes() {
+        let mut scene = Scene::serving(None);
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(Event::Ready(2), &[Do::Drain(1)]);
+        assert_eq!(scene.supervisor.wakes(), None);
+        scene.check(ended(1), &[]);
+    }
+
+    #[test]
+    fn many_restarts_at_once_are_one_more() {
+        let mut scene = Scene::serving(None);
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(Event::Restart, &[]);
+        scene.check(Event::Restart, &[]);
+        scene.check(Event::Ready(2), &[Do::Drain(1), Do::Start(3)]);
+        scene.check(Event::Ready(3), &[Do::Drain(2)]);
+    }
+
+    #[test]
+    fn a_new_one_that_fails_changes_nothing() {
+        let mut scene = Scene::serving(None);
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(ended(2), &[]);
+        scene.check(Event::Restart, &[Do::Start(3)]);
+        scene.check(Event::NotStarted(3, "no such file".into()), &[]);
+        scene.check(Event::Restart, &[Do::Start(4)]);
+        assert_eq!(scene.wait(), Duration::from_secs(60));
+        scene.check(Event::Tick, &[Do::Terminate(4)]);
+        assert_eq!(scene.wait(), UNREADY_END_MAX);
+        scene.check(Event::Tick, &[Do::Kill(4)]);
+        scene.check(ended(4), &[]);
+        scene.check(Event::Stop, &[Do::Drain(1)]);
+        scene.check(ended(1), &[Do::Leave(0)]);
+    }
+
+    #[test]
+    fn one_that_crashes_is_started_again_ever_later() {
+        let mut scene = Scene::serving(None);
+        scene.now += STEADY;
+        scene.check(ended(1), &[]);
+        let mut waits = vec![scene.wait()];
+        scene.check(Event::Tick, &[Do::Start(2)]);
+        for number in 2..14 {
+            if number % 2 == 0 {
+                scene.check(Event::Ready(number), &[]);
+            }
+            scene.check(ended(number), &[]);
+            waits.push(scene.wait());
+            scene.check(Event::Tick, &[Do::Start(number + 1)]);
+        }
+        assert_eq!(waits[..3], [Duration::ZERO, BACK_OFF.0, BACK_OFF.0 * 2]);
+        assert!(waits.is_sorted() && waits.last() == Some(&BACK_OFF.1), "{waits:?}");
+    }
+
+    #[test]
+    fn a_crash_while_the_next_one_comes_needs_no_other() {
+        let mut scene = Scene::serving(None);
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(ended(1), &[]);
+        scene.check(Event::Ready(2), &[]);
+        scene.check(Event::Restart, &[Do::Start(3)]);
+        scene.check(ended(2), &[]);
+        scene.check(ended(3), &[]);
+        scene.wait();
+        scene.check(Event::Tick, &[Do::Start(4)]);
+    }
+
+    #[test]
+    fn a_command_that_never_served_is_told_at_once() {
+        let mut scene = Scene::new(None);
+        scene.check(ended(1), &[Do::Leave(1)]);
+        let mut scene = Scene::new(None);
+        scene.check(Event::NotStarted(1, "no such file".into()), &[Do::Leave(1)]);
+        let mut scene = Scene::new(None);
+        scene.wait();
+        scene.check(Event::Tick, &[Do::Terminate(1)]);
+        scene.check(ended(1), &[Do::Leave(1)]);
+    }
+
+    #[test]
+    fn a_stop_drains_and_a_second_one_kills() {
+        let mut scene = Scene::serving(Some(Duration::from_secs(5)));
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(Event::Stop, &[Do::Terminate(2), Do::Drain(1)]);
+        scene.check(Event::Restart, &[]);
+        scene.check(ended(2), &[]);
+        assert_eq!(scene.wait(), Duration::from_secs(5));
+        scene.check(Event::Tick, &[Do::Kill(1)]);
+        scene.check(Event::Stop, &[Do::Kill(1)]);
+        scene.check(ended(1), &[Do::Leave(0)]);
+    }
+
+    #[test]
+    fn not_more_than_so_many_drain() {
+        let mut scene = Scene::serving(None);
+        for number in 2..2 + DRAINING_MAX as Number {
+            scene.check(Event::Restart, &[Do::Start(number)]);
+            scene.check(Event::Ready(number), &[Do::Drain(number - 1)]);
+        }
+        scene.check(Event::Restart, &[]);
+        scene.check(ended(3), &[]);
+        scene.check(Event::Restart, &[Do::Start(18)]);
+    }
+}

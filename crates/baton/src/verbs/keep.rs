@@ -1,0 +1,107 @@
+//! `baton keep`: listening sockets that outlive the program that serves them. A thin end of [`baton_guard::keep`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_guard::keep::{self, Dialect, Keep, Listen, Readiness, readiness};
+use baton_prove::units;
+use clap::{Args, ValueEnum};
+use nix::sys::signal::Signal;
+
+/// Keep listening sockets open for a program, whatever becomes of the program.
+///
+/// The sockets are opened once. The program finds them from descriptor 3 on, as with systemd's socket activation
+/// (LISTEN_FDS), and by number in its environment: BATON_FD_80 for port 80. SIGHUP starts the program anew: the new one
+/// first, and once it serves, the old one is told to drain. A program that crashes is started again; who connects
+/// meanwhile waits and is not refused. SIGTERM drains and ends. docs/keep.md has the rest.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  baton keep --listen :80 --listen :443 -- haproxy -db -f haproxy.cfg    # with: bind \"fd@${BATON_FD_80}\"
+  kill -HUP PID                                                          # starts it anew, and nobody notices
+  baton keep --listen :80 --for nginx --drain-signal QUIT -- nginx -g 'daemon off;'
+  baton keep --listen :80 --export /run/web.sock -- ./app                # haproxy -x /run/web.sock gets the sockets too")]
+pub struct KeepCommand {
+    /// Where to listen: [NAME=]ADDRESS[,OPTION…]. :80 is IPv4, [::]:80 IPv6, /run/web.sock a path, abns@web an abstract
+    /// name; options: backlog=N, v4v6, v6only, interface=NAME, transparent, mode=0660
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<Listen>,
+    /// How we know that the program serves: auto (it says READY=1, or is seen to wait at a socket, or lives for 10 s) or
+    /// notify (it says READY=1)
+    #[arg(long, default_value = "auto", conflicts_with = "ready_after")]
+    ready: Ready,
+    /// The program serves once it has been alive for so long
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    ready_after: Option<Duration>,
+    /// How long it may take until it serves; then it is ended, and who served before goes on
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::time)]
+    ready_within: Duration,
+    /// What tells the program to finish its connections and end (haproxy: USR1, nginx: QUIT)
+    #[arg(long, value_name = "SIGNAL", default_value = "USR1", value_parser = signal)]
+    drain_signal: Signal,
+    /// How long that may take before it is killed; without it: as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    max_drain: Option<Duration>,
+    /// Hand the sockets to programs that ask at this unix socket, which only the user may open
+    #[arg(long, value_name = "SOCKET")]
+    export: Option<PathBuf>,
+    /// Become this user once the sockets are open; the program too
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = account)]
+    user: Option<(u32, u32, Vec<u32>)>,
+    /// Whose way of taking sockets is spoken besides systemd's
+    #[arg(long = "for", value_name = "PROGRAM")]
+    dialect: Option<For>,
+    /// The program, which must stay in the foreground, and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Ready {
+    Auto,
+    Notify,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum For {
+    Nginx,
+}
+
+/// Keeps until told to end.
+///
+/// # Errors
+/// A sentence, when it could not begin.
+pub fn run(command: &KeepCommand) -> Result<ExitCode, String> {
+    let readiness = match (command.ready_after, command.ready) {
+        (Some(time), _) => Readiness::After(time),
+        (None, Ready::Auto) => Readiness::Auto,
+        (None, Ready::Notify) => Readiness::Notify,
+    };
+    let keep = Keep {
+        listen: command.listen.clone(),
+        command: command.command.clone(),
+        readiness,
+        ready_within: command.ready_within,
+        drain_signal: command.drain_signal,
+        drain_max: command.max_drain,
+        export: command.export.clone(),
+        user: command.user.clone(),
+        dialect: match command.dialect {
+            Some(For::Nginx) => Dialect::Nginx,
+            None => Dialect::Systemd,
+        },
+    };
+    keep::run(&keep).map(ExitCode::from)
+}
+
+fn signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    name.parse().map_err(|_| "a signal's name is wanted, such as USR1, QUIT or TERM".into())
+}
+
+fn account(text: &str) -> Result<(u32, u32, Vec<u32>), String> {
+    readiness::account(text)
+}
