@@ -17,6 +17,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("hold", include_str!("built_in/hold.toml")),
     ("flip", include_str!("built_in/flip.toml")),
     ("reload", include_str!("built_in/reload.toml")),
+    ("refused-reload", include_str!("built_in/refused-reload.toml")),
     ("upgrade", include_str!("built_in/upgrade.toml")),
     ("worker-crash", include_str!("built_in/worker-crash.toml")),
 ];
