@@ -24,6 +24,7 @@ use tokio::task::{JoinError, JoinHandle};
 pub(crate) use census::{Census, wall_seconds};
 use complaints::Complaints;
 use look::{Looked, Work};
+pub(crate) use watcher::Upcoming;
 use watcher::{Notice, Watcher};
 
 use crate::control::Control;
@@ -84,6 +85,11 @@ impl Certificates {
         }
     }
 
+    /// Whether files are being looked at on another thread. What they change must not meet a change of the configuration.
+    pub(crate) fn is_looking(&self) -> bool {
+        self.looking.is_some()
+    }
+
     /// When there is something to do without an event.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.looking {
@@ -99,7 +105,12 @@ impl Control {
     /// A configuration has come into use.
     pub(crate) fn watch_certificates(&mut self) {
         let now = Instant::now();
-        self.certificates.watcher.apply(&self.line.model, &self.settings.outside, now);
+        if let Some(upcoming) = self.line.watched.take() {
+            let watcher = upcoming.listen(&self.settings.outside, now);
+            let before = std::mem::replace(&mut self.certificates.watcher, watcher);
+            // The kernel may take some milliseconds to close a queue.
+            tokio::task::spawn_blocking(move || drop(before));
+        }
         self.certificates.census_at = Some(now);
         self.tell_of_directories();
     }
@@ -140,12 +151,12 @@ impl Control {
         });
     }
 
-    /// Begins to look at what it is time for, if nothing is being looked at.
+    /// Begins to look at what it is time for, if nothing is being looked at. What has been read for a reload goes first.
     pub(crate) fn look_at_certificates(&mut self) {
-        let (certificates, now) = (&mut self.certificates, Instant::now());
-        if certificates.looking.is_some() || self.drain.is_some() {
+        if self.certificates.looking.is_some() || self.drain.is_some() || self.has_read() {
             return;
         }
+        let (certificates, now) = (&mut self.certificates, Instant::now());
         let outside = &self.settings.outside;
         let is_sync = !certificates.waiting.is_empty();
         if is_sync {

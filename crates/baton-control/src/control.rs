@@ -239,6 +239,11 @@ impl Control {
         self.reading.is_some()
     }
 
+    /// Whether the files of a reload were read, and only have to be put in use.
+    pub(crate) fn has_read(&self) -> bool {
+        self.reading.as_ref().is_some_and(|reading| reading.loaded.is_finished())
+    }
+
     async fn next(
         &mut self,
         signals: &mut Signals,
@@ -254,10 +259,11 @@ impl Control {
         };
         let (reading, runtime, servant) = (&mut self.reading, &mut self.line.runtime, &self.servant);
         let certificates = &mut self.certificates;
+        let is_looking = certificates.is_looking();
         let loaded = async {
             match reading {
-                Some(reading) => (&mut reading.loaded).await,
-                None => pending().await,
+                Some(reading) if !is_looking => (&mut reading.loaded).await,
+                Some(_) | None => pending().await,
             }
         };
         let master = async {

@@ -2,7 +2,8 @@
 //! commit only puts them in use.
 //!
 //! What did not change is not read again. Reading may take a while, so it belongs on a thread of its own: health checks and the
-//! runtime API go on meanwhile, and connections do not notice.
+//! runtime API go on meanwhile, and connections do not notice. Directories are watched before they are read, so that nothing is
+//! missed between the two.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use baton_tls::store::{Files, Index, Note, Problem, Store, Wanted};
 use baton_tls::tickets::{self, TicketKey, TicketVault, UpcomingTickets};
 use baton_tls::{Acceptor, AcceptorProblem, Acceptors, PreparedAcceptors, store};
 
+use crate::certificates::Upcoming;
 use crate::environment::Outside;
 
 /// What handshakes share, and what outlives configurations. Cheap to clone.
@@ -36,6 +38,7 @@ pub struct Prepared {
     acceptors: PreparedAcceptors,
     tickets: UpcomingTickets,
     by_place: ByPlace,
+    watched: Upcoming,
     /// Certificates that were there before, and whose files hold others now.
     pub replaced: Vec<PathBuf>,
     /// What is left out, and that reading took long.
@@ -55,6 +58,7 @@ impl Encryption {
     /// All that cannot be used, each with the line that names it.
     pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<Prepared, Vec<Refused>> {
         let begin = Instant::now();
+        let watched = Upcoming::begin(model, outside, begin);
         let tickets = self.tickets(model, outside);
         let (store, problems) = self.store.prepare_usable(&Wanted::of(model), outside);
         let indexes = store.indexes();
@@ -85,14 +89,15 @@ impl Encryption {
         if begin.elapsed() >= LONG {
             notes.push(format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64()));
         }
-        Ok(Prepared { store, acceptors, tickets, by_place, replaced, notes })
+        Ok(Prepared { store, acceptors, tickets, by_place, watched, replaced, notes })
     }
 
-    /// Puts it in use. It cannot fail.
-    pub fn commit(&self, prepared: Prepared) {
+    /// Puts it in use. It cannot fail. What is watched for it has to be listened to from now on.
+    pub(crate) fn commit(&self, prepared: Prepared) -> Upcoming {
         prepared.store.commit();
         self.acceptors.commit(prepared.acceptors);
         self.tickets.commit(prepared.tickets);
+        prepared.watched
     }
 
     /// Reads the files of `tls-ticket-keys`.

@@ -17,6 +17,7 @@ use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
 
 use crate::capacity::Capacity;
+use crate::certificates::Upcoming;
 use crate::encryption::{self, Encryption};
 use crate::environment::Outside;
 use crate::handover::{self, message::State};
@@ -50,6 +51,8 @@ pub struct ChangeLine {
     pub tickets: Arc<TicketVault>,
     /// Read for a model that could not be prepared, which may be tried again.
     read: Option<(Arc<Model>, encryption::Prepared)>,
+    /// What is watched for the configuration in use, until somebody listens.
+    pub(crate) watched: Option<Upcoming>,
     /// Reloads that were refused.
     pub refused: u64,
     tidy: Tidy,
@@ -127,6 +130,7 @@ impl ChangeLine {
             store: Store::new(),
             acceptors: Arc::default(),
             read: None,
+            watched: None,
             tickets: Arc::new(tickets),
             refused: 0,
             tidy: Tidy::default(),
@@ -248,7 +252,7 @@ impl ChangeLine {
         let Ready { model, mut generation, listeners, encryption } = ready;
         let mut open = self.let_in(listeners)?;
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
-        self.encryption().commit(encryption);
+        self.watched = Some(self.encryption().commit(encryption));
         self.read = None;
         let frontends = &generation.frontends;
         let lead = |open: OpenListener| {

@@ -1,8 +1,8 @@
 //! Being told of changes in directories (inotify).
 //!
-//! A [`Notifier`] watches directories that are open, so that it does not matter by which path they were found, nor what that
-//! path leads to by now; whoever cares asks [`Identity::of`] now and then. It says *that* something has happened under a name,
-//! never what: the file may have changed again since.
+//! A [`Queue`] watches directories that are open, so that it does not matter by which path they were found, nor what that
+//! path leads to by now; whoever cares asks [`Identity::of`] now and then. A [`Notifier`] reads it. It says *that* something has
+//! happened under a name, never what: the file may have changed again since.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,6 +19,10 @@ use tokio::io::unix::AsyncFd;
 
 /// How many times the kernel's queue is read before somebody else has a turn; each time gives some 80 events.
 const READS_MAX: usize = 16;
+
+/// Where the kernel notes changes until somebody reads them; when they are too many, it notes that.
+#[derive(Debug)]
+pub struct Queue(Inotify);
 
 /// What tells of changes. Lives within a tokio runtime.
 #[derive(Debug)]
@@ -51,32 +55,23 @@ pub struct Identity {
     inode: u64,
 }
 
-#[derive(Debug)]
-struct Queue(Inotify);
-
 impl AsRawFd for Queue {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
 }
 
-impl Notifier {
+impl Queue {
     /// Watches nothing yet.
     ///
     /// # Errors
     /// When the system's limit of such queues is reached (`fs.inotify.max_user_instances`), or descriptors ran out.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime with I/O enabled.
-    pub fn new() -> io::Result<Notifier> {
-        let queue = Queue(Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?);
-        // SAFETY: `Queue` owns an open descriptor, always gives the same one, and closes it only when it is dropped, which the
-        // `AsyncFd` that owns it does after deregistering.
-        let watched = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };
-        Ok(Notifier { inotify: watched.map_err(io::Error::from)? })
+    pub fn new() -> io::Result<Queue> {
+        Ok(Queue(Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?))
     }
 
-    /// Tells of an open directory from now on. The same directory has the same watch.
+    /// Notes what happens in an open directory from now on. The same directory has the same watch. May take some ten
+    /// milliseconds where nobody else watches it.
     ///
     /// # Errors
     /// When it is none, the user's limit is reached (`fs.inotify.max_user_watches`), or there is no `/proc` to name it by.
@@ -90,8 +85,28 @@ impl Notifier {
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_ONLYDIR;
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-        let watch = self.inotify.get_ref().0.add_watch(path.as_str(), what)?;
-        Ok(Watch(watch.as_raw()))
+        Ok(Watch(self.0.add_watch(path.as_str(), what)?.as_raw()))
+    }
+}
+
+impl Notifier {
+    /// Tells what is in the queue, and what comes to it.
+    ///
+    /// # Errors
+    /// When the runtime does not take it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn new(queue: Queue) -> io::Result<Notifier> {
+        // SAFETY: `Queue` owns an open descriptor, always gives the same one, and closes it only when it is dropped, which the
+        // `AsyncFd` that owns it does after deregistering.
+        let watched = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };
+        Ok(Notifier { inotify: watched.map_err(io::Error::from)? })
+    }
+
+    /// To watch more.
+    pub fn queue(&self) -> &Queue {
+        self.inotify.get_ref()
     }
 
     /// What has happened, when something has; some hundred events at most. May be abandoned and begun again.
@@ -190,11 +205,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (before, after) = (folder.path().join("one"), folder.path().join("two"));
         fs::create_dir(&before).unwrap();
-        let notifier = Notifier::new().unwrap();
+        let queue = Queue::new().unwrap();
         let open = File::open(&before).unwrap();
-        let watch = notifier.watch(&open).unwrap();
-        assert_eq!(notifier.watch(&open).unwrap(), watch);
+        let watch = queue.watch(&open).unwrap();
         fs::write(before.join("a"), "x").unwrap();
+        let notifier = Notifier::new(queue).unwrap();
+        assert_eq!(notifier.queue().watch(&open).unwrap(), watch);
         assert_eq!(told(&notifier).await, ["begun a", "changed a"]);
         fs::rename(before.join("a"), before.join("b")).unwrap();
         assert_eq!(told(&notifier).await, ["changed a", "changed b"]);
@@ -212,10 +228,9 @@ mod tests {
         assert_eq!(told(&notifier).await, ["changed c", "gone"]);
     }
 
-    #[tokio::test]
-    async fn what_is_no_directory_is_not_watched() {
-        let notifier = Notifier::new().unwrap();
+    #[test]
+    fn what_is_no_directory_is_not_watched() {
         let file = tempfile::tempfile().unwrap();
-        assert!(notifier.watch(&file).is_err());
+        assert!(Queue::new().unwrap().watch(&file).is_err());
     }
 }

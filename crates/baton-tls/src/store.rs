@@ -8,6 +8,7 @@ mod files;
 mod index;
 mod issuers;
 mod load;
+mod meanwhile;
 mod problem;
 mod signers;
 mod transaction;
@@ -22,6 +23,7 @@ use files::Digest;
 use index::NewUse;
 use issuers::Issuers;
 use load::Loader;
+use meanwhile::{Meanwhile, Readings};
 use signers::Signers;
 use wanted::{Asked, Places, Plan, Recipe};
 
@@ -45,6 +47,7 @@ pub struct Store {
     settings: Mutex<Settings>,
     /// Held while something is put in use.
     change: Mutex<()>,
+    readings: Readings,
 }
 
 /// What a configuration says about all certificates.
@@ -92,6 +95,7 @@ pub struct Prepared {
     store: Arc<Store>,
     entries: Entries,
     kept: Vec<Kept>,
+    meanwhile: Arc<Meanwhile>,
     indexes: Vec<Arc<Index>>,
     binds: Vec<usize>,
     settings: Settings,
@@ -139,6 +143,7 @@ impl Store {
             signers: Arc::new(Signers::new(most.max(1))),
             settings: Mutex::default(),
             change: Mutex::default(),
+            readings: Readings::default(),
         })
     }
 
@@ -159,6 +164,7 @@ impl Store {
 
     /// The same without what cannot be used, which comes beside it: for a process that must go on with what there is.
     pub fn prepare_usable(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> (Prepared, Vec<Problem>) {
+        let meanwhile = self.readings.begin();
         let mut plan = Plan::new(wanted, files);
         let (mut problems, mut notes) = (std::mem::take(&mut plan.problems), Vec::new());
         let mut issuers = Issuers::default();
@@ -220,8 +226,8 @@ impl Store {
             Arc::new(index)
         });
         let indexes = indexes.collect();
-        let prepared = Prepared { store: self.clone(), entries, kept, indexes, binds: plan.binds, settings, notes };
-        (prepared, problems)
+        let (store, binds) = (self.clone(), plan.binds);
+        (Prepared { store, entries, kept, meanwhile, indexes, binds, settings, notes }, problems)
     }
 
     /// Where certificates of issuers are shared, for [`Parts`](crate::Parts) that are read elsewhere.
@@ -283,9 +289,10 @@ impl Prepared {
     }
 
     /// Puts it in use. What is no longer wanted is forgotten when its last handshake is over. A certificate that was replaced
-    /// since reading began stays: it is newer than what was read.
+    /// since reading began stays: it is newer than what was read; one that came to a directory stays, too, and one that left it
+    /// is gone.
     pub fn commit(self) {
-        let Prepared { store, entries, kept, indexes, settings, .. } = self;
+        let Prepared { store, mut entries, kept, meanwhile, indexes, settings, .. } = self;
         let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
         *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let mut newer = Vec::new();
@@ -303,6 +310,7 @@ impl Prepared {
                 newer.iter().for_each(|(entry, certificate)| change.replace(entry, certificate));
             }
         }
+        meanwhile.carry_over(&store, &mut entries, &indexes);
         let old = std::mem::replace(&mut *store.entries.write().unwrap_or_else(PoisonError::into_inner), entries);
         *store.indexes.lock().unwrap_or_else(PoisonError::into_inner) = indexes.iter().map(Arc::downgrade).collect();
         drop(old);

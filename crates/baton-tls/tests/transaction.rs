@@ -73,6 +73,68 @@ fn what_is_replaced_while_a_configuration_is_read_stays() {
 }
 
 #[test]
+fn what_comes_and_goes_while_a_configuration_is_read_goes_over() {
+    let world = World::new();
+    world.site("0.pem", &["default.example"]);
+    world.site("gone.pem", &["gone.example"]);
+    let sources = || vec![world.crt("")];
+    let _live = world.load(sources());
+    let sync = || {
+        let mut change = world.store.transaction();
+        change.refresh_directory(&world.path(""), None, &files()).unwrap();
+        change.commit()
+    };
+    let check = |what: &str, index: &baton_tls::store::Index, expected: &[(&str, &str)]| {
+        for (name, file) in expected {
+            assert_eq!(world.found(index, Some(name)).0, *file, "{name} {what}");
+        }
+        assert_eq!(index.len(), world.store.entries().len(), "{what}");
+    };
+
+    // Read before it happened.
+    let reading = world.prepare(sources()).unwrap();
+    world.site("new.pem", &["new.example"]);
+    std::fs::remove_file(world.path("gone.pem")).unwrap();
+    let report = sync();
+    assert_eq!((report.added, report.removed), (vec![world.path("new.pem")], vec![world.path("gone.pem")]));
+    let index = reading.indexes().remove(0);
+    reading.commit();
+    check("before", &index, &[("new.example", "new.pem"), ("gone.example", "0.pem"), ("default.example", "0.pem")]);
+    assert!(sync().added.is_empty(), "it is in use");
+
+    // Read while it happened: the same file was found twice, and changed between.
+    world.site("late.pem", &["first.example"]);
+    let reading = world.prepare(sources()).unwrap();
+    world.site("late.pem", &["second.example"]);
+    assert_eq!(sync().added, [world.path("late.pem")]);
+    let index = reading.indexes().remove(0);
+    reading.commit();
+    check("while", &index, &[("second.example", "late.pem"), ("first.example", "0.pem"), ("new.example", "new.pem")]);
+    std::fs::remove_file(world.path("late.pem")).unwrap();
+    assert_eq!(sync().removed, [world.path("late.pem")]);
+    check("after", &index, &[("second.example", "0.pem")]);
+
+    // What came and left is not there; the default of what was read stays.
+    let reading = world.prepare(sources()).unwrap();
+    world.site("brief.pem", &["brief.example"]);
+    sync();
+    std::fs::remove_file(world.path("brief.pem")).unwrap();
+    sync();
+    let index = reading.indexes().remove(0);
+    reading.commit();
+    check("brief", &index, &[("brief.example", "0.pem"), ("new.example", "new.pem")]);
+    assert!(world.store.entry(&world.path("brief.pem")).is_none());
+
+    // A configuration without the directory does not get what came to it.
+    let reading = world.prepare(vec![world.crt("0.pem")]).unwrap();
+    world.site("more.pem", &["more.example"]);
+    sync();
+    let index = reading.indexes().remove(0);
+    reading.commit();
+    check("other", &index, &[("more.example", "0.pem")]);
+}
+
+#[test]
 fn a_broken_file_is_refused_alone_and_told_until_it_is_right() {
     let world = World::new();
     world.site("a.pem", &["a.example"]);

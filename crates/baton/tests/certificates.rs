@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use baton_prove::certificates::{Authority, Issued, Wanted};
 use nix::sys::signal::Signal;
@@ -277,6 +278,60 @@ fn what_is_not_watched_is_used_when_asked_for() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("added"), "{said}");
     assert_eq!(shown(world.web, "a.example"), body(&new), "it came back when it was in use");
+}
+
+/// Rounds in which a certificate comes and goes while files are read.
+const ROUNDS: usize = 8;
+/// Certificates that take some time to be read.
+const OTHERS: usize = 400;
+
+#[test]
+fn what_is_in_use_stays_so_whatever_is_being_reloaded() {
+    for words in ["", "watch"] {
+        let world = World::new();
+        let other = world.issue("other.example").bundle_pem();
+        (0..OTHERS).for_each(|number| world.put(&format!("other{number}.pem"), &other));
+        let world = World { proxy: Some(Proxy::start(&world.text(words))), ..world };
+        let (is_over, reloads) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let _end = End(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // One that finds a name whose file is gone when it is read is refused.
+                    reloads.fetch_add(usize::from(world.proxy().reload().accepted), Ordering::Relaxed);
+                }
+            });
+            let is_used = |what: &str, issued: &Issued| {
+                if words.is_empty() {
+                    let (code, said) = world.sync();
+                    assert_eq!(code, Some(0), "{what}: {said}");
+                } else {
+                    world.shows("a.example", issued);
+                }
+                let before = reloads.load(Ordering::Relaxed);
+                until("reloads go on", || {
+                    assert_eq!(shown(world.web, "a.example"), body(issued), "{what} '{words}'");
+                    reloads.load(Ordering::Relaxed) >= before + 3
+                });
+            };
+            for round in 0..ROUNDS {
+                let new = world.issue("a.example");
+                world.put("a.pem", &new.bundle_pem());
+                is_used(&format!("what came in round {round}"), &new);
+                fs::remove_file(world.at("certs/a.pem")).unwrap();
+                is_used(&format!("what was left in round {round}"), &world.default);
+            }
+        });
+    }
+}
+
+/// Says that it is over, also when a test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A session of a client, kept in a file; its protocol is the word.

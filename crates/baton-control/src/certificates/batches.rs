@@ -63,11 +63,6 @@ impl Batches {
         }
     }
 
-    /// Forgets everything: the directories are others now.
-    pub(super) fn clear(&mut self) {
-        *self = Batches::default();
-    }
-
     /// When to [`take`](Batches::take).
     pub(super) fn due(&self) -> Option<Instant> {
         let soon = self.since.map(|(first, last)| (first + LONGEST).min(last + QUIET));

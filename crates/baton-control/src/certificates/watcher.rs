@@ -1,5 +1,8 @@
 //! Watches the directories of `bind … crt DIRECTORY watch`, and says which names in them to look at.
 //!
+//! Watching [begins](Upcoming::begin) before the files of a configuration are read, and is listened to when it is in use: so
+//! what changed in the meantime is told like everything else, and nothing has to be compared.
+//!
 //! The kernel tells of files; what it does not tell of is looked for [every second](LOOK_EVERY), at a cost that does not grow
 //! with the number of certificates: whether the directory's path leads to another directory by now (removed and made again,
 //! or a symbolic link that was changed), and whether what symbolic links in it lead to is another file.
@@ -13,7 +16,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use baton_kernel::notify::{self, Happened, Identity, Notifier, Watch};
+use baton_kernel::notify::{self, Happened, Identity, Notifier, Queue, Watch};
 use baton_model::{CrtSource, Model};
 
 use super::batches::{Batches, LONGEST, Names};
@@ -79,41 +82,56 @@ impl Default for Watcher {
     }
 }
 
-impl Watcher {
-    /// Watches the directories of a configuration that was just read, and no others. What happened between the reading and
-    /// now is looked for.
-    pub(crate) fn apply(&mut self, model: &Model, outside: &Outside, now: Instant) {
-        let wanted = directories(model, outside);
-        if wanted.is_empty() {
-            let notices = std::mem::take(&mut self.notices);
-            *self = Watcher { notices, ..Watcher::default() };
-            return;
-        }
-        if self.places.iter().map(|place| &place.path).eq(&wanted) {
-            (0..self.places.len()).for_each(|place| self.batches.all(place, now));
-            return;
-        }
-        self.batches.clear();
-        // Watches of directories that are not wanted any more end with the old queue.
-        self.notifier = None;
-        self.places = wanted
+/// What is watched for a configuration that is not in use yet. The kernel remembers what happens.
+#[derive(Debug, Default)]
+pub(crate) struct Upcoming {
+    watcher: Watcher,
+    queue: Option<Queue>,
+}
+
+impl Upcoming {
+    /// Watches the directories of a configuration of which no certificate was read yet. May take some ten milliseconds, so it
+    /// belongs on a thread of its own.
+    pub(crate) fn begin(model: &Model, outside: &Outside, now: Instant) -> Upcoming {
+        let places: Vec<Place> = directories(model, outside)
             .into_iter()
             .map(|path| Place { path, found: None, links: BTreeMap::new(), turn: OsString::new() })
             .collect();
-        match Notifier::new() {
-            Ok(notifier) => self.notifier = Some(notifier),
+        if places.is_empty() {
+            return Upcoming::default();
+        }
+        let mut watcher = Watcher { places, look_at: now + LOOK_EVERY, ..Watcher::default() };
+        let queue = match Queue::new() {
+            Ok(queue) => Some(queue),
             Err(error) => {
-                let path = self.places[0].path.clone();
-                self.notices.push(Notice::Untold(path, error.to_string()));
+                let path = watcher.places[0].path.clone();
+                watcher.notices.push(Notice::Untold(path, error.to_string()));
+                None
             }
-        }
-        for place in 0..self.places.len() {
-            self.find(place, outside);
-            self.batches.all(place, now);
-        }
-        self.look_at = now + LOOK_EVERY;
+        };
+        (0..watcher.places.len()).for_each(|place| watcher.find(place, queue.as_ref(), outside));
+        Upcoming { watcher, queue }
     }
 
+    /// The configuration is in use: what has happened since, and what happens from now on, is looked at. Within a tokio
+    /// runtime.
+    pub(crate) fn listen(self, outside: &Outside, now: Instant) -> Watcher {
+        let Upcoming { mut watcher, queue } = self;
+        match queue.map(Notifier::new) {
+            Some(Ok(notifier)) => watcher.notifier = Some(notifier),
+            Some(Err(error)) => watcher.told(Err(error), outside, now),
+            None => {}
+        }
+        for place in 0..watcher.places.len() {
+            if watcher.is_untold(place) {
+                watcher.batches.all(place, now);
+            }
+        }
+        watcher
+    }
+}
+
+impl Watcher {
     /// Whether anything is watched.
     pub(crate) fn is_idle(&self) -> bool {
         self.places.is_empty()
@@ -200,7 +218,7 @@ impl Watcher {
     }
 
     /// What to look at now, by number of the directory; with `at_once` also what could wait a little.
-    pub(crate) fn take(&mut self, outside: &Outside, now: Instant, at_once: bool) -> Vec<(usize, Names)> {
+    pub(super) fn take(&mut self, outside: &Outside, now: Instant, at_once: bool) -> Vec<(usize, Names)> {
         if !self.is_idle() && now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
             for place in 0..self.places.len() {
@@ -231,15 +249,16 @@ impl Watcher {
         let found = outside.open_directory(&self.places[place].path);
         let identity = found.as_ref().ok().and_then(|open| Identity::of(open).ok());
         if identity == before {
-            let is_untold = self.places[place].found.as_ref().is_some_and(|found| found.watch.is_none());
-            if is_untold {
+            if self.is_untold(place) {
                 self.batches.all(place, now);
             }
             return;
         }
         match found {
             Ok(_) => {
-                self.find(place, outside);
+                let notifier = self.notifier.take();
+                self.find(place, notifier.as_ref().map(Notifier::queue), outside);
+                self.notifier = notifier;
                 self.batches.all(place, now);
                 if before.is_none() {
                     self.notices.push(Notice::Back(self.places[place].path.clone()));
@@ -252,14 +271,19 @@ impl Watcher {
         }
     }
 
+    /// Whether the kernel does not tell of a directory that is there.
+    fn is_untold(&self, place: usize) -> bool {
+        self.places[place].found.as_ref().is_some_and(|found| found.watch.is_none())
+    }
+
     /// Watches what the path leads to now.
-    fn find(&mut self, place: usize, outside: &Outside) {
+    fn find(&mut self, place: usize, queue: Option<&Queue>, outside: &Outside) {
         let path = self.places[place].path.clone();
         let open = match outside.open_directory(&path) {
             Ok(open) => open,
             Err(error) => return self.notices.push(Notice::Gone(path, error.to_string())),
         };
-        let watch = match self.notifier.as_ref().map(|notifier| notifier.watch(&open)) {
+        let watch = match queue.map(|queue| queue.watch(&open)) {
             Some(Ok(watch)) => Some(watch),
             Some(Err(error)) => {
                 self.notices.push(Notice::Untold(path, error.to_string()));
@@ -326,156 +350,4 @@ fn directories(model: &Model, outside: &Outside) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::fs;
-    use std::os::unix::fs::symlink;
-    use std::path::Path;
-    use std::sync::Arc;
-
-    use baton_model::{Address, Bind, BindOptions, BindTls, Proxy, Role, Source};
-
-    use super::*;
-
-    /// A model that watches these directories.
-    fn watching(paths: &[&Path]) -> Model {
-        let source = |path: &&Path| CrtSource::Crt { path: path.to_path_buf(), default: false };
-        let tls = BindTls { certificates: paths.iter().map(source).collect(), watch: true, ..BindTls::default() };
-        let options = BindOptions { tls: Some(Arc::new(tls)), ..BindOptions::default() };
-        let (address, source) = (Address::Fd(3), Source::default());
-        let bind = Bind { address, name: None, id: None, options, source };
-        let proxy = Proxy { binds: vec![bind], ..Proxy::new("web", Role::Frontend) };
-        Model { proxies: vec![Arc::new(proxy)], ..Model::default() }
-    }
-
-    struct Desk {
-        folder: tempfile::TempDir,
-        outside: Outside,
-        watcher: Watcher,
-    }
-
-    impl Desk {
-        /// Watches `certs`, and has looked at all of it once.
-        fn new(make: impl Fn(&Path)) -> Desk {
-            let folder = tempfile::tempdir().unwrap();
-            make(folder.path());
-            let outside = Outside::new(folder.path().to_owned(), None).unwrap();
-            let mut watcher = Watcher::default();
-            watcher.apply(&watching(&[Path::new("certs")]), &outside, Instant::now());
-            let due = watcher.due().unwrap();
-            assert_eq!(watcher.take(&outside, due, false), [(0, Names::All)]);
-            Desk { folder, outside, watcher }
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.folder.path().join(name)
-        }
-
-        /// What is to be looked at after the kernel has told something.
-        async fn told(&mut self) -> Vec<(usize, Names)> {
-            let told = tokio::time::timeout(Duration::from_secs(5), self.watcher.next()).await.expect("an event");
-            self.watcher.told(told, &self.outside, Instant::now());
-            self.take(Duration::from_millis(300))
-        }
-
-        /// The same, after so much time and no event.
-        fn take(&mut self, after: Duration) -> Vec<(usize, Names)> {
-            self.watcher.take(&self.outside, Instant::now() + after, false)
-        }
-    }
-
-    fn these(names: &[&str]) -> Vec<(usize, Names)> {
-        vec![(0, Names::These(names.iter().map(OsString::from).collect::<BTreeSet<_>>()))]
-    }
-
-    fn plain(folder: &Path) {
-        fs::create_dir(folder.join("certs")).unwrap();
-    }
-
-    #[tokio::test]
-    async fn files_are_looked_at_when_they_are_whole() {
-        let mut desk = Desk::new(plain);
-        let mut file = fs::File::create(desk.path("certs/a.pem")).unwrap();
-        assert_eq!(desk.told().await, [], "it is being written");
-        std::io::Write::write_all(&mut file, b"x").unwrap();
-        drop(file);
-        assert_eq!(desk.told().await, these(&["a.pem"]));
-        fs::rename(desk.path("certs/a.pem"), desk.path("certs/b.pem")).unwrap();
-        assert_eq!(desk.told().await, these(&["a.pem", "b.pem"]));
-        fs::hard_link(desk.path("certs/b.pem"), desk.path("certs/c.pem")).unwrap();
-        assert_eq!(desk.told().await, these(&["c.pem"]));
-        fs::remove_file(desk.path("certs/c.pem")).unwrap();
-        assert_eq!(desk.told().await, these(&["c.pem"]));
-        fs::create_dir(desk.path("certs/sub")).unwrap();
-        assert_eq!(desk.told().await, []);
-    }
-
-    #[tokio::test]
-    async fn what_links_lead_to_is_looked_at_every_second() {
-        let mut desk = Desk::new(|folder| {
-            plain(folder);
-            fs::write(folder.join("one.pem"), "1").unwrap();
-            symlink("../one.pem", folder.join("certs/a.pem")).unwrap();
-        });
-        assert_eq!(desk.take(LOOK_EVERY * 2), []);
-        fs::write(desk.path("one.pem"), "another").unwrap();
-        desk.take(LOOK_EVERY * 4);
-        assert_eq!(desk.take(LOOK_EVERY * 5), these(&["a.pem"]));
-        fs::write(desk.path("two.pem"), "2").unwrap();
-        symlink("../two.pem", desk.path("certs/new")).unwrap();
-        assert_eq!(desk.told().await, these(&["new"]), "a link is whole at once");
-        fs::rename(desk.path("certs/new"), desk.path("certs/a.pem")).unwrap();
-        assert_eq!(desk.told().await, these(&["a.pem", "new"]));
-    }
-
-    #[tokio::test]
-    async fn a_link_to_a_directory_that_is_changed_is_everything() {
-        let mut desk = Desk::new(|folder| {
-            plain(folder);
-            fs::create_dir(folder.join("certs/..1")).unwrap();
-            fs::write(folder.join("certs/..1/a.pem"), "1").unwrap();
-            symlink("..1", folder.join("certs/..data")).unwrap();
-            symlink("..data/a.pem", folder.join("certs/a.pem")).unwrap();
-        });
-        fs::create_dir(desk.path("certs/..2")).unwrap();
-        assert_eq!(desk.told().await, []);
-        symlink("..2", desk.path("certs/..data_tmp")).unwrap();
-        fs::rename(desk.path("certs/..data_tmp"), desk.path("certs/..data")).unwrap();
-        assert_eq!(desk.told().await, [(0, Names::All)]);
-    }
-
-    #[tokio::test]
-    async fn a_directory_that_is_gone_takes_nothing_with_it() {
-        let mut desk = Desk::new(|folder| {
-            plain(folder);
-            fs::write(folder.join("certs/a.pem"), "1").unwrap();
-        });
-        fs::rename(desk.path("certs"), desk.path("away")).unwrap();
-        assert_eq!(desk.told().await, []);
-        let path = PathBuf::from("certs");
-        assert!(matches!(&desk.watcher.notices()[..], [Notice::Gone(gone, _)] if *gone == path));
-        assert_eq!(desk.take(LOOK_EVERY * 2), []);
-        assert_eq!(desk.watcher.notices(), [], "it is said once");
-        fs::create_dir(desk.path("certs")).unwrap();
-        desk.take(LOOK_EVERY * 4);
-        assert_eq!(desk.watcher.notices(), [Notice::Back(path)]);
-        assert_eq!(desk.take(LOOK_EVERY * 5), [(0, Names::All)]);
-        fs::write(desk.path("certs/b.pem"), "1").unwrap();
-        assert_eq!(desk.told().await, these(&["b.pem"]), "the new one is watched");
-    }
-
-    #[tokio::test]
-    async fn a_directory_behind_a_link_may_be_exchanged() {
-        let mut desk = Desk::new(|folder| {
-            fs::create_dir(folder.join("one")).unwrap();
-            fs::create_dir(folder.join("two")).unwrap();
-            symlink("one", folder.join("certs")).unwrap();
-        });
-        symlink("two", desk.path("new")).unwrap();
-        fs::rename(desk.path("new"), desk.path("certs")).unwrap();
-        desk.take(LOOK_EVERY * 2);
-        assert_eq!(desk.take(LOOK_EVERY * 3), [(0, Names::All)]);
-        fs::write(desk.path("two/a.pem"), "1").unwrap();
-        assert_eq!(desk.told().await, these(&["a.pem"]));
-    }
-}
+mod tests;

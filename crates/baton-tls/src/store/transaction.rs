@@ -12,6 +12,7 @@ use baton_model::{CrtLine, Source, TlsOptions};
 use super::files::{Digest, Files, Found};
 use super::index::{Change, Index, Line, Order};
 use super::load::Loader;
+use super::meanwhile::Touched;
 use super::wanted::{Listings, Places, Recipe, is_certificate, is_reserved};
 use super::{Entry, Origin, Problem, Settings, State, Store};
 use crate::certificate::{Certificate, Fault};
@@ -21,6 +22,8 @@ use crate::certificate::{Certificate, Fault};
 pub struct Transaction {
     store: Arc<Store>,
     steps: Vec<Step>,
+    /// What came to directories and left them.
+    touched: Vec<Touched>,
     report: Report,
 }
 
@@ -81,7 +84,7 @@ impl std::error::Error for Refused {}
 impl Store {
     /// Begins a change of single certificates.
     pub fn transaction(self: &Arc<Store>) -> Transaction {
-        Transaction { store: self.clone(), steps: Vec::new(), report: Report::default() }
+        Transaction { store: self.clone(), steps: Vec::new(), touched: Vec::new(), report: Report::default() }
     }
 
     /// The certificates of the files of `name`, judged, and not put in use.
@@ -110,7 +113,7 @@ impl Store {
     }
 
     /// The indexes that are in use.
-    fn live_indexes(&self) -> Vec<Arc<Index>> {
+    pub(super) fn live_indexes(&self) -> Vec<Arc<Index>> {
         let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         indexes.iter().filter_map(std::sync::Weak::upgrade).collect()
     }
@@ -288,6 +291,7 @@ impl Transaction {
                     }
                     if !is_used && let Some(entry) = self.find(name) {
                         let list = directory.to_owned();
+                        self.touched.push(Touched { directory: list.clone(), name: name.clone() });
                         self.steps.push(Step::Add { entry, list, options: None, filters: None });
                     }
                 }
@@ -312,6 +316,7 @@ impl Transaction {
             return;
         }
         self.report.removed.push(name.to_owned());
+        self.touched.push(Touched { directory: directory.to_owned(), name: name.to_owned() });
         self.steps.push(Step::Drop { entry: entry.clone(), list: directory.to_owned(), line: None });
         self.steps.push(Step::Forget { entry });
     }
@@ -387,8 +392,9 @@ impl Transaction {
 
     /// Puts everything in use at once: each `bind` answers with all of it or with nothing of it.
     pub fn commit(self) -> Report {
-        let Transaction { store, steps, report } = self;
+        let Transaction { store, steps, touched, report } = self;
         let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
+        store.readings.note(&touched);
         for step in &steps {
             if let Step::Put { entry, certificate, digest } = step {
                 *entry.lock() = State { certificate: certificate.clone(), digest: *digest, problem: None };
