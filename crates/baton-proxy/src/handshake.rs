@@ -23,6 +23,8 @@ const TOO_OLD: [u8; 7] = alert(70);
 const TLS12: u16 = 0x0303;
 /// The client asks for a name that has no certificate (RFC 6066 3).
 const UNKNOWN_NAME: [u8; 7] = alert(112);
+/// The client was made to fall back from a version that both speak (RFC 7507 3).
+const FALLBACK: [u8; 7] = alert(86);
 /// A fault of our own.
 const INTERNAL: [u8; 7] = alert(80);
 
@@ -143,6 +145,7 @@ async fn hello(
                 return match acceptor.choose(&hello) {
                     Ok(chosen) => Ok(chosen),
                     Err(Unwanted::Name) => refuse(client, UNKNOWN_NAME),
+                    Err(Unwanted::Fallback) => refuse(client, FALLBACK),
                 };
             }
             Err(_) if received.is_full() => return refuse(client, TOO_LONG),

@@ -129,6 +129,8 @@ impl Chosen {
 pub enum Unwanted {
     /// `strict-sni`: no certificate has the name, or there is none at all. The alert is unrecognized_name (RFC 6066 3).
     Name,
+    /// It says that it fell back to an older version than both of us speak. The alert is inappropriate_fallback (RFC 7507 3).
+    Fallback,
 }
 
 impl Acceptor {
@@ -189,6 +191,9 @@ impl Choosing {
             return Err(Unwanted::Name);
         }
         let context = self.context(&found).ok_or(Unwanted::Name)?;
+        if context.is_downgrade(hello) {
+            return Err(Unwanted::Fallback);
+        }
         let config = match &context.without_alpn {
             Some(without) if !fits(hello, &context.config.alpn_protocols) => without,
             _ => &context.config,

@@ -15,6 +15,7 @@ use rustls_pki_types::SubjectPublicKeyInfoDer;
 
 use super::{Common, kinds};
 use crate::authorities::{Authority, AuthorityFile};
+use crate::hello::Hello;
 use crate::names;
 use crate::store::Index;
 use crate::tickets::Ticketer;
@@ -24,6 +25,10 @@ use crate::verify::{ClientVerifier, Trust};
 const RECORD_HEADER: usize = 5;
 /// Plain text of a record (RFC 8446 5.1) at the most, and what rustls takes at the least. Bytes.
 const RECORD: std::ops::RangeInclusive<usize> = 64..=1 << 14;
+/// `TLS_FALLBACK_SCSV` (RFC 7507 2), a sign among the cipher suites.
+const FALLBACK: u16 = 0x5600;
+/// TLS 1.3 in `supported_versions` (RFC 8446 4.2.1).
+const TLS13: u16 = 0x0304;
 /// Tickets for a client of TLS 1.3: as many as OpenSSL gives.
 const TICKETS: usize = 2;
 
@@ -34,6 +39,8 @@ pub(super) struct Context {
     /// For clients of which no protocol fits: they get none, as from HAProxy, where rustls would refuse them.
     pub(super) without_alpn: Option<Arc<ServerConfig>>,
     pub(super) verifier: Option<Arc<ClientVerifier>>,
+    /// It speaks TLS 1.3.
+    tls13: bool,
     /// What the verifier was made of.
     sources: Vec<(Arc<AuthorityFile>, Arc<Authority>)>,
 }
@@ -42,6 +49,14 @@ impl Context {
     /// Whether a file of authorities has got another content.
     pub(super) fn is_stale(&self) -> bool {
         self.sources.iter().any(|(file, content)| !Arc::ptr_eq(&file.content(), content))
+    }
+
+    /// Whether somebody between us and the client could have made it offer less than both speak (RFC 7507 3): the client says
+    /// that it was turned away before, and offers no TLS 1.3, which is spoken here.
+    pub(super) fn is_downgrade(&self, hello: &Hello<'_>) -> bool {
+        self.tls13
+            && super::codes(hello.ciphers()).any(|suite| suite == FALLBACK)
+            && !hello.versions().any(|version| version == TLS13)
     }
 
     /// For connections with these settings.
@@ -111,7 +126,7 @@ impl Context {
             config.alpn_protocols.clear();
             Arc::new(config)
         });
-        Ok(Context { config: Arc::new(config), without_alpn, verifier, sources })
+        Ok(Context { config: Arc::new(config), without_alpn, verifier, tls13: newest == TlsVersion::Tls13, sources })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use baton_prove::certificates::Kind;
 
 use crate::openssl::{answered, ask};
-use crate::tool::Tool;
+use crate::tool::{Said, Tool};
 use crate::world::{World, is_baton, usual};
 
 /// What Baton speaks of TLS 1.2; others offer more unless told.
@@ -111,17 +111,30 @@ fn what_an_audit_looks_for() {
     assert!((1..=604_800).contains(&hint), "{hint}");
 }
 
+/// Whether the server's random bytes end as those of a server that speaks TLS 1.3 must when it agrees on TLS 1.2
+/// (RFC 8446 4.1.3).
+fn has_sentinel(said: &Said) -> bool {
+    let (_, hello) = said.out.split_once(", ServerHello\n").expect("it was asked for");
+    let dump = hello.lines().take_while(|line| line.starts_with("    "));
+    let bytes: Vec<&str> = dump.flat_map(str::split_ascii_whitespace).collect();
+    // Behind type, length and version.
+    bytes[6..38].ends_with(&["44", "4f", "57", "4e", "47", "52", "44", "01"])
+}
+
 #[test]
 fn a_downgrade_is_noticed() {
-    let world = usual();
-    // RFC 7507: a client that says it fell back from a newer version, which the server speaks.
-    let said = ask(&world, &["-tls1_2", "-fallback_scsv"]);
-    if is_baton() {
-        // The random bytes of RFC 8446, 4.1.3 are what tells clients; the older sign is not read.
-        assert!(answered(&said) || said.all().contains("inappropriate fallback"), "{said:?}");
-    } else {
-        assert!(said.all().contains("inappropriate fallback"), "{said:?}");
-    }
+    let newest = usual();
+    // Clients that know TLS 1.3 see by the random bytes that it is spoken here.
+    let said = ask(&newest, &["-tls1_2", "-msg"]);
+    assert!(answered(&said) && has_sentinel(&said), "{said:?}");
+    // Older ones say themselves that they were turned away before (RFC 7507 3).
+    let said = ask(&newest, &["-tls1_2", "-fallback_scsv"]);
+    assert!(!answered(&said) && said.all().contains("alert inappropriate fallback"), "{said:?}");
+    let said = ask(&newest, &["-fallback_scsv"]);
+    assert!(answered(&said) && said.out.contains("New, TLSv1.3"), "it offers all: {said:?}");
+    let older = World::start(Kind::P256, "crt FOLDER/a.pem ssl-max-ver TLSv1.2");
+    let said = ask(&older, &["-tls1_2", "-fallback_scsv", "-msg"]);
+    assert!(answered(&said) && !has_sentinel(&said), "there is nothing newer: {said:?}");
 }
 
 #[test]
