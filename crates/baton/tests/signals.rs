@@ -3,12 +3,13 @@
 mod support;
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use support::{PATIENCE, free_address, program};
 
@@ -25,11 +26,15 @@ fn config() -> String {
 
 /// Whether the process would not do by default what this signal does: it makes it wait, ignores it, or listens to it.
 fn is_ready_for(pid: i32, signal: Signal) -> bool {
+    is_in(pid, signal, &["SigBlk", "SigIgn", "SigCgt"])
+}
+
+/// Whether a signal is in one of the process's sets.
+fn is_in(pid: i32, signal: Signal, sets: &[&str]) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let masks = status.lines().filter_map(|line| {
         let (name, mask) = line.split_once(':')?;
-        let is_one = ["SigBlk", "SigIgn", "SigCgt"].contains(&name);
-        is_one.then(|| u64::from_str_radix(mask.trim(), 16).ok()).flatten()
+        sets.contains(&name).then(|| u64::from_str_radix(mask.trim(), 16).ok()).flatten()
     });
     masks.fold(0, |all, mask| all | mask) & 1 << (signal as i32 - 1) != 0
 }
@@ -52,16 +57,26 @@ struct Started(Child);
 
 impl Started {
     fn new(folder: &Path, arguments: &[&str]) -> Started {
+        Started::by(Command::new(program()), folder, arguments)
+    }
+
+    /// By another program. It is a group of processes of its own.
+    fn by(mut command: Command, folder: &Path, arguments: &[&str]) -> Started {
         fs::write(folder.join("a.cfg"), config()).expect("the folder is ours");
         let said = fs::File::create(folder.join("said")).expect("the folder is ours");
-        let mut command = Command::new(program());
-        command.args(["-f", "a.cfg"]).args(arguments).current_dir(folder);
+        command.args(["-f", "a.cfg"]).args(arguments).current_dir(folder).process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn();
         Started(child.expect("the program was built"))
     }
 
     fn pid(&self) -> i32 {
         self.0.id() as i32
+    }
+
+    /// The numbers of its children.
+    fn children(&self) -> Vec<i32> {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0.id())).unwrap_or_default();
+        children.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
     #[track_caller]
@@ -75,9 +90,9 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0.id())).unwrap_or_default();
+        let children = self.children();
         let _ = self.0.kill();
-        for pid in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
+        for pid in children {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = self.0.wait();
@@ -121,6 +136,71 @@ fn early_signals_wait_for_a_process_in_the_foreground() {
 #[test]
 fn early_signals_wait_for_a_master() {
     early(&["-W", "-db"]);
+}
+
+/// Sends a signal that ends at once, at moments from the first on: the process ends by it or with `code`, and nothing that it
+/// has started is left.
+fn ended_early(arguments: &[&str], signal: Signal, code: Option<i32>) {
+    for round in 0..ROUNDS {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut process = Started::new(folder.path(), arguments);
+        let pid = process.pid();
+        let is_time = || match round % 3 {
+            0 => is_ready_for(pid, Signal::SIGUSR1),
+            1 => is_in(pid, Signal::SIGUSR1, &["SigCgt"]),
+            // Threads, or a worker.
+            _ => {
+                !process.children().is_empty()
+                    || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|all| all.count() > 1)
+            }
+        };
+        at_once("the moment comes", || is_time().then_some(()));
+        send(pid, signal);
+        let status = process.ended();
+        let is_right = status.signal() == Some(signal as i32) || status.code().is_some_and(|found| Some(found) == code);
+        assert!(is_right, "{signal} in round {round} of {arguments:?}: {status}");
+        let is_empty = || (killpg(Pid::from_raw(pid), None) == Err(Errno::ESRCH)).then_some(());
+        at_once("nothing is left", is_empty);
+    }
+}
+
+#[test]
+fn what_ends_at_once_ends_a_process_that_has_just_begun() {
+    std::thread::scope(|scope| {
+        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+            scope.spawn(move || ended_early(&["-db"], signal, None));
+        }
+    });
+}
+
+#[test]
+fn what_ends_at_once_ends_a_master_that_has_just_begun_and_its_worker() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| ended_early(&["-W", "-db"], Signal::SIGTERM, Some(0)));
+        scope.spawn(|| ended_early(&["-W", "-db"], Signal::SIGINT, Some(130)));
+    });
+}
+
+#[test]
+fn what_ends_at_once_waits_for_the_first_process_of_a_container() {
+    let may = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no right to a user namespace");
+        return;
+    }
+    for (round, signal) in [Signal::SIGTERM, Signal::SIGINT].into_iter().cycle().take(ROUNDS / 2).enumerate() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]).arg(program());
+        let mut process = Started::by(command, folder.path(), &["-db"]);
+        let first = at_once("it begins", || process.children().first().copied());
+        let is_begun = || fs::read_link(format!("/proc/{first}/exe")).is_ok_and(|path| path == program());
+        // The kernel forgets what such a process neither holds back nor listens to.
+        at_once("it is ready", || (is_begun() && is_ready_for(first, signal)).then_some(()));
+        send(first, signal);
+        let status = process.ended();
+        assert_eq!(status.code(), Some(128 + signal as i32), "{signal} in round {round}");
+    }
 }
 
 #[test]
