@@ -13,7 +13,7 @@ use baton_prove::certificates::{Authority, Issued, Wanted};
 use tempfile::TempDir;
 
 use crate::peers::{Both, socat};
-use crate::support::free_address;
+use crate::support::{free_address, until};
 
 /// A responder with certificates to answer about: `a` and `b`.
 struct Responder {
@@ -75,6 +75,16 @@ impl Responder {
         self.answer("-issuer ca.pem -cert a.pem", Said::Good, "-ndays 7")
     }
 
+    /// About `a`, with an end this many seconds from now.
+    fn until(&self, seconds: u64) -> Vec<u8> {
+        let end = Command::new("date").args(["-u", &format!("-d+{seconds} seconds"), "+%Y%m%d%H%M%SZ"]).output();
+        let end = end.expect("every system has it").stdout;
+        let mut answer = self.good();
+        let at = places(&answer)[2];
+        answer[at + 2..at + 17].copy_from_slice(end.trim_ascii());
+        answer
+    }
+
     /// Every kind of answer, with a word for it.
     fn answers(&self) -> Vec<(&'static str, Vec<u8>)> {
         let about_a = |said, words| self.answer("-issuer ca.pem -cert a.pem", said, words);
@@ -82,9 +92,7 @@ impl Responder {
         // Its end comes last of the dates; nobody looks at the signature but clients.
         let date = |which: usize, year: &[u8]| {
             let mut answer = self.good();
-            let places: Vec<usize> =
-                (0..answer.len() - 16).filter(|at| answer[*at..].starts_with(b"\x18\x0f20")).collect();
-            for at in &places[which..3] {
+            for at in &places(&answer)[which..3] {
                 answer[at + 2..at + 6].copy_from_slice(year);
             }
             answer
@@ -107,6 +115,11 @@ impl Responder {
             ("empty", Vec::new()),
         ]
     }
+}
+
+/// Where an answer has dates: when it was made, from when on it is good, and until when.
+fn places(answer: &[u8]) -> Vec<usize> {
+    (0..answer.len() - 16).filter(|at| answer[*at..].starts_with(b"\x18\x0f20")).collect()
 }
 
 /// A configuration in which `a` has an OCSP response.
@@ -244,4 +257,35 @@ fn files_are_taken_or_left_as_by_haproxy() {
         assert_eq!(comparison.set("what is good", &good), "OCSP Response updated!");
         comparison.end();
     }
+}
+
+/// Seconds before its end from which on a response is not stapled any more.
+const MARGIN_S: u64 = 300;
+
+#[test]
+fn a_response_that_grows_old_while_it_is_served_is_stapled_no_more_as_by_haproxy() {
+    let responder = Responder::new();
+    let mut comparison = Comparison::start(&responder, &responder.good());
+    let list = comparison.ask("the list", "show ssl ocsp-response\n");
+    let id = list.lines().find_map(|line| line.split_once("key : ")).expect("there is one").1.to_owned();
+    let web = comparison.web;
+    let is_told = |web| stapled(web, "-tls1_3").contains("Cert Status: good");
+    // How long is enough depends on the machine.
+    let old = [3, 9, 27].into_iter().find_map(|seconds| {
+        let young = responder.until(MARGIN_S + seconds);
+        let command = format!("set ssl ocsp-response <<\n{}\n\n", STANDARD.encode(&young));
+        assert_eq!(comparison.ask("while it is good", &command), "OCSP Response updated!");
+        (is_told(web[0]) && is_told(web[1])).then_some(young)
+    });
+    let old = old.expect("it was stapled as long as it was good");
+    until("both let go of it", || !is_told(web[0]) && !is_told(web[1]));
+    comparison.client("old");
+    comparison.ask("show: old", &format!("show ssl ocsp-response {id}\n"));
+    comparison.ask("the list: old", "show ssl ocsp-response\n");
+    // By the clock it is still good, so it is taken, and not stapled.
+    comparison.set("old", &old);
+    comparison.ask("show: old again", &format!("show ssl ocsp-response {id}\n"));
+    comparison.set("new", &responder.good());
+    assert!(comparison.client("new").contains("Cert Status: good"));
+    comparison.end();
 }
