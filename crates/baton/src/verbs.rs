@@ -1,6 +1,7 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
 mod certs;
+mod flip;
 mod hold;
 mod keep;
 mod load;
@@ -32,6 +33,7 @@ struct Command {
 enum Verb {
     Demo(crate::demo::Demo),
     Certs(certs::CertsCommand),
+    Flip(flip::FlipCommand),
     Hold(Box<hold::HoldCommand>),
     Keep(Box<keep::KeepCommand>),
     Load(Box<load::LoadCommand>),
@@ -68,6 +70,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
     let outcome = match command.verb {
         Verb::Certs(command) => certs::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
+        Verb::Flip(command) => flip::run(command),
         Verb::Hold(command) => hold::run(&command),
         Verb::Keep(command) => keep::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),

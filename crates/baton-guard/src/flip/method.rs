@@ -104,10 +104,11 @@ pub trait Method: fmt::Debug {
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault>;
 
     /// Sets everything up with this instance active. What is there under this name, whole or broken or of another setting, is
-    /// replaced. Connections that are open stay where they are.
+    /// replaced: by nft at one moment, by iptables with a moment between. Connections that are open stay where they are.
     ///
     /// # Errors
-    /// What was refused; then what was there before is there.
+    /// What was refused. The methods nft and sk_lookup then have left what was there before; those by iptables, which take several
+    /// steps, have left nothing.
     fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault>;
 
     /// Sends new connections to this instance, from one moment to the next; asked for only when [`observe`](Self::observe) said

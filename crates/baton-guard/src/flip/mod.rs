@@ -6,11 +6,14 @@
 //! crash; who works on a flip has its lock.
 
 mod cycle;
+mod ipset;
+mod iptables;
 mod localnet;
 pub mod method;
 mod missing;
 mod nft;
 pub mod probe;
+mod rules;
 mod setting;
 mod status;
 mod stored;
@@ -85,7 +88,9 @@ impl Done {
 fn by_kind(kind: Kind) -> Box<dyn Method> {
     match kind {
         Kind::Nft => Box::new(nft::Nft),
-        Kind::Ipset | Kind::Iptables | Kind::SkLookup => Box::new(missing::Missing(kind)),
+        Kind::Ipset => Box::new(ipset::Ipset),
+        Kind::Iptables => Box::new(iptables::Iptables),
+        Kind::SkLookup => Box::new(missing::Missing(kind)),
     }
 }
 
@@ -191,7 +196,12 @@ impl Flips {
         let opened_localnet = had_opened || (setting.needs_localnet() && !localnet::is_on());
         let stored = Stored { setting: setting.clone(), method: method.kind(), active, opened_localnet };
         self.store(&stored)?;
-        let installed = method.install(setting, active).and_then(|()| self.open_localnet(&stored, method.as_ref()));
+        let put = match current {
+            Some(current) if is_same && current != active => method.switch(setting, active),
+            Some(_) if is_same => Ok(()),
+            Some(_) | None => method.install(setting, active),
+        };
+        let installed = put.and_then(|()| self.open_localnet(&stored, method.as_ref()));
         if let Err(fault) = installed {
             // What was there before is there still; so is what is remembered of it.
             match &before {

@@ -1,0 +1,235 @@
+//! `baton flip`: words to `baton_guard::flip`, and what it says to lines.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_guard::flip::{Check, Colour, Cycle, Done, Flips, Init, Kind, Name, Setting, Switch};
+use baton_guard::hold::target::Target;
+use baton_prove::units;
+use clap::{Args, Subcommand};
+
+/// Two instances of a server, blue and green: new connections go to one of them, and from one moment to the next to the other.
+///
+/// For servers of any kind that cannot change without losing connections: change the idle instance, then flip. Connections that
+/// are open stay where they are. Nothing of your own rules is touched; `baton flip remove` leaves nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  baton flip init --listen :80 --blue 127.0.0.1:8000 --green 127.0.0.1:8001
+  baton flip status
+  baton flip to green --check /health
+  baton flip run --reload-blue 'systemctl reload haproxy@blue' --reload-green 'systemctl reload haproxy@green'
+  baton flip remove
+
+More: docs/flip.md")]
+pub struct FlipCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Init(InitCommand),
+    Status(StatusCommand),
+    To(ToCommand),
+    Run(RunCommand),
+    Remove(RemoveCommand),
+}
+
+/// The name of a flip.
+#[derive(Args, Debug)]
+struct Named {
+    /// Name of the flip, where there are several
+    #[arg(long, value_name = "NAME", default_value = "web")]
+    name: Name,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Set a flip up, or see that it is: the same command again changes nothing.
+///
+/// New connections go to blue if it answers, else to green; to none that does not answer.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  baton flip init --listen :80 --blue 127.0.0.1:8000 --green 127.0.0.1:8001
+  baton flip init --name mail --listen 192.0.2.1:25 --blue 192.0.2.1:2025 --green 192.0.2.1:2026 --method ipset
+  baton flip init --listen :80 --blue :8000 --green :8001 --dry-run")]
+struct InitCommand {
+    #[command(flatten)]
+    named: Named,
+    /// What clients dial: an address with a port, or `:PORT` for every address of this machine
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Target,
+    /// Where the blue instance listens; again for its IPv6 address; `:PORT` when it listens at every address
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    blue: Vec<Target>,
+    /// Where the green instance listens
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    green: Vec<Target>,
+    /// How connections are sent: auto, nft, ipset, iptables, sk_lookup
+    #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = method)]
+    method: Method,
+    /// Which instance is to be active, instead of the one that is, or that answers
+    #[arg(long, value_name = "COLOUR")]
+    active: Option<Colour>,
+    #[command(flatten)]
+    checked: Checked,
+}
+
+/// Show every flip: which instance is active, whether both answer, and their connections. Exit code 1 when something is wrong.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton flip status --json | jq -r '.[0].active'")]
+struct StatusCommand {
+    /// Only this one
+    #[arg(long, value_name = "NAME")]
+    name: Option<Name>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Send new connections to one of the two, if it answers.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  baton flip to green
+  baton flip to blue --check /health
+  baton flip to blue --check 'curl -fsS -H \"Host: shop\" http://$BATON_FLIP_ADDRESS/'")]
+struct ToCommand {
+    /// `blue` or `green`
+    colour: Colour,
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    checked: Checked,
+}
+
+#[derive(Args, Debug)]
+struct Checked {
+    /// How to see whether it answers, instead of by a TCP connection: a path, a URL (http://…), or a command
+    #[arg(long, value_name = "CHECK")]
+    check: Option<Check>,
+    /// Also when it does not answer
+    #[arg(long)]
+    force: bool,
+}
+
+/// The whole cycle: reload the idle instance, wait until it answers, make it active, and let the other one drain.
+///
+/// Commands are words for sh; their environment has BATON_FLIP_COLOUR and BATON_FLIP_ADDRESS.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  baton flip run --reload-blue 'systemctl reload-or-restart haproxy@blue' \\
+                 --reload-green 'systemctl reload-or-restart haproxy@green' --check /health --drain 60s")]
+struct RunCommand {
+    #[command(flatten)]
+    named: Named,
+    /// How the blue instance is reloaded
+    #[arg(long, value_name = "CMD")]
+    reload_blue: String,
+    /// How the green instance is reloaded
+    #[arg(long, value_name = "CMD")]
+    reload_green: String,
+    /// How to see whether the reloaded one answers: a path, a URL (http://…), or a command
+    #[arg(long, value_name = "CHECK")]
+    check: Option<Check>,
+    /// How long it may take until it answers
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
+    wait: Duration,
+    /// How long to wait for the connections of the other one to end; those that are left go on
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
+    drain: Duration,
+}
+
+/// Remove a flip and everything it has in the kernel, also when it is only there. New connections then reach what listens at the
+/// address that clients dial.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  baton flip remove --name mail")]
+struct RemoveCommand {
+    #[command(flatten)]
+    named: Named,
+}
+
+/// `auto`, or one that is named.
+#[derive(Clone, Copy, Debug)]
+struct Method(Option<Kind>);
+
+/// A time, which may be nothing at all.
+fn patience(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s" | "0ms") { Ok(Duration::ZERO) } else { units::time(text) }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    if text == "auto" { Ok(Method(None)) } else { text.parse().map(|kind| Method(Some(kind))) }
+}
+
+/// Does it and prints what was done.
+pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
+    let done = match command.what {
+        What::Init(command) => init(command)?,
+        What::Status(command) => return status(&command),
+        What::To(ToCommand { colour, named, checked }) => {
+            let flips = flips()?;
+            let check = checked.check.unwrap_or(Check::Connect);
+            let switch = Switch { name: named.name, to: colour, check, force: checked.force };
+            if named.dry_run { flips.plan_switch(&switch) } else { flips.switch(&switch) }.map_err(words)?
+        }
+        What::Run(command) => cycle(command)?,
+        What::Remove(RemoveCommand { named }) => {
+            let flips = flips()?;
+            if named.dry_run { flips.plan_remove(&named.name) } else { flips.remove(&named.name) }.map_err(words)?
+        }
+    };
+    for line in done.lines {
+        println!("{line}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn flips() -> Result<Flips, String> {
+    Flips::open().map_err(words)
+}
+
+fn words(fault: baton_guard::Fault) -> String {
+    fault.to_string()
+}
+
+fn init(command: InitCommand) -> Result<Done, String> {
+    let InitCommand { named, listen, blue, green, method, active, checked } = command;
+    let setting = Setting::new(named.name, listen, blue, green)?;
+    let check = checked.check.unwrap_or(Check::Connect);
+    let init = Init { setting, method: method.0, active, check, force: checked.force };
+    let flips = flips()?;
+    if named.dry_run { flips.plan_init(&init) } else { flips.init(&init) }.map_err(words)
+}
+
+fn cycle(command: RunCommand) -> Result<Done, String> {
+    let RunCommand { named, reload_blue, reload_green, check, wait, drain } = command;
+    let check = check.unwrap_or(Check::Connect);
+    let cycle = Cycle { name: named.name, reload_blue, reload_green, check, wait, drain };
+    let flips = flips()?;
+    if named.dry_run {
+        return flips.plan_run(&cycle).map_err(words);
+    }
+    flips.run(&cycle, &mut |line| println!("{line}")).map_err(words)?;
+    Ok(Done::default())
+}
+
+fn status(command: &StatusCommand) -> Result<ExitCode, String> {
+    let mut all = flips()?.status().map_err(words)?;
+    if let Some(name) = &command.name {
+        all.retain(|status| status.name == *name);
+        if all.is_empty() {
+            return Err(format!("there is no flip {name}"));
+        }
+    }
+    if command.json {
+        println!("{}", serde_json::to_string_pretty(&all).unwrap_or_default());
+    } else if all.is_empty() {
+        println!("There is no flip.");
+    }
+    for status in all.iter().filter(|_| !command.json) {
+        print!("{status}");
+    }
+    let is_well = all.iter().all(|status| status.problem.is_none());
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
