@@ -11,6 +11,7 @@ mod connector;
 mod facts;
 mod hello;
 pub mod names;
+mod resumable;
 mod sessions;
 pub mod store;
 pub mod tickets;

@@ -9,20 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::server::StoresServerSessions;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
-/// Sessions that are remembered unless `tune.ssl.cachesize` says otherwise.
+use crate::resumable;
+
+/// Room for sessions unless `tune.ssl.cachesize` says otherwise, in blocks of [`BLOCK`] bytes.
 pub const SESSIONS: u32 = 20_000;
 /// Seconds that a session lives unless `tune.ssl.lifetime` says otherwise.
 pub const LIFETIME_S: u32 = 300;
 
 /// Locks that the sessions are spread over, so that cores seldom wait for each other.
 const SHARDS: usize = 16;
+/// What `tune.ssl.cachesize` counts in (configuration manual): about a session in which no client showed a certificate. Bytes.
+const BLOCK: usize = 200;
 /// The longest session that is remembered, in bytes: one with a client's certificates.
 const SESSION_MAX: usize = 16 * 1024;
 
 /// The sessions of a process, over all of its configurations. Memory is taken as they come.
 pub struct Sessions {
     shards: [Mutex<Shard>; SHARDS],
-    /// How many there may be in all.
+    /// How many blocks there may be in all.
     size: AtomicU32,
     lifetime_s: AtomicU32,
     clock: Arc<dyn TimeProvider>,
@@ -31,14 +35,34 @@ pub struct Sessions {
 #[derive(Default)]
 struct Shard {
     by_id: HashMap<Arc<[u8]>, Session>,
-    /// The oldest first; some of them may be gone.
+    /// The oldest first; some of them may be gone, or be there twice.
     order: VecDeque<Arc<[u8]>>,
+    /// Of the sessions in it.
+    blocks: usize,
+}
+
+impl Shard {
+    fn remove(&mut self, key: &[u8]) -> Option<Session> {
+        let session = self.by_id.remove(key)?;
+        self.blocks -= session.blocks();
+        Some(session)
+    }
 }
 
 struct Session {
     /// Seconds since 1970.
     until: u64,
     value: Vec<u8>,
+}
+
+impl Session {
+    fn blocks(&self) -> usize {
+        blocks(&self.value)
+    }
+}
+
+fn blocks(value: &[u8]) -> usize {
+    value.len().div_ceil(BLOCK).max(1)
 }
 
 impl Default for Sessions {
@@ -57,7 +81,7 @@ impl Sessions {
         }
     }
 
-    /// How many sessions there may be, and how many seconds each lives, from now on.
+    /// How many blocks of [`BLOCK`] bytes sessions may take, and how many seconds each lives, from now on.
     pub fn limit(&self, size: u32, lifetime_s: u32) {
         self.size.store(size, Ordering::Relaxed);
         self.lifetime_s.store(lifetime_s, Ordering::Relaxed);
@@ -80,18 +104,20 @@ impl Sessions {
 
     fn put(&self, key: Arc<[u8]>, value: Vec<u8>) -> bool {
         let most = (self.size.load(Ordering::Relaxed) as usize).div_ceil(SHARDS);
-        if most == 0 || value.len() > SESSION_MAX {
+        let wanted = blocks(&value);
+        if wanted > most || value.len() > SESSION_MAX {
             return false;
         }
         let until = self.now() + u64::from(self.lifetime_s.load(Ordering::Relaxed));
         let mut shard = self.shard(&key);
-        while shard.order.len() >= most {
+        shard.remove(&key);
+        while shard.order.len() >= most || shard.blocks + wanted > most {
             let Some(oldest) = shard.order.pop_front() else { break };
-            shard.by_id.remove(&oldest);
+            shard.remove(&oldest);
         }
-        if shard.by_id.insert(key.clone(), Session { until, value }).is_none() {
-            shard.order.push_back(key);
-        }
+        shard.blocks += wanted;
+        shard.by_id.insert(key.clone(), Session { until, value });
+        shard.order.push_back(key);
         true
     }
 }
@@ -117,6 +143,11 @@ impl ScopedSessions {
     fn key(&self, id: &[u8]) -> Arc<[u8]> {
         [&self.scope, id].concat().into()
     }
+
+    /// Whether it may be resumed. Without a scope no client shows a certificate.
+    fn holds(&self, session: &Session, now: u64) -> bool {
+        now <= session.until && (self.scope.is_empty() || resumable::holds(&session.value, now))
+    }
 }
 
 impl StoresServerSessions for ScopedSessions {
@@ -128,14 +159,14 @@ impl StoresServerSessions for ScopedSessions {
         let key = self.key(id);
         let now = self.sessions.now();
         let shard = self.sessions.shard(&key);
-        shard.by_id.get(&key).filter(|session| now <= session.until).map(|session| session.value.clone())
+        shard.by_id.get(&key).filter(|session| self.holds(session, now)).map(|session| session.value.clone())
     }
 
     fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
         let key = self.key(id);
         let now = self.sessions.now();
-        let session = self.sessions.shard(&key).by_id.remove(&key)?;
-        (now <= session.until).then_some(session.value)
+        let session = self.sessions.shard(&key).remove(&key)?;
+        self.holds(&session, now).then_some(session.value)
     }
 
     fn can_cache(&self) -> bool {
@@ -191,6 +222,17 @@ mod tests {
         assert!(ours.get(&999_u32.to_be_bytes()).is_some() && ours.get(&0_u32.to_be_bytes()).is_none());
         assert!(ours.take(&999_u32.to_be_bytes()).is_some() && ours.take(&999_u32.to_be_bytes()).is_none());
         assert!(!ours.put(b"long".to_vec(), vec![0; SESSION_MAX + 1]));
+        sessions.limit(16 * 10, 60);
+        let session = |length: usize| vec![0; length];
+        for id in 0..1000_u32 {
+            assert!(ours.put(id.to_be_bytes().to_vec(), session(3 * BLOCK)));
+        }
+        assert_eq!(sessions.count(), 16 * 3, "of three blocks each, in ten");
+        assert!(ours.put(b"0".to_vec(), session(10 * BLOCK)) && !ours.put(b"0".to_vec(), session(10 * BLOCK + 1)));
+        for _ in 0..100 {
+            assert!(ours.put(b"0".to_vec(), session(BLOCK)) && ours.take(b"0").is_some());
+        }
+        assert_eq!(sessions.count(), 15 * 3, "nothing is left of what was taken");
         sessions.limit(0, 60);
         assert!(!ours.can_cache() && !ours.put(b"id".to_vec(), vec![1]));
     }

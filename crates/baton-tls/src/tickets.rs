@@ -20,6 +20,8 @@ use std::time::Duration;
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;
 
+use crate::resumable;
+
 /// The longest life of a ticket that may be promised (RFC 8446 4.6.1): a week.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -79,9 +81,12 @@ impl ProducesTickets for Ticketer {
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let mut plain = self.keys.load().of_name(ticket.get(..key::NAME_BYTES)?)?.open(ticket, &self.scope)?;
         let made = u64::from_be_bytes(plain.get(..8)?.try_into().ok()?);
+        let now = self.now()?;
         // A clock of another machine may be a little ahead of ours.
-        let age = self.now()?.saturating_sub(made);
-        (age <= u64::from(self.lifetime)).then(|| plain.split_off(8))
+        let is_young = now.saturating_sub(made) <= u64::from(self.lifetime);
+        let session = plain.split_off(8);
+        // Without a scope no client shows a certificate.
+        (is_young && (self.scope.is_empty() || resumable::holds(&session, now))).then_some(session)
     }
 }
 
@@ -120,6 +125,22 @@ mod tests {
         clock.0.store(301, Ordering::Relaxed);
         assert_eq!(ours.decrypt(&ticket), None);
         assert_eq!(ours.lifetime(), 300);
+    }
+
+    #[test]
+    fn a_ticket_does_not_outlive_a_certificate_in_it() {
+        let (keys, clock) = (Arc::new(TicketKeys::own(0).unwrap()), Arc::new(Hands::default()));
+        let ticketer = ticketer(&keys, "verify required", &clock);
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        let shown = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let session = resumable::tests::session(None, &[shown.der()]);
+        let end = 978_307_200;
+        clock.0.store(end - 1, Ordering::Relaxed);
+        let ticket = ticketer.encrypt(&session).unwrap();
+        assert_eq!(ticketer.decrypt(&ticket), Some(session));
+        clock.0.store(end + 1, Ordering::Relaxed);
+        assert_eq!(ticketer.decrypt(&ticket), None);
     }
 
     #[test]
