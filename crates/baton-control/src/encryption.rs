@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_config::Severity;
 use baton_model::{Bind, BindTls, Model, Source};
 use baton_proxy::Refused;
 use baton_proxy::generation::OpenListener;
@@ -42,7 +43,7 @@ pub struct Prepared {
     /// Certificates that were there before, and whose files hold others now.
     pub replaced: Vec<PathBuf>,
     /// What is left out, and that reading took long.
-    pub notes: Vec<String>,
+    pub notes: Vec<(Severity, String)>,
 }
 
 /// Reading that takes so long is told.
@@ -84,10 +85,12 @@ impl Encryption {
         let places = encrypted(model).map(|(name, bind, _)| (name.clone(), bind.place()));
         let by_place = places.zip(acceptors.acceptors().iter().cloned()).collect();
         let replaced = store.replaced();
-        let mut notes: Vec<String> = store.notes().iter().map(note).collect();
-        notes.extend(refused.iter().map(|refused| format!("{refused}. It is left out until the next reload.")));
+        let mut notes: Vec<_> = store.notes().iter().map(|found| (Severity::Warning, note(found))).collect();
+        let left_out = |refused: &Refused| format!("{refused}. It is left out until the next reload.");
+        notes.extend(refused.iter().map(|refused| (Severity::Warning, left_out(refused))));
         if begin.elapsed() >= LONG {
-            notes.push(format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64()));
+            let text = format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64());
+            notes.push((Severity::Notice, text));
         }
         Ok(Prepared { store, acceptors, tickets, by_place, watched, replaced, notes })
     }
@@ -133,7 +136,7 @@ impl Prepared {
 ///
 /// # Errors
 /// All that cannot be used.
-pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<String>, Vec<Refused>> {
+pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<(Severity, String)>, Vec<Refused>> {
     let vault = TicketVault::new(crate::tickets::wall_seconds()).map_err(|fault| {
         let reason = format!("cannot make a key of session tickets: {fault}");
         vec![Refused { object: "global".into(), reason, source: Source::default() }]

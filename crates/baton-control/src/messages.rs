@@ -91,6 +91,11 @@ impl Messages {
         };
     }
 
+    /// Something about what was read.
+    pub fn note(&self, (severity, text): &(Severity, String)) {
+        self.say(*severity, text);
+    }
+
     /// Something worth knowing.
     pub fn notice(&self, text: &str) {
         self.say(Severity::Notice, text);

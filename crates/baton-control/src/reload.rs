@@ -83,7 +83,7 @@ impl Ready {
     }
 
     /// What there is to say about certificates that are taken.
-    pub fn notes(&self) -> &[String] {
+    pub fn notes(&self) -> &[(Severity, String)] {
         &self.encryption.notes
     }
 
@@ -149,7 +149,8 @@ impl ChangeLine {
             Some(Err(reasons)) => return self.refuse(messages, reasons),
             None => return self.refuse(messages, vec![no_listener()]),
         };
-        messages.extend(encryption.notes.iter().map(|note| Message::plain(Severity::Notice, "certificate", note, pid)));
+        let notes = encryption.notes.iter();
+        messages.extend(notes.map(|(severity, text)| Message::plain(*severity, "certificate", text, pid)));
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
         let ready = match self.prepare_with(Arc::new(model), encryption, outside, Instant::now()) {

@@ -121,15 +121,19 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         messages.be_quiet();
     }
     if run.check {
+        let mut warned = loaded.of(Severity::Warning).next().is_some();
         match loaded.model.as_ref().map(|model| encryption::judge(model, &view)) {
-            Some(Ok(notes)) => notes.iter().for_each(|note| messages.notice(note)),
+            Some(Ok(notes)) => {
+                notes.iter().for_each(|note| messages.note(note));
+                warned |= notes.iter().any(|(severity, _)| *severity == Severity::Warning);
+            }
             Some(Err(reasons)) => {
                 reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
                 return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
             }
             None => {}
         }
-        return Ok(say_checked(&run, &loaded));
+        return Ok(say_checked(&run, &loaded, warned));
     }
     let model = Arc::new(loaded.model.expect("looked at above"));
     if origin.summons.is_none() {
@@ -151,13 +155,13 @@ struct Views {
 }
 
 /// What `-c` says of a file without faults.
-fn say_checked(run: &Run, loaded: &Loaded) -> u8 {
+fn say_checked(run: &Run, loaded: &Loaded, warned: bool) -> u8 {
     let say = |text: &str| {
         if !run.quiet {
             println!("{text}");
         }
     };
-    if loaded.of(Severity::Warning).next().is_some() {
+    if warned {
         say("Warnings were found.");
     }
     if !loaded.model.as_ref().is_some_and(reload::has_listener) {
@@ -245,7 +249,7 @@ fn bind<'a>(
     };
     match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
-            ready.notes().iter().for_each(|note| messages.notice(note));
+            ready.notes().iter().for_each(|note| messages.note(note));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 line.recall(&ready, state, Instant::now());
             }
