@@ -16,7 +16,7 @@ use baton_proxy::Refused;
 use baton_proxy::generation::OpenListener;
 use baton_tls::store::{Files, Index, Note, Problem, Store, Wanted};
 use baton_tls::tickets::{self, TicketKey, TicketVault, UpcomingTickets};
-use baton_tls::{Acceptor, AcceptorProblem, Acceptors, PreparedAcceptors, store};
+use baton_tls::{Acceptor, AcceptorProblem, Acceptors, Connectors, PreparedAcceptors, store};
 
 use crate::certificates::Upcoming;
 use crate::environment::Outside;
@@ -32,7 +32,7 @@ pub struct Encryption {
     pub tickets: Arc<TicketVault>,
 }
 
-/// All that a configuration needs for TLS with clients, read and judged. Dropped, it leaves no trace.
+/// All that a configuration needs for TLS, read and judged. Dropped, it leaves no trace.
 #[derive(Debug)]
 pub struct Prepared {
     store: store::Prepared,
@@ -126,6 +126,11 @@ impl Encryption {
 }
 
 impl Prepared {
+    /// Makes what servers need, of the files that were read.
+    pub fn connectors(&self) -> Connectors<'_> {
+        Connectors::new(self.acceptors.authorities(), &self.store)
+    }
+
     /// Gives an address its acceptor.
     pub fn arm(&self, open: &mut OpenListener) {
         open.tls = self.by_place.get(&(open.frontend.clone(), open.bind.place())).cloned();
@@ -187,8 +192,13 @@ fn bind(problem: &AcceptorProblem, model: &Model) -> Refused {
     Refused { object: object(&source, model), reason: problem.message.clone(), source }
 }
 
-/// The address on a line, or what else can name certificates.
+/// The address or the server on a line, or what else can name certificates.
 fn object(source: &Source, model: &Model) -> String {
-    let here = encrypted(model).find(|(_, bind, _)| bind.source.line == source.line && bind.source.file == source.file);
-    here.map_or_else(|| "TLS".into(), |(_, bind, _)| format!("bind {}", bind.place()))
+    let is_here = |other: &Source| other.line == source.line && other.file == source.file;
+    if let Some((_, bind, _)) = encrypted(model).find(|(_, bind, _)| is_here(&bind.source)) {
+        return format!("bind {}", bind.place());
+    }
+    let mut servers = model.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
+    let server = servers.find(|(_, server)| is_here(&server.line));
+    server.map_or_else(|| "TLS".into(), |(proxy, server)| format!("server {}/{}", proxy.name, server.name))
 }

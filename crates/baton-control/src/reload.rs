@@ -198,8 +198,15 @@ impl ChangeLine {
     ) -> Result<Ready, Vec<Refused>> {
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
-        let generation =
-            Generation::prepare(number, model.clone(), maxconn, Vec::new(), &self.registry, (outside, outside), now);
+        let generation = Generation::prepare(
+            number,
+            model.clone(),
+            maxconn,
+            Vec::new(),
+            &self.registry,
+            (outside, encryption.connectors()),
+            now,
+        );
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
                 generation.idle_max = idle;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use baton_model::{Bind, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
 use baton_tls::Acceptor;
-use baton_tls::{Connectors, store};
+use baton_tls::Connectors;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
@@ -152,25 +152,24 @@ pub struct OpenListener {
 }
 
 impl Generation {
-    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules, `secrets`
-    /// certificates and keys. Nothing that is in use is touched; every reason to refuse is reported at once.
+    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules, `connectors` have what was
+    /// read for TLS with servers. Nothing that is in use is touched; every reason to refuse is reported at once.
     pub fn prepare(
         number: u64,
         model: Arc<Model>,
         maxconn: u32,
         listeners: Vec<OpenListener>,
         registry: &Registry,
-        (files, secrets): (&dyn Files, &dyn store::Files),
+        (files, connectors): (&dyn Files, Connectors<'_>),
         now: Instant,
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
-        let mut connectors = Connectors::new(secrets);
         let fullconns = default_fullconns(&model, maxconn);
         let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
             if let Some(rules) = compile(proxy, files, &mut refused) {
                 let mut plan = BackendPlan::prepare(proxy, rules, &fullconns, registry, now);
-                plan.encrypt(&mut connectors, files, &mut refused);
+                plan.encrypt(connectors, files, &mut refused);
                 backends.insert(proxy.name.clone(), Arc::new(plan));
             }
         }
@@ -234,7 +233,7 @@ impl BackendPlan {
 
 impl BackendPlan {
     /// Gets ready for TLS with its servers.
-    fn encrypt(&mut self, connectors: &mut Connectors<'_>, files: &dyn Files, refused: &mut Vec<Refused>) {
+    fn encrypt(&mut self, connectors: Connectors<'_>, files: &dyn Files, refused: &mut Vec<Refused>) {
         if self.proxy.servers.iter().all(|server| server.any_tls().is_none()) {
             return;
         }

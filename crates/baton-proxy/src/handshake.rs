@@ -42,6 +42,11 @@ pub enum Failed {
     Broken,
     /// It sent what is no TLS, wants what we do not have, or did not prove who it is.
     Refused,
+    /// Its certificate was refused.
+    Untrusted {
+        /// For a fault of an authority above it.
+        by_chain: bool,
+    },
     /// The connection was told to end.
     Ordered,
 }
@@ -57,6 +62,8 @@ impl Failed {
             Failed::Late => Some("Timeout during SSL handshake"),
             Failed::Broken => Some("Connection error during SSL handshake"),
             Failed::Refused => Some("SSL handshake failure"),
+            Failed::Untrusted { by_chain: true } => Some("SSL client CA chain cannot be verified"),
+            Failed::Untrusted { by_chain: false } => Some("SSL client certificate not trusted"),
             Failed::Ordered => Some("Stopped during SSL handshake"),
         }
     }
@@ -116,7 +123,8 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         Ok(()) => {}
         Err(Broken::Closed) => return Err(Failed::Closed { silent: false }),
         Err(Broken::Socket(_)) => return Err(Failed::Broken),
-        Err(Broken::Protocol(_)) => return Err(Failed::Refused),
+        Err(Broken::Protocol(_, None)) => return Err(Failed::Refused),
+        Err(Broken::Protocol(_, Some(refusal))) => return Err(Failed::Untrusted { by_chain: refusal.depth > 0 }),
     }
     stream.note_facts(|agreed| chosen.facts(agreed));
     if client.view().plan.proxy.mode == Mode::Http {

@@ -71,7 +71,9 @@ async fn connect(
         });
         let Client { deadline, registered, addresses, .. } = client;
         count(core, entry, Counter::Connects);
-        match upstream::open(core, &registered.session, deadline, &slot, proxy, addresses, name).await {
+        let session = &registered.session;
+        let counting = |counter| count(core, entry, counter);
+        match upstream::open(core, session, deadline, &slot, proxy, addresses, name, &counting).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);
                 entry.connect_time = Some(core.now().saturating_duration_since(began));

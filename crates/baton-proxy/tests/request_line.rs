@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_model::{Mode, Model};
 use baton_proxy::Generation;
 use baton_rules::NoFiles;
-use baton_tls::store::SystemFiles;
+use baton_tls::Connectors;
 
 use support::{Served, listen, server};
 
@@ -312,7 +312,7 @@ fn a_preparation_that_is_given_up_leaves_no_counters() {
             1000,
             Vec::new(),
             &served.registry,
-            (&NoFiles, &SystemFiles::default()),
+            (&NoFiles, Connectors::default()),
             now,
         )
         .expect("valid")

@@ -9,7 +9,7 @@
 
 mod context;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -314,17 +314,17 @@ pub struct PreparedAcceptors {
     cache: (u32, u32),
 }
 
-/// A `bind` that cannot be answered for, or a file of authorities that cannot be used.
+/// A `bind` that cannot be answered for, or a file of authorities, of a `bind` or a server, that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcceptorProblem {
-    /// The line of the `bind`.
+    /// The line of the `bind` or the server.
     pub source: Source,
     /// What is wrong, starting in lower case and without a full stop.
     pub message: String,
 }
 
 impl Acceptors {
-    /// The files of authorities in use: `ca-file`, `ca-verify-file`, `crl-file`.
+    /// The files of authorities in use: `ca-file`, `ca-verify-file`, `crl-file`, of `bind` lines and of servers.
     pub fn authorities(&self) -> &Arc<Authorities> {
         &self.authorities
     }
@@ -336,7 +336,7 @@ impl Acceptors {
 
     /// Makes an acceptor for each `bind … ssl` of a model, in the order of its proxies and their binds, which is that of
     /// `indexes` ([`Prepared::indexes`](crate::store::Prepared::indexes)). `tickets` gives the keys of a `bind`. Files of
-    /// authorities are read here; nothing is in use before [`Acceptors::commit`].
+    /// authorities are read here, also those of servers; nothing is in use before [`Acceptors::commit`].
     ///
     /// # Errors
     /// All that cannot be used.
@@ -356,16 +356,23 @@ impl Acceptors {
             let lines = index.contexts();
             lines.into_iter().flat_map(move |line| named_files(&overlaid(&tls.options, &line), source))
         });
-        let wanted: Vec<_> = wanted.collect();
-        let authorities = match self.authorities.prepare(wanted.iter().map(|(path, _)| path.as_path()), files) {
+        let servers = model.proxies.iter().flat_map(|proxy| &proxy.servers);
+        let servers = servers.filter_map(|server| Some((server.any_tls()?, &server.line)));
+        let of_servers = servers.flat_map(|(tls, source)| {
+            let named = [("ca-file", &tls.ca_file), ("crl-file", &tls.crl_file)];
+            named.into_iter().filter_map(move |(word, path)| Some((path.clone()?, word, source.clone())))
+        });
+        let wanted: Vec<_> = wanted.chain(of_servers).collect();
+        let authorities = match self.authorities.prepare(wanted.iter().map(|(path, ..)| path.as_path()), files) {
             Ok(authorities) => authorities,
             Err(faults) => {
                 return Err(faults
                     .into_iter()
                     .map(|(path, fault)| {
-                        let source = wanted.iter().find(|(other, _)| *other == path).map(|(_, source)| source.clone());
-                        let message = format!("'{}' cannot be used: {fault}", path.display());
-                        AcceptorProblem { source: source.unwrap_or_default(), message }
+                        let first = wanted.iter().find(|(other, ..)| *other == path);
+                        let (word, source) =
+                            first.map_or_else(Default::default, |(_, word, source)| (*word, source.clone()));
+                        AcceptorProblem { source, message: fault.about(word, &path) }
                     })
                     .collect());
             }
@@ -373,7 +380,7 @@ impl Acceptors {
         let global = &model.global.tls;
         let mut acceptors = Vec::new();
         for ((proxy, source, bind), index) in binds().zip(indexes) {
-            let upcoming = wanted.iter().filter_map(|(path, _)| authorities.find(path).cloned()).collect();
+            let upcoming = wanted.iter().filter_map(|(path, ..)| authorities.find(path).cloned()).collect();
             let common = Common {
                 http: proxy.mode == Mode::Http,
                 tickets: tickets(bind),
@@ -407,13 +414,19 @@ impl PreparedAcceptors {
     pub fn acceptors(&self) -> &[Arc<Acceptor>] {
         &self.acceptors
     }
+
+    /// The files of authorities, those of servers among them.
+    pub fn authorities(&self) -> &UpcomingAuthorities {
+        &self.authorities
+    }
 }
 
 /// Files of authorities that settings name, if clients are checked at all.
-fn named_files(options: &TlsOptions, source: &Source) -> Vec<(std::path::PathBuf, Source)> {
+fn named_files(options: &TlsOptions, source: &Source) -> Vec<(PathBuf, &'static str, Source)> {
     if options.verify.unwrap_or_default() == baton_model::ClientVerify::None {
         return Vec::new();
     }
-    let paths = [&options.ca_file, &options.ca_verify_file, &options.crl_file];
-    paths.into_iter().flatten().map(|path| (path.clone(), source.clone())).collect()
+    let named =
+        [("ca-file", &options.ca_file), ("ca-verify-file", &options.ca_verify_file), ("crl-file", &options.crl_file)];
+    named.into_iter().filter_map(|(word, path)| Some((path.clone()?, word, source.clone()))).collect()
 }

@@ -1,11 +1,12 @@
-//! Whose certificates of clients are accepted, and which of them are revoked: the files of `ca-file`, `ca-verify-file` and
-//! `crl-file`, each under the name it has in the configuration. Their content can be replaced at any time; whoever checks a
-//! client looks for the newest.
+//! Whose certificates are accepted, of clients and of servers, and which of them are revoked: the files of `ca-file`,
+//! `ca-verify-file` and `crl-file`, each under the name it has in the configuration. Their content can be replaced at any time;
+//! whoever checks a peer looks for the newest.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
@@ -14,13 +15,22 @@ use rustls_pki_types::pem::{PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, TrustAnchor};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 
-use crate::certificate::X509;
 use crate::certificate::der::{self, Der};
 use crate::certificate::x509::time;
+use crate::certificate::{X509, reason};
 use crate::store::{Files, Found};
 
 /// The name of the certificates that the system trusts.
 pub const SYSTEM: &str = "@system-ca";
+
+/// Where systems keep the certificates that they trust, in one file, unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise.
+const SYSTEM_FILES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 /// What is looked at in a directory.
 const ENDINGS: [&str; 4] = ["pem", "crt", "cer", "crl"];
@@ -41,14 +51,34 @@ pub struct Authority {
     pub(crate) between: Vec<CertificateDer<'static>>,
     /// The subjects of all certificates, as a client is told them.
     pub(crate) subjects: Vec<DistinguishedName>,
+    /// What webpki reads of `lists`: those of version 2.
     pub(crate) revoked: Vec<CertRevocationList<'static>>,
     /// Until when each of `anchors` holds, and from when on: webpki does not look.
     pub(crate) spans: Vec<(i64, i64)>,
-    /// Until when each of `revoked` holds: webpki does not tell.
-    pub(crate) until: Vec<i64>,
+    /// What each of `lists` says.
+    pub(crate) listed: Vec<Listed>,
 }
 
-/// A file that cannot be used.
+/// What a list of revoked certificates says.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// Its issuer's name, in DER.
+    pub(crate) issuer: Box<[u8]>,
+    /// Until when it holds, in seconds since 1970.
+    pub(crate) until: i64,
+    pub(crate) serials: Serials,
+}
+
+/// Which certificates a list names.
+#[derive(Debug)]
+pub(crate) enum Serials {
+    /// See [`Authority::revoked`], at this place.
+    Known(usize),
+    /// Those of a list of version 1, in order: webpki reads none.
+    Old(Vec<Box<[u8]>>),
+}
+
+/// A file that cannot be used. Its text is a reason; [`AuthorityFault::remedy`] says what to do.
 #[derive(Debug)]
 pub enum AuthorityFault {
     /// It cannot be read.
@@ -61,16 +91,39 @@ pub enum AuthorityFault {
     Empty,
     /// It has more than [`AUTHORITIES_MAX`] of them.
     TooMany,
+    /// `@system-ca`, and this system keeps no such file where others do.
+    NoSystem,
+}
+
+impl AuthorityFault {
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            AuthorityFault::Read(error) if error.kind() == io::ErrorKind::NotFound => "name a file that exists",
+            AuthorityFault::Read(_) => "let the user that Baton starts as read it",
+            AuthorityFault::Block(..) => "look at it with `openssl x509` or `openssl crl`, or take it out",
+            AuthorityFault::Pem(_) => "copy it again: this one was cut or changed on its way",
+            AuthorityFault::Empty => "put certificates or lists of revoked ones into it, in PEM",
+            AuthorityFault::TooMany => "take out those that nobody needs",
+            AuthorityFault::NoSystem => "name its file, or set SSL_CERT_FILE or SSL_CERT_DIR",
+        }
+    }
+
+    /// The whole sentence about a file that `word` names, with the remedy and without a full stop.
+    pub fn about(&self, word: &str, path: &Path) -> String {
+        format!("'{word}' : '{}' cannot be used: {self}: {}", path.display(), self.remedy())
+    }
 }
 
 impl fmt::Display for AuthorityFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AuthorityFault::Read(error) => write!(out, "it cannot be read: {error}"),
+            AuthorityFault::Read(error) => write!(out, "it cannot be read: {}", reason(error)),
             AuthorityFault::Block(at, what) => write!(out, "block {at} is no valid {what}"),
             AuthorityFault::Pem(why) => write!(out, "it is no PEM text: {why}"),
             AuthorityFault::Empty => out.write_str("it has neither a certificate nor a list of revoked ones"),
             AuthorityFault::TooMany => write!(out, "it has more than {AUTHORITIES_MAX} certificates or lists"),
+            AuthorityFault::NoSystem => write!(out, "this system keeps none of {}", SYSTEM_FILES.join(", ")),
         }
     }
 }
@@ -94,10 +147,13 @@ impl Authority {
             match kind {
                 SectionKind::Certificate => self.add_certificate(at + 1, der)?,
                 SectionKind::Crl => {
-                    let list = OwnedCertRevocationList::from_der(&der)
-                        .map_err(|_| AuthorityFault::Block(at + 1, "list of revoked certificates"))?;
-                    self.revoked.push(list.into());
-                    self.until.push(next_update(&der).unwrap_or(i64::MAX));
+                    let wrong = || AuthorityFault::Block(at + 1, "list of revoked certificates");
+                    let (mut listed, version) = read_list(&der).ok_or_else(wrong)?;
+                    if version > 1 {
+                        listed.serials = Serials::Known(self.revoked.len());
+                        self.revoked.push(OwnedCertRevocationList::from_der(&der).map_err(|_| wrong())?.into());
+                    }
+                    self.listed.push(listed);
                     self.lists.push(der);
                 }
                 _ => {}
@@ -135,48 +191,78 @@ impl Authority {
         }
     }
 
-    fn load(path: &Path, files: &dyn Files) -> Result<Authority, AuthorityFault> {
+    /// Reads what a `ca-file`, `ca-verify-file` or `crl-file` names: a file, the files of a directory, or [`SYSTEM`].
+    ///
+    /// # Errors
+    /// As [`Authority::read`], and when there is no such file.
+    pub fn load(path: &Path, files: &dyn Files) -> Result<Authority, AuthorityFault> {
         let mut it = Authority::default();
-        let mut text = Vec::new();
         if path == Path::new(SYSTEM) {
-            for der in rustls_native_certs::load_native_certs().certs {
-                // What the system trusts and nobody can read vouches for nobody.
-                let _ = it.add_certificate(0, der.to_vec());
-            }
+            it.add_system(files)?;
             return it.judged();
         }
         match files.find(path).map_err(AuthorityFault::Read)? {
-            Found::File(_) | Found::Other => {
-                files.read(path, &mut text).map_err(AuthorityFault::Read)?;
-                it.add(&text)?;
-            }
-            Found::Directory => {
-                let listed = files.list(path).map_err(AuthorityFault::Read)?;
-                let mut names: Vec<_> = listed.into_iter().map(|listed| listed.name).collect();
-                names.sort_unstable();
-                let is_wanted = |name: &Path| {
-                    let ending = name.extension().and_then(|ending| ending.to_str());
-                    let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
-                    !hidden && ending.is_some_and(|ending| ENDINGS.contains(&ending))
-                };
-                for name in names.iter().filter(|name| is_wanted(Path::new(name))) {
-                    files.read(&path.join(name), &mut text).map_err(AuthorityFault::Read)?;
-                    it.add(&text)?;
-                }
-            }
+            Found::File(_) | Found::Other => it.add_file(path, files)?,
+            Found::Directory => it.add_directory(path, files)?,
         }
         it.judged()
     }
+
+    fn add_file(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityFault> {
+        let mut text = Vec::new();
+        files.read(path, &mut text).map_err(AuthorityFault::Read)?;
+        self.add(&text)
+    }
+
+    fn add_directory(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityFault> {
+        let listed = files.list(path).map_err(AuthorityFault::Read)?;
+        let mut names: Vec<_> = listed.into_iter().map(|listed| listed.name).collect();
+        names.sort_unstable();
+        let is_wanted = |name: &Path| {
+            let ending = name.extension().and_then(|ending| ending.to_str());
+            let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
+            !hidden && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+        };
+        let mut wanted = names.iter().filter(|name| is_wanted(Path::new(name)));
+        wanted.try_for_each(|name| self.add_file(&path.join(name), files))
+    }
+
+    /// What the system trusts, as OpenSSL finds it: in one file, or in a directory.
+    fn add_system(&mut self, files: &dyn Files) -> Result<(), AuthorityFault> {
+        if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
+            return self.add_file(Path::new(&file), files);
+        }
+        if let Some(directory) = std::env::var_os("SSL_CERT_DIR") {
+            return self.add_directory(Path::new(&directory), files);
+        }
+        let found = SYSTEM_FILES.iter().map(Path::new).find(|path| files.find(path).is_ok());
+        self.add_file(found.ok_or(AuthorityFault::NoSystem)?, files)
+    }
 }
 
-/// Until when a list of revoked certificates holds (RFC 5280 5.1.2.5), in seconds since 1970; `None`: it does not say.
-fn next_update(list: &[u8]) -> Option<i64> {
+/// Reads a list of revoked certificates (RFC 5280 5.1), and of which version it is. Serials are only those of version 1.
+fn read_list(list: &[u8]) -> Option<(Listed, u8)> {
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
     let mut inside = Der::new(list).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
-    inside.optional(der::INTEGER)?;
+    let version = inside.optional(der::INTEGER)?.map_or(1, |_| 2);
     inside.take(der::SEQUENCE)?;
-    inside.take(der::SEQUENCE)?;
+    let issuer = inside.element(der::SEQUENCE)?.whole.into();
     time(&mut inside)?;
-    time(&mut inside)
+    // Without one it holds for ever.
+    let until = match inside.peek() {
+        Some(UTC_TIME | GENERALIZED_TIME) => time(&mut inside)?,
+        _ => i64::MAX,
+    };
+    let mut serials = Vec::new();
+    if version == 1 && !inside.is_empty() {
+        let mut entries = inside.enter(der::SEQUENCE)?;
+        while !entries.is_empty() {
+            serials.push(entries.enter(der::SEQUENCE)?.take(der::INTEGER)?.into());
+        }
+        serials.sort_unstable();
+    }
+    Some((Listed { issuer, until, serials: Serials::Old(serials) }, version))
 }
 
 /// The place of a file's content: it stays while contents come and go.
@@ -184,6 +270,8 @@ fn next_update(list: &[u8]) -> Option<i64> {
 pub struct AuthorityFile {
     path: PathBuf,
     content: ArcSwap<Authority>,
+    /// Counted up with every other content, behind it.
+    edition: AtomicU64,
 }
 
 impl AuthorityFile {
@@ -197,9 +285,24 @@ impl AuthorityFile {
         self.content.load_full()
     }
 
-    /// Uses another content, for every client from now on.
+    /// The number of the content: another one has a higher number. Who reads it first and the content after it never takes
+    /// an old content for a new one.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// Uses another content, for every peer from now on.
     pub fn replace(&self, content: Authority) {
-        self.content.store(Arc::new(content));
+        self.put(Arc::new(content));
+    }
+
+    fn new(path: &Path, content: Arc<Authority>) -> AuthorityFile {
+        AuthorityFile { path: path.to_owned(), content: ArcSwap::new(content), edition: AtomicU64::default() }
+    }
+
+    fn put(&self, content: Arc<Authority>) {
+        self.content.store(content);
+        self.edition.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -277,15 +380,15 @@ impl Authorities {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let content = Arc::new(content);
         if let Some(file) = files.get(path) {
-            file.content.store(content);
+            file.put(content);
             return file.clone();
         }
-        let file = Arc::new(AuthorityFile { path: path.to_owned(), content: ArcSwap::new(content) });
+        let file = Arc::new(AuthorityFile::new(path, content));
         files.insert(path.to_owned(), file.clone());
         file
     }
 
-    /// Forgets a file. Who checks clients by it goes on doing so.
+    /// Forgets a file. Who checks peers by it goes on doing so.
     pub fn remove(&self, path: &Path) -> bool {
         self.files.write().unwrap_or_else(PoisonError::into_inner).remove(path).is_some()
     }
@@ -301,7 +404,7 @@ impl UpcomingAuthorities {
                 }
                 file
             }
-            None => Arc::new(AuthorityFile { path: path.to_owned(), content: ArcSwap::from_pointee(content) }),
+            None => Arc::new(AuthorityFile::new(path, Arc::new(content))),
         };
         self.files.insert(path.to_owned(), file);
     }

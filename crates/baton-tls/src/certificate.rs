@@ -28,6 +28,7 @@ use rustls_pki_types::CertificateDer;
 pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
+pub(crate) use fault::reason;
 pub use ocsp::{OcspFault, OcspResponse, Staple};
 pub use parts::Parts;
 pub use revocation::RevocationList;

@@ -1,39 +1,80 @@
 //! TLS with a server: what a `server … ssl` asks for, made into settings of rustls.
 //!
-//! A [`Connector`] is built when a configuration is prepared, shared by all cores, and gives a connection for each handshake.
-//! Sessions to resume are kept in it, by the name that was asked for, so that they live as long as the settings do:
-//! [`Connectors::build`] gives the one of before when nothing changed, the files' content included.
+//! A [`Connector`] is built when a configuration is prepared, shared by all cores, and gives a [`Target`] for each handshake. The
+//! files it was made of are those that all of the process share ([`authorities`](crate::authorities), [`store`](crate::store)):
+//! when one of them gets another content, the next handshake makes what it needs anew. Sessions to resume are kept by the name
+//! that was asked for and live as long as settings and files stay, also over reloads: [`Connectors::build`] gives the one of
+//! before when nothing else is said.
 
-mod identity;
+mod failure;
 mod names;
-mod trust;
 mod verify;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use baton_model::{ServerTls, TlsVersion};
 use rustls::client::{Resumption, Tls12Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, SupportedProtocolVersion, version};
+use rustls::{CertificateError, ClientConfig, SignatureScheme, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
 
-use self::trust::Trust;
+pub use self::failure::Failure;
 use self::verify::{Expected, Verifier};
+use crate::authorities::{AuthorityFile, UpcomingAuthorities};
 use crate::names as openssl;
-use crate::store::Files;
+use crate::store::{self, Entry};
+use crate::verify::{Judge, Purpose};
 
 /// The most sessions that are kept for one server, of all names together; the oldest go first.
 const SESSIONS_MAX: usize = 256;
 
-/// What a `server … ssl` needs for a connection. Shared by all cores; sessions to resume are kept in it.
+/// What a `server … ssl` needs for its connections. Shared by all cores.
 pub struct Connector {
+    words: Words,
+    files: SharedFiles,
+    made: ArcSwap<Made>,
+    /// One at a time makes it anew.
+    making: Mutex<()>,
+}
+
+/// What a connection is made of.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// For the connection.
+    pub config: Arc<ClientConfig>,
+    /// For the connection.
+    pub name: ServerName<'static>,
+    /// What is shown to a server that asks (`crt`).
+    pub identity: Option<Arc<CertifiedKey>>,
+    /// The state of the files that it is made of: see [`Connector::edition`].
+    pub edition: u64,
+}
+
+/// What a line says, as rustls wants it.
+#[derive(Clone)]
+struct Words {
     settings: Arc<ServerTls>,
-    trust: Arc<Trust>,
+    alpn: Vec<Vec<u8>>,
+    provider: Arc<CryptoProvider>,
+    versions: Arc<[&'static SupportedProtocolVersion]>,
+    /// `sigalgs`; `None`: all.
+    schemes: Option<Vec<SignatureScheme>>,
+}
+
+/// Files that a line names, shared with all who name them.
+#[derive(Clone, Debug, Default)]
+struct SharedFiles {
+    authorities: Option<Arc<AuthorityFile>>,
+    lists: Option<Arc<AuthorityFile>>,
+    identity: Option<Arc<Entry>>,
+}
+
+/// What was made of words and one state of the files.
+struct Made {
+    edition: u64,
     identity: Option<Arc<CertifiedKey>>,
     /// Verifies the name that the server is asked for.
     named: Arc<ClientConfig>,
@@ -41,110 +82,84 @@ pub struct Connector {
     nameless: Arc<ClientConfig>,
 }
 
-/// Makes connectors, and reads each file once for all of them.
+/// Makes connectors for a configuration whose files were read.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Connectors<'a> {
-    files: &'a dyn Files,
-    trusts: HashMap<(Option<PathBuf>, Option<PathBuf>), Arc<Trust>>,
-    identities: HashMap<PathBuf, Arc<CertifiedKey>>,
+    read: Option<(&'a UpcomingAuthorities, &'a store::Prepared)>,
 }
 
 impl<'a> Connectors<'a> {
-    /// Reads what is asked for from `files`.
-    pub fn new(files: &'a dyn Files) -> Connectors<'a> {
-        Connectors { files, trusts: HashMap::new(), identities: HashMap::new() }
+    /// With the files that were read for all servers and clients together. By default nothing was read: for servers that name
+    /// no file.
+    pub fn new(authorities: &'a UpcomingAuthorities, certificates: &'a store::Prepared) -> Connectors<'a> {
+        Connectors { read: Some((authorities, certificates)) }
     }
 
     /// A connector for these settings. `before` is the one that was in use under the same server's name: it stays when it says
-    /// the same and its files hold the same, and the sessions in it are resumed.
+    /// the same and has the same files, and the sessions in it are resumed as long as these hold the same.
     ///
     /// # Errors
-    /// A file that cannot be read or used, a name that nobody knows, or settings that leave nothing to agree on.
-    pub fn build(
-        &mut self,
-        settings: &Arc<ServerTls>,
-        before: Option<&Arc<Connector>>,
-    ) -> Result<Arc<Connector>, Problem> {
-        let trust = self.trust(settings)?;
-        let identity = settings.crt.as_ref().map(|path| self.identity(path)).transpose()?;
+    /// A file that was not read or cannot be used, a name that nobody knows, or settings that leave nothing to agree on.
+    pub fn build(&self, settings: &Arc<ServerTls>, before: Option<&Arc<Connector>>) -> Result<Arc<Connector>, Problem> {
+        let files = self.files(settings)?;
         if let Some(before) = before
-            && *before.settings == **settings
-            && *before.trust == *trust
-            && is_same_identity(before.identity.as_deref(), identity.as_deref())
+            && *before.words.settings == **settings
+            && before.files.are(&files)
         {
             return Ok(Arc::clone(before));
         }
-        Ok(Arc::new(Connector::new(Arc::clone(settings), trust, identity)?))
+        Ok(Arc::new(Connector::new(Words::read(settings)?, files)?))
     }
 
-    /// Reads what `ca-file` and `crl-file` name, for their faults.
-    ///
-    /// # Errors
-    /// As [`build`](Self::build).
-    pub fn read_trust(&mut self, settings: &ServerTls) -> Result<(), Problem> {
-        self.trust(settings).map(|_| ())
-    }
-
-    fn trust(&mut self, settings: &ServerTls) -> Result<Arc<Trust>, Problem> {
-        let key = (settings.ca_file.clone(), settings.crl_file.clone());
-        if let Some(known) = self.trusts.get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let trust = Arc::new(Trust::read(self.files, key.0.as_deref(), key.1.as_deref())?);
-        self.trusts.insert(key, Arc::clone(&trust));
-        Ok(trust)
-    }
-
-    fn identity(&mut self, path: &PathBuf) -> Result<Arc<CertifiedKey>, Problem> {
-        if let Some(known) = self.identities.get(path) {
-            return Ok(Arc::clone(known));
-        }
-        let identity = Arc::new(identity::read(self.files, path)?);
-        self.identities.insert(path.clone(), Arc::clone(&identity));
-        Ok(identity)
+    fn files(&self, settings: &ServerTls) -> Result<SharedFiles, Problem> {
+        let authority = |word: &str, path: &Option<std::path::PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => match self.read.and_then(|(authorities, _)| authorities.find(path)) {
+                Some(file) => Ok(Some(Arc::clone(file))),
+                None => Err(Problem(format!("'{word}' : '{}' was not read", path.display()))),
+            },
+        };
+        let (authorities, lists) =
+            (authority("ca-file", &settings.ca_file)?, authority("crl-file", &settings.crl_file)?);
+        let identity = match &settings.crt {
+            None => None,
+            Some(path) => {
+                let found = self.read.and_then(|(_, store)| Some((store.entry(path)?, store.certificate(path)?)));
+                let (entry, certificate) =
+                    found.ok_or_else(|| Problem(format!("'crt' : '{}' was not read", path.display())))?;
+                let judged = certificate.check_signer();
+                judged.map_err(|fault| {
+                    Problem(format!("'crt' : certificate '{}': {fault}: {}", path.display(), fault.remedy()))
+                })?;
+                Some(Arc::clone(entry))
+            }
+        };
+        Ok(SharedFiles { authorities, lists, identity })
     }
 }
 
+/// Whether the words of a server make sense together, whatever its files hold.
+///
+/// # Errors
+/// A name that nobody knows, or settings that leave nothing to agree on.
+pub fn judge_words(settings: &Arc<ServerTls>) -> Result<(), Problem> {
+    Connector::new(Words::read(settings)?, SharedFiles::default()).map(drop)
+}
+
 impl Connector {
-    fn new(
-        settings: Arc<ServerTls>,
-        trust: Arc<Trust>,
-        identity: Option<Arc<CertifiedKey>>,
-    ) -> Result<Connector, Problem> {
-        let provider = Arc::new(provider(&settings)?);
-        let versions = versions(&settings)?;
-        let schemes = settings
-            .sigalgs
-            .as_deref()
-            .map(openssl::signatures)
-            .transpose()
-            .map_err(|fault| problem("sigalgs", &fault))?;
-        let schemes = schemes.map(|named| named.found);
-        let config = |expected: Expected| -> Result<Arc<ClientConfig>, Problem> {
-            let trust = settings.verify.then(|| Arc::clone(&trust));
-            let verifier = Verifier::new(trust, expected, schemes.clone());
-            let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-                .with_protocol_versions(&versions)
-                .map_err(|error| Problem(format!("no handshake is possible with these settings: {error}")))?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier));
-            let mut config = match &identity {
-                None => builder.with_no_client_auth(),
-                Some(identity) => {
-                    builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(identity))))
-                }
-            };
-            config.resumption = resumption(&settings);
-            config.alpn_protocols = protocols(settings.alpn.as_deref());
-            Ok(Arc::new(config))
-        };
-        let named = config(Expected::Asked)?;
-        let nameless = config(settings.verify_host.clone().map_or(Expected::Any, Expected::This))?;
-        Ok(Connector { settings, trust, identity, named, nameless })
+    fn new(words: Words, files: SharedFiles) -> Result<Connector, Problem> {
+        let made = ArcSwap::from_pointee(words.make(&files)?);
+        Ok(Connector { words, files, made, making: Mutex::default() })
     }
 
     /// The settings it was made for.
     pub fn settings(&self) -> &Arc<ServerTls> {
-        &self.settings
+        &self.words.settings
+    }
+
+    /// The state of the files: a connection that was made of another one is not what would be made now.
+    pub fn edition(&self) -> u64 {
+        self.files.edition()
     }
 
     /// What a connection that asks for `name` (SNI) is made of; without a name, or with an empty one, none is sent and
@@ -152,68 +167,158 @@ impl Connector {
     ///
     /// # Errors
     /// When the certificate would have to be verified for a name that cannot be one.
-    pub fn target(&self, name: Option<&str>) -> Result<(Arc<ClientConfig>, ServerName<'static>), rustls::Error> {
-        // An address is not sent as SNI, and a connection without a name does not look at it.
-        let nobody = ServerName::from(std::net::IpAddr::from([0; 4]));
-        let Some(name) = name.filter(|name| !name.is_empty()) else {
-            return Ok((Arc::clone(&self.nameless), nobody));
-        };
-        match ServerName::try_from(name) {
-            Ok(name) => Ok((Arc::clone(&self.named), name.to_owned())),
-            Err(_) if !self.settings.verify => Ok((Arc::clone(&self.nameless), nobody)),
-            Err(_) => Err(CertificateError::NotValidForName.into()),
+    pub fn target(&self, name: Option<&str>) -> Result<Target, rustls::Error> {
+        let made = self.made.load();
+        match made.edition == self.files.edition() {
+            true => made.target(name, &self.words.settings),
+            false => self.made_anew()?.target(name, &self.words.settings),
         }
+    }
+
+    /// What is made of the files' newest state.
+    #[cold]
+    fn made_anew(&self) -> Result<Arc<Made>, rustls::Error> {
+        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.load_full();
+        if made.edition == self.files.edition() {
+            return Ok(made);
+        }
+        let made = Arc::new(self.words.make(&self.files).map_err(|problem| rustls::Error::General(problem.0))?);
+        self.made.store(Arc::clone(&made));
+        Ok(made)
     }
 
     /// The same with other protocols offered, for health checks: what they resume is their own.
     pub fn with_protocols(&self, alpn: Option<&[String]>) -> Connector {
+        let made = self.made.load();
         let other = |config: &ClientConfig| {
             let mut config = config.clone();
             config.alpn_protocols = protocols(alpn);
-            config.resumption = resumption(&self.settings);
+            config.resumption = resumption(&self.words.settings);
             Arc::new(config)
         };
+        let made = Made {
+            edition: made.edition,
+            identity: made.identity.clone(),
+            named: other(&made.named),
+            nameless: other(&made.nameless),
+        };
         Connector {
-            settings: Arc::clone(&self.settings),
-            trust: Arc::clone(&self.trust),
-            identity: self.identity.clone(),
-            named: other(&self.named),
-            nameless: other(&self.nameless),
+            words: Words { alpn: protocols(alpn), ..self.words.clone() },
+            files: self.files.clone(),
+            made: ArcSwap::from_pointee(made),
+            making: Mutex::default(),
         }
     }
+}
 
-    /// What is shown to a server that asks (`crt`).
-    pub fn identity(&self) -> Option<&Arc<CertifiedKey>> {
-        self.identity.as_ref()
+impl Made {
+    fn target(&self, name: Option<&str>, settings: &ServerTls) -> Result<Target, rustls::Error> {
+        // An address is not sent as SNI, and a connection without a name does not look at it.
+        let nobody = ServerName::from(std::net::IpAddr::from([0; 4]));
+        let target = |config: &Arc<ClientConfig>, name| Target {
+            config: Arc::clone(config),
+            name,
+            identity: self.identity.clone(),
+            edition: self.edition,
+        };
+        let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(target(&self.nameless, nobody)) };
+        match ServerName::try_from(name) {
+            Ok(name) => Ok(target(&self.named, name.to_owned())),
+            Err(_) if !settings.verify => Ok(target(&self.nameless, nobody)),
+            Err(_) => Err(CertificateError::NotValidForName.into()),
+        }
+    }
+}
+
+impl SharedFiles {
+    /// Every file's edition only grows, and so does their sum.
+    fn edition(&self) -> u64 {
+        let of = |file: &Option<Arc<AuthorityFile>>| file.as_ref().map_or(0, |file| file.edition());
+        of(&self.authorities) + of(&self.lists) + self.identity.as_ref().map_or(0, |entry| entry.edition())
+    }
+
+    /// Whether both are the same places.
+    fn are(&self, other: &SharedFiles) -> bool {
+        fn is<T>(one: &Option<Arc<T>>, other: &Option<Arc<T>>) -> bool {
+            match (one, other) {
+                (None, None) => true,
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                (Some(_), None) | (None, Some(_)) => false,
+            }
+        }
+        is(&self.authorities, &other.authorities)
+            && is(&self.lists, &other.lists)
+            && is(&self.identity, &other.identity)
+    }
+}
+
+impl Words {
+    fn read(settings: &Arc<ServerTls>) -> Result<Words, Problem> {
+        let schemes = settings.sigalgs.as_deref().map(openssl::signatures).transpose();
+        let schemes = schemes.map_err(|fault| problem("sigalgs", &fault))?;
+        Ok(Words {
+            settings: Arc::clone(settings),
+            alpn: protocols(settings.alpn.as_deref()),
+            provider: Arc::new(provider(settings)?),
+            versions: versions(settings)?.into(),
+            schemes: schemes.map(|named| named.found),
+        })
+    }
+
+    fn make(&self, files: &SharedFiles) -> Result<Made, Problem> {
+        // Before their content: one that comes in between has a higher number.
+        let edition = files.edition();
+        let algorithms = self.provider.signature_verification_algorithms;
+        let judge = self.settings.verify.then(|| Arc::new(files.judge(algorithms)));
+        let identity = files.identity.as_ref().map(|entry| entry.certificate().make_signer().map(Arc::new));
+        let identity = identity.transpose().map_err(|fault| Problem(format!("'crt' : {fault}: {}", fault.remedy())))?;
+        let named = self.config(Expected::Asked, &judge, &identity)?;
+        let host = self.settings.verify_host.clone();
+        let nameless = self.config(host.map_or(Expected::Any, Expected::This), &judge, &identity)?;
+        Ok(Made { edition, identity, named, nameless })
+    }
+
+    fn config(
+        &self,
+        expected: Expected,
+        judge: &Option<Arc<Judge>>,
+        identity: &Option<Arc<CertifiedKey>>,
+    ) -> Result<Arc<ClientConfig>, Problem> {
+        let algorithms = self.provider.signature_verification_algorithms;
+        let verifier = Verifier::new(judge.clone(), expected, algorithms, self.schemes.clone());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&self.versions)
+            .map_err(|error| Problem(format!("no handshake is possible with these settings: {error}")))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(identity)))),
+        };
+        config.resumption = resumption(&self.settings);
+        config.alpn_protocols.clone_from(&self.alpn);
+        Ok(Arc::new(config))
+    }
+}
+
+impl SharedFiles {
+    fn judge(&self, algorithms: WebPkiSupportedAlgorithms) -> Judge {
+        let authorities = self.authorities.as_ref().map(|file| file.content());
+        Judge::new(Purpose::Server, authorities, self.lists.as_ref().map(|file| file.content()), algorithms)
     }
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Connector").field("settings", &self.settings).finish_non_exhaustive()
+        out.debug_struct("Connector").field("settings", &self.words.settings).finish_non_exhaustive()
     }
 }
 
-/// Why something of TLS cannot be used: the file or the words at fault, the reason, and what would help.
+/// Why something of TLS cannot be used: the words at fault, the reason, and what would help.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Problem(pub String);
-
-impl Problem {
-    /// A file that cannot be read, in the words of the system.
-    fn unreadable(what: &str, path: &Path, error: &io::Error) -> Problem {
-        let text = error.to_string();
-        let reason = text.split(" (os error").next().unwrap_or(&text);
-        Problem(format!("Couldn't open the {what} '{}' ({reason})", path.display()))
-    }
-}
-
-/// A whole file.
-fn read(files: &dyn Files, path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    files.read(path, &mut content)?;
-    Ok(content)
-}
 
 /// Whether a handshake failed because the server's certificate does not have the name that was asked for: another attempt
 /// would fail in the same way.
@@ -224,11 +329,6 @@ pub fn is_wrong_name(error: &rustls::Error) -> bool {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
         )
     )
-}
-
-fn is_same_identity(one: Option<&CertifiedKey>, other: Option<&CertifiedKey>) -> bool {
-    // The key is the one of the certificate, so that another key is another certificate.
-    one.map(|identity| &identity.cert) == other.map(|identity| &identity.cert)
 }
 
 fn resumption(settings: &ServerTls) -> Resumption {

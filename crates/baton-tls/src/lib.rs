@@ -22,12 +22,12 @@ pub use certificate::{
     Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, OcspFault, OcspResponse, Parts,
     RevocationList, Staple, Verifies, View, sha1,
 };
-pub use connector::{Connector, Connectors, Problem, is_wrong_name};
+pub use connector::{Connector, Connectors, Failure, Problem, Target, is_wrong_name, judge_words};
 pub use facts::{Captured, Facts};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};
 pub use store::{Index, Store};
-pub use verify::Verification;
+pub use verify::{Refusal, Verification};
 
 /// The rustls that configurations are made for.
 pub use rustls;

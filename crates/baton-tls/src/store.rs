@@ -16,6 +16,7 @@ mod wanted;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use baton_model::ExtraFiles;
@@ -64,6 +65,8 @@ type Entries = HashMap<Arc<Path>, Arc<Entry>>;
 pub struct Entry {
     origin: Origin,
     state: Mutex<State>,
+    /// Counted up with every other certificate, behind it.
+    edition: AtomicU64,
 }
 
 /// Where a certificate comes from.
@@ -297,11 +300,14 @@ impl Prepared {
         *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let mut newer = Vec::new();
         for Kept { entry, before, certificate, digest } in kept {
-            let mut state = entry.lock();
-            if Arc::ptr_eq(&state.certificate, &before) {
-                *state = State { certificate, digest: Some(digest), problem: None };
+            let current = entry.certificate();
+            if !Arc::ptr_eq(&current, &before) {
+                newer.push((entry, current));
+            } else if current.is_same(&certificate) {
+                // Read anew, and nothing else: no edition.
+                *entry.lock() = State { certificate, digest: Some(digest), problem: None };
             } else {
-                newer.push((entry.clone(), state.certificate.clone()));
+                entry.put(certificate, Some(digest));
             }
         }
         if !newer.is_empty() {
@@ -320,7 +326,19 @@ impl Prepared {
 
 impl Entry {
     fn new(origin: Origin, certificate: Arc<Certificate>, digest: Option<Digest>) -> Entry {
-        Entry { origin, state: Mutex::new(State { certificate, digest, problem: None }) }
+        Entry { origin, state: Mutex::new(State { certificate, digest, problem: None }), edition: AtomicU64::default() }
+    }
+
+    /// Uses another certificate.
+    fn put(&self, certificate: Arc<Certificate>, digest: Option<Digest>) {
+        *self.lock() = State { certificate, digest, problem: None };
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    /// The number of the certificate: another one has a higher number. Who reads it first and the certificate after it never
+    /// takes an old certificate for a new one.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

@@ -5,14 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_model::{ServerTls, TlsVersion};
+use baton_model::{ServerTls, Source, TlsVersion};
 use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_tls::authorities::{Authorities, Authority as Content};
 use baton_tls::rustls::client::ClientConnection;
 use baton_tls::rustls::crypto::aws_lc_rs;
 use baton_tls::rustls::server::{ServerConnection, WebPkiClientVerifier};
 use baton_tls::rustls::{self, HandshakeKind, RootCertStore, ServerConfig, version};
-use baton_tls::store::{Files, Found, Listed, Stamp};
-use baton_tls::{Connector, Connectors, Problem, is_wrong_name};
+use baton_tls::store::{self, Files, Found, Listed, Stamp, Store};
+use baton_tls::{Connector, Connectors, Refusal, Target, is_wrong_name, judge_words};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 
@@ -54,8 +55,44 @@ fn verified() -> ServerTls {
     ServerTls { verify: true, ca_file: Some("ca".into()), ..ServerTls::default() }
 }
 
-fn connector(files: &Memory, settings: ServerTls) -> Result<Arc<Connector>, Problem> {
-    Connectors::new(files).build(&Arc::new(settings), None)
+/// What outlives configurations.
+struct Process {
+    store: Arc<Store>,
+    authorities: Authorities,
+}
+
+impl Process {
+    fn new() -> Process {
+        Process { store: Store::new(), authorities: Authorities::default() }
+    }
+
+    /// A configuration with one server, in use.
+    fn change(
+        &self,
+        files: &Memory,
+        settings: &Arc<ServerTls>,
+        before: Option<&Arc<Connector>>,
+    ) -> Result<Arc<Connector>, String> {
+        judge_words(settings).map_err(|problem| problem.to_string())?;
+        let source = Source::default();
+        let others = settings.crt.as_deref().map(|path| (path, &source)).into_iter().collect();
+        let extra = baton_model::ExtraFiles::default();
+        let wanted = store::Wanted { others, extra, ..store::Wanted::default() };
+        let certificates = self.store.prepare(&wanted, files);
+        let certificates = certificates.map_err(|problems| format!("{}: {}", problems[0], problems[0].remedy()))?;
+        let paths = settings.ca_file.iter().chain(&settings.crl_file).map(PathBuf::as_path);
+        let upcoming = self.authorities.prepare(paths, files);
+        let upcoming = upcoming.map_err(|faults| faults[0].1.about("ca-file", &faults[0].0))?;
+        let made = Connectors::new(&upcoming, &certificates).build(settings, before);
+        let made = made.map_err(|problem| problem.to_string())?;
+        certificates.commit();
+        self.authorities.commit(upcoming);
+        Ok(made)
+    }
+}
+
+fn connector(files: &Memory, settings: ServerTls) -> Result<Arc<Connector>, String> {
+    Process::new().change(files, &Arc::new(settings), None)
 }
 
 fn builder(
@@ -102,7 +139,7 @@ fn shake(client: &mut ClientConnection, config: &Arc<ServerConfig>) -> Result<Se
 }
 
 fn connection(connector: &Connector, name: Option<&str>) -> Result<ClientConnection, rustls::Error> {
-    let (config, name) = connector.target(name)?;
+    let Target { config, name, .. } = connector.target(name)?;
     ClientConnection::new(config, name)
 }
 
@@ -206,7 +243,7 @@ fn certificates_are_verified_as_asked() {
     let late = authority.issue(&Wanted::server(["a.example"]).expired()).expect("issued");
     check(verified(), None, &late, "xpired");
     let early = authority.issue(&Wanted::server(["a.example"]).not_yet()).expect("issued");
-    check(verified(), None, &early, "NotValidYet");
+    check(verified(), None, &early, "not valid yet");
     let client = authority.issue(&Wanted::client("a.example")).expect("issued");
     check(verified(), None, &client, "InvalidPurpose");
     let none = ServerTls::default;
@@ -337,15 +374,14 @@ fn faults_name_the_file() {
         assert!(fault.contains(expect), "{fault}");
     };
     let ca = |path: &str| ServerTls { ca_file: Some(path.into()), ..verified() };
-    check(ca("none"), "Couldn't open the ca-file 'none'");
-    check(ca("empty"), "'empty' (no certificate found)");
-    check(ca("torn"), "certificate 1 of the ca-file 'torn' cannot be used");
-    check(ServerTls { crl_file: Some("ca".into()), ..verified() }, "'ca' (no crl found)");
+    check(ca("none"), "'ca-file' : 'none' cannot be used: it cannot be read: no such file: name a file that exists");
+    check(ca("empty"), "'empty' cannot be used: it has neither a certificate nor a list of revoked ones: put");
+    check(ca("torn"), "'torn' cannot be used: it is no PEM text");
     let crt = |path: &str| ServerTls { crt: Some(path.into()), ..verified() };
-    check(crt("none"), "Couldn't open the certificate 'none'");
-    check(crt("keyless"), "no private key found in 'keyless' nor in 'keyless.key'");
-    check(crt("mixed"), "the private key is not the one of the certificate");
-    check(crt("empty"), "no certificate found in 'empty'");
+    check(crt("none"), "certificate 'none' cannot be read: ");
+    check(crt("keyless"), "certificate 'keyless' has no private key: append the private key");
+    check(crt("mixed"), "certificate 'mixed': its private key belongs to another certificate: use the key");
+    check(crt("empty"), "certificate 'empty' is empty: put");
     let words = |text: &str| Some(text.to_string());
     check(ServerTls { ciphers: words("FOO"), ..verified() }, "'ciphers'");
     check(ServerTls { curves: words("FOO"), ..verified() }, "'curves'");
@@ -354,15 +390,73 @@ fn faults_name_the_file() {
 }
 
 #[test]
-fn a_connector_stays_as_long_as_nothing_changes() {
+fn a_connector_stays_as_long_as_its_words_do() {
     let authority = Authority::new("one").expect("made");
-    let mut files = Memory::of([("ca", authority.root_pem())]);
-    let settings = Arc::new(verified());
-    let first = Connectors::new(&files).build(&settings, None).expect("good");
-    let same = Connectors::new(&files).build(&Arc::new(verified()), Some(&first)).expect("good");
+    let files = Memory::of([("ca", authority.root_pem()), ("other", authority.root_pem())]);
+    let (process, settings) = (Process::new(), Arc::new(verified()));
+    let first = process.change(&files, &settings, None).expect("good");
+    let same = process.change(&files, &Arc::new(verified()), Some(&first)).expect("good");
     assert!(Arc::ptr_eq(&first, &same));
-    let other = Arc::new(ServerTls { verify_host: Some("a".into()), ..verified() });
-    assert!(!Arc::ptr_eq(&first, &Connectors::new(&files).build(&other, Some(&first)).expect("good")));
-    files.0.insert("ca".into(), Authority::new("next").expect("made").root_pem());
-    assert!(!Arc::ptr_eq(&first, &Connectors::new(&files).build(&settings, Some(&first)).expect("good")));
+    for other in [
+        ServerTls { verify_host: Some("a".into()), ..verified() },
+        ServerTls { ca_file: Some("other".into()), ..verified() },
+        ServerTls { crl_file: Some("ca".into()), ..verified() },
+    ] {
+        assert!(!Arc::ptr_eq(&first, &process.change(&files, &Arc::new(other), Some(&first)).expect("good")));
+    }
+}
+
+#[test]
+fn another_content_of_a_file_is_used_by_the_next_handshake() {
+    let (one, other) = (Authority::new("one").expect("made"), Authority::new("other").expect("made"));
+    let good = one.issue(&Wanted::server(["a.example"])).expect("issued");
+    let (own, next) =
+        (one.issue(&Wanted::client("a")).expect("issued"), one.issue(&Wanted::client("b")).expect("issued"));
+    let mut files =
+        Memory::of([("ca", one.root_pem()), ("crl", one.revoke(&[]).expect("a list")), ("own", own.bundle_pem())]);
+    let settings = Arc::new(ServerTls { crl_file: Some("crl".into()), crt: Some("own".into()), ..verified() });
+    let mut config = server(&good, ALL);
+    config.ticketer = aws_lc_rs::Ticketer::new().expect("keys");
+    let config = Arc::new(config);
+    let ask = |connector: &Connector| {
+        let mut client = connection(connector, Some("a.example")).expect("a client");
+        shake(&mut client, &config).map(|_| client.handshake_kind())
+    };
+    let (full, resumed) = (Ok(Some(HandshakeKind::Full)), Ok(Some(HandshakeKind::Resumed)));
+    let process = Process::new();
+    let connector = process.change(&files, &settings, None).expect("good");
+    let shown = |connector: &Connector| connector.target(None).expect("one").identity.expect("shown").cert[0].clone();
+    assert_eq!((ask(&connector), ask(&connector)), (full.clone(), resumed.clone()));
+    // By the runtime API.
+    let mut editions = vec![connector.edition()];
+    let mut set = |path: &str, pem: String| {
+        process.authorities.insert(Path::new(path), Content::read(pem.as_bytes()).expect("good"));
+        editions.push(connector.edition());
+    };
+    set("crl", one.revoke(&[good.serial]).expect("a list"));
+    let error = ask(&connector).expect_err("revoked");
+    assert_eq!(Refusal::take(&error), Some(Refusal { depth: 0, code: 23 }));
+    assert_eq!(Refusal::take(&error), None, "it is told once");
+    set("crl", files.0[Path::new("crl")].clone());
+    assert_eq!((ask(&connector), ask(&connector)), (full.clone(), resumed.clone()));
+    set("ca", other.root_pem());
+    assert!(ask(&connector).is_err());
+    set("ca", one.root_pem());
+    assert_eq!((ask(&connector), ask(&connector)), (full.clone(), resumed.clone()));
+    files.0.insert("own".into(), next.bundle_pem());
+    let mut transaction = process.store.transaction();
+    assert_eq!(transaction.refresh(Path::new("own"), &files).map_err(|problem| problem.to_string()), Ok(true));
+    assert_eq!(shown(&connector), own.chain()[0], "it is not in use before the commit");
+    transaction.commit();
+    assert_eq!(shown(&connector), next.chain()[0]);
+    assert_eq!((ask(&connector), ask(&connector)), (full.clone(), resumed.clone()));
+    // By a reload, which keeps what is said.
+    let same = process.change(&files, &settings, Some(&connector)).expect("good");
+    assert!(Arc::ptr_eq(&same, &connector));
+    assert_eq!(ask(&connector), resumed, "nothing changed");
+    files.0.insert("ca".into(), other.root_pem());
+    let same = process.change(&files, &settings, Some(&connector)).expect("good");
+    assert!(Arc::ptr_eq(&same, &connector) && ask(&connector).is_err());
+    editions.push(connector.edition());
+    assert!(editions.is_sorted_by(|one, next| one < next), "{editions:?}");
 }

@@ -9,14 +9,13 @@ use baton_model::{
     Server, Source,
 };
 
-use baton_tls::Connectors;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::draft::resolve_server;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::keywords::server::tls::Surroundings;
+use crate::keywords::server::tls::{JudgedFiles, Surroundings};
 use crate::keywords::{server, tls};
 use crate::nearest::nearest;
 use crate::own::Own;
@@ -29,9 +28,9 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
-    let mut connectors = Connectors::new(context.env.tls_files());
+    let mut judged = JudgedFiles::new(context.env.tls_files());
     for draft in &mut drafts {
-        finish_proxy(draft, &nobody, &global, &model.global, &mut connectors, context);
+        finish_proxy(draft, &nobody, &global, &model.global, &mut judged, context);
         if draft.valid {
             model.proxies.push(draft.proxy.share());
         }
@@ -100,7 +99,7 @@ fn finish_proxy(
     nobody: &Own<Proxy>,
     global: &GlobalDraft,
     model: &Global,
-    connectors: &mut Connectors<'_>,
+    files: &mut JudgedFiles<'_>,
     context: &mut Context<'_>,
 ) {
     // Apart from its draft, where nobody stands in for it, as long as it is changed.
@@ -163,7 +162,7 @@ fn finish_proxy(
                 CheckType::Http(steps) => &steps[..],
                 CheckType::Connect => &[],
             };
-            let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, connectors, last: None };
+            let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, files, last: None };
             servers(draft, around, context)
         }
     };

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use baton_model::Address;
-use baton_tls::{is_wrong_name, rustls};
+use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
@@ -126,12 +126,12 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
         let which = if tls.name.is_some() { "expected" } else { "configured" };
         format!("Server presented an SSL certificate different from the {which} one")
     };
-    let (config, name) = tls.connector.target(tls.name.as_deref()).map_err(|_| wrong_name())?;
+    let Target { config, name, .. } = tls.connector.target(tls.name.as_deref()).map_err(|_| wrong_name())?;
     match TlsConnector::from(config).connect(name, stream).await {
         Ok(stream) => Ok(Box::new(stream)),
         Err(error) => Err(match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(error) if is_wrong_name(error) => wrong_name(),
-            Some(error) => format!("SSL handshake failure ({error})"),
+            Some(error) => format!("SSL handshake failure ({})", Failure::of(error, Refusal::take(error))),
             None => format!("SSL handshake failure ({})", words(&error)),
         }),
     }

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use baton_model::{Model, ServerTls};
 use baton_tls::authorities::Authority;
 use baton_tls::{Description, Parts};
 
@@ -54,6 +55,12 @@ fn facts(described: &Description) -> String {
         described.subject,
         described.issuer,
     )
+}
+
+/// How many servers are spoken to by settings of which `is` is true.
+fn servers(model: &Model, is: impl Fn(&ServerTls) -> bool) -> usize {
+    let servers = model.proxies.iter().flat_map(|proxy| &proxy.servers);
+    servers.filter(|server| server.any_tls().is_some_and(|tls| is(tls))).count()
 }
 
 /// Another transaction is under way.

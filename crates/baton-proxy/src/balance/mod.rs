@@ -12,6 +12,7 @@
 
 mod ask;
 mod backend;
+mod complaint;
 mod entry;
 mod first;
 mod group;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use baton_model::Server;
 use tokio::sync::Notify;
 
+use super::complaint::Complaint;
 use super::{BackendState, Transition};
 use crate::upstream::Encryption;
 
@@ -31,6 +32,8 @@ pub struct ServerState {
     pub(super) queued: AtomicU32,
     pub(super) queued_max: AtomicU32,
     pub(super) may_be_cut: AtomicBool,
+    /// The last handshake with it failed.
+    pub(super) is_refusing: AtomicBool,
     /// How often its sessions were shut down.
     pub(super) cuts: AtomicU64,
     pub(super) cut_notify: Notify,
@@ -50,6 +53,8 @@ pub(super) struct Notes {
     /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
     pub(super) check: Option<Box<CheckReport>>,
     pub(super) changed: Instant,
+    /// Why a handshake with it failed, as it was said last.
+    pub(super) complaint: Option<Box<Complaint>>,
     /// Times it went down, and the time it was down before the current outage.
     pub(super) downs: u64,
     pub(super) down_time: Duration,
@@ -183,6 +188,7 @@ impl ServerState {
             queued: AtomicU32::new(0),
             queued_max: AtomicU32::new(0),
             may_be_cut: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
             cut_notify: Notify::new(),
             observed: OnceLock::new(),
@@ -194,6 +200,7 @@ impl ServerState {
                 changed: now,
                 downs: 0,
                 down_time: Duration::ZERO,
+                complaint: None,
             }),
         }
     }

@@ -478,6 +478,21 @@ fn observed_errors_in_a_row_reach_the_limit() {
 }
 
 #[test]
+fn reasons_of_failing_handshakes_are_told_once() {
+    let bench = Bench::new(&proxy(&["a"]));
+    let (server, start) = (bench.server("a"), Instant::now());
+    let fails = |reason, after: u64| server.handshake_failed(reason, start + Duration::from_secs(after));
+    assert!(fails("expired", 0) && !fails("expired", 1) && !fails("expired", 1000));
+    assert!(fails("revoked", 1000), "another reason");
+    assert!(!fails("expired", 1005) && !fails("revoked", 1006), "by turns");
+    assert!(fails("expired", 1010));
+    server.handshake_done();
+    assert!(!fails("expired", 1060), "one server of several behind an address");
+    server.handshake_done();
+    assert!(fails("expired", 1070) && !fails("expired", 1071), "it was gone, and is back");
+}
+
+#[test]
 fn slots_of_many_threads_add_up() {
     let bench = Bench::new(&proxy(&["a maxconn=2", "b maxconn=2"]));
     std::thread::scope(|scope| {

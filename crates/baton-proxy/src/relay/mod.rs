@@ -266,8 +266,9 @@ async fn connect(
     let began = core.now();
     let Client { deadline, registered, addresses, .. } = client;
     count(core, entry, Counter::Connects);
-    let opened =
-        upstream::open(core, &registered.session, deadline, slot, &backend.plan.proxy, addresses, name).await?;
+    let (session, proxy) = (&registered.session, &backend.plan.proxy);
+    let counting = |counter| count(core, entry, counter);
+    let opened = upstream::open(core, session, deadline, slot, proxy, addresses, name, &counting).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));
     Ok(opened)

@@ -13,9 +13,9 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use baton_tls::Facts;
 use baton_tls::rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use baton_tls::rustls::{self, CommonState};
+use baton_tls::rustls::{self, CommonState, ProtocolVersion};
+use baton_tls::{Facts, Refusal};
 
 use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
 use crate::stream::step::{Places, Session, Step, Utterance};
@@ -33,8 +33,8 @@ pub enum Broken {
     Closed,
     /// The socket failed.
     Socket(io::Error),
-    /// The peer broke the protocol, or there is nothing both can agree on. It was told by an alert.
-    Protocol(rustls::Error),
+    /// The peer broke the protocol, there is nothing both can agree on, or its certificate was refused. It was told by an alert.
+    Protocol(rustls::Error, Option<Refusal>),
 }
 
 /// TLS on one connection.
@@ -115,8 +115,11 @@ impl Tls {
                 Ok(Step::Ended) => return Poll::Ready(Err(Broken::Closed)),
                 Ok(Step::More) => {}
                 Err(error) => {
+                    let refusal = Refusal::take(&error);
+                    inner.take_alert();
+                    inner.reword(&error);
                     inner.refuse(wire);
-                    return Poll::Ready(Err(Broken::Protocol(error)));
+                    return Poll::Ready(Err(Broken::Protocol(error, refusal)));
                 }
             }
             if inner.is_agreed() {
@@ -340,14 +343,33 @@ impl Inner {
         step
     }
 
-    /// Tells the peer by an alert what it did, as far as the socket takes it. Nothing is said or heard after it.
-    fn refuse(&mut self, wire: &Wire) {
-        // rustls has an alert ready, and gives it out before it looks at what was received once more.
+    /// rustls has an alert ready, and gives it out before it looks at what was received once more.
+    fn take_alert(&mut self) {
         while self.session.common().wants_write() {
             if !matches!(self.step(&mut [], Utterance::Nothing), Ok(Step::Again)) {
                 break;
             }
         }
+    }
+
+    /// A client that shows no certificate where one is wanted is told handshake_failure in TLS 1.2 (RFC 5246 7.4.6); rustls says
+    /// certificate_required, which is of TLS 1.3 alone (RFC 8446 6.2).
+    fn reword(&mut self, error: &rustls::Error) {
+        const FATAL: [u8; 6] = [21, 3, 3, 0, 2, 2];
+        const HANDSHAKE_FAILURE: u8 = 40;
+        let is_old = self.session.common().protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        let is_wrong = is_old && *error == rustls::Error::NoCertificatesPresented;
+        if let Some([before @ .., description @ 116]) = self.unsent.as_mut().map(Records::bytes_mut)
+            && is_wrong
+            && before.ends_with(&FATAL)
+        {
+            *description = HANDSHAKE_FAILURE;
+        }
+    }
+
+    /// Tells the peer by an alert what it did, as far as the socket takes it. Nothing is said or heard after it.
+    fn refuse(&mut self, wire: &Wire) {
+        self.take_alert();
         self.send_now(wire);
         (self.reading, self.writing) = (Way::Broken, Way::Broken);
         // A socket that is closed with bytes unread takes the alert back.

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use baton_kernel::Endpoint;
 use baton_kernel::connect::{self, ConnectOptions, Started};
-use baton_model::{Address, Proxy, Server};
-use baton_tls::{Facts, is_wrong_name, rustls};
+use baton_model::{Address, Level, Proxy, Server};
+use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::accept::{Addresses, write_header};
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
+use crate::state::Counter;
 use crate::stream::{Broken, Stream};
-use crate::upstream::Connection;
+use crate::upstream::{Agreed, Connection};
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ pub enum ConnectFailed {
 }
 
 /// Connects to the server the slot is for, sends its PROXY header if it wants one, and agrees on TLS where that is spoken; `name`
-/// is asked for then. All of it within `timeout connect`.
+/// is asked for then. All of it within `timeout connect`. `count` counts at the server and its backend.
+#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
 pub async fn open(
     core: &Core,
     session: &Session,
@@ -40,6 +42,7 @@ pub async fn open(
     backend: &Proxy,
     client: &Addresses,
     name: Option<Box<str>>,
+    count: &dyn Fn(Counter),
 ) -> Result<Connection, ConnectFailed> {
     let config = slot.config();
     let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
@@ -76,23 +79,66 @@ pub async fn open(
             Err(interrupt) => return Err(interrupted(interrupt)),
         }
     }
-    let encryption = slot.encryption().cloned();
-    if let Some(encryption) = &encryption {
+    let mut encryption = None;
+    if let Some(wanted) = slot.encryption() {
         let asked = name.as_deref();
-        encryption.begin(&mut stream, asked, core.records.clone()).map_err(|error| unwilling(&error, asked))?;
+        let failed = |failure: Failure| {
+            count(Counter::TlsFailures);
+            complain(core, slot, backend, &failure);
+        };
+        let unwilling = |error: rustls::Error, refusal| {
+            failed(Failure::of(&error, refusal));
+            unwilling(&error, asked)
+        };
+        let begun = wanted.begin(&mut stream, asked, core.records.clone()).map_err(|error| unwilling(error, None))?;
+        encryption = Some(Agreed::new(Arc::clone(wanted), &begun));
         match until(core, session, deadline, |cx| stream.poll_handshake(cx)).await {
-            Ok(Ok(())) => stream.note_facts(|agreed| {
-                let ours = encryption.connector.identity().cloned();
-                Facts::of(agreed, asked, ours)
-            }),
-            Ok(Err(Broken::Protocol(error))) => return Err(unwilling(&error, asked)),
-            Ok(Err(Broken::Closed | Broken::Socket(_))) => return Err(refused()),
-            Err(interrupt) => return Err(interrupted(interrupt)),
+            Ok(Ok(())) => stream.note_facts(|agreed| Facts::of(agreed, asked, begun.identity)),
+            Ok(Err(broken)) => {
+                let failure = match broken {
+                    Broken::Protocol(error, refusal) => return Err(unwilling(error, refusal)),
+                    Broken::Closed => Failure::closed(),
+                    Broken::Socket(error) => Failure::broken(&error),
+                };
+                failed(failure);
+                return Err(refused());
+            }
+            Err(Interrupt::Timeout) => {
+                failed(Failure::late());
+                return Err(interrupted(Interrupt::Timeout));
+            }
+            Err(Interrupt::Abort) => return Err(interrupted(Interrupt::Abort)),
         }
+    }
+    if let Some(facts) = stream.facts() {
+        count(Counter::TlsSessions);
+        if facts.resumed {
+            count(Counter::TlsResumed);
+        }
+        slot.server().handshake_done();
     }
     let server = slot.server().clone();
     let (config, idle_since) = (config.clone(), core.now());
     Ok(Connection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
+}
+
+/// Says why there is no handshake with a server, once for as long as it stays the reason: to standard error and to its backend's
+/// log, as health checks do.
+#[cold]
+fn complain(core: &Core, slot: &Slot, backend: &Proxy, failure: &Failure) {
+    const WARNING: Level = Level(4);
+    let reason = failure.to_string();
+    if !slot.server().handshake_failed(&reason, core.now()) {
+        return;
+    }
+    let text = format!(
+        "Server {}/{}: TLS handshake failed: {reason}: {}.",
+        backend.name,
+        slot.config().name,
+        failure.remedy()
+    );
+    core.log.trouble(&text);
+    core.log.line(&core.log.sinks(&backend.logging), WARNING, |line| line.extend_from_slice(text.as_bytes()));
 }
 
 /// There is no handshake. With the wrong name for what was asked there will never be one, as HAProxy sees it.

@@ -7,7 +7,8 @@ use baton_model::Server;
 use baton_rules::{Context, Expr, Files, Place};
 use baton_tls::rustls;
 use baton_tls::rustls::client::UnbufferedClientConnection;
-use baton_tls::{Connector, Connectors};
+use baton_tls::rustls::sign::CertifiedKey;
+use baton_tls::{Connector, Connectors, Target};
 
 use crate::stream::{RecordPool, Stream, Tls};
 
@@ -28,7 +29,7 @@ impl Encryption {
     /// The reason against it, as a sentence.
     pub fn prepare(
         server: &Server,
-        connectors: &mut Connectors<'_>,
+        connectors: Connectors<'_>,
         files: &dyn Files,
         before: Option<&Encryption>,
     ) -> Result<Option<Arc<Encryption>>, String> {
@@ -56,18 +57,51 @@ impl Encryption {
     ///
     /// # Errors
     /// When no server could have the name.
-    pub fn begin(&self, stream: &mut Stream, name: Option<&str>, records: Rc<RecordPool>) -> Result<(), rustls::Error> {
-        let (config, name) = self.connector.target(name)?;
+    pub fn begin(
+        &self,
+        stream: &mut Stream,
+        name: Option<&str>,
+        records: Rc<RecordPool>,
+    ) -> Result<Begun, rustls::Error> {
+        let Target { config, name, identity, edition } = self.connector.target(name)?;
         stream.secure(Tls::new(UnbufferedClientConnection::new(config, name)?, None, records));
-        Ok(())
+        Ok(Begun { identity, edition })
+    }
+}
+
+/// A handshake that began.
+#[derive(Debug)]
+pub struct Begun {
+    /// What is shown to a server that asks (`crt`).
+    pub identity: Option<Arc<CertifiedKey>>,
+    edition: u64,
+}
+
+/// By what a connection was encrypted.
+#[derive(Clone, Debug)]
+pub struct Agreed {
+    encryption: Arc<Encryption>,
+    /// The state of the files that were used: see [`Connector::edition`].
+    edition: u64,
+}
+
+impl Agreed {
+    /// By `encryption`, as it was when the handshake began.
+    pub(super) fn new(encryption: Arc<Encryption>, begun: &Begun) -> Agreed {
+        Agreed { encryption, edition: begun.edition }
+    }
+
+    /// Whether a handshake of now would verify the server by the same files, and show it the same certificate.
+    pub(super) fn is_current(&self) -> bool {
+        self.edition == self.encryption.connector.edition()
     }
 }
 
 /// Whether connections of one may be used where the other is asked for.
-pub(super) fn is_same(one: Option<&Arc<Encryption>>, other: Option<&Arc<Encryption>>) -> bool {
+pub(super) fn is_same(one: Option<&Agreed>, other: Option<&Arc<Encryption>>) -> bool {
     match (one, other) {
         (None, None) => true,
-        (Some(one), Some(other)) => Arc::ptr_eq(&one.connector, &other.connector),
+        (Some(one), Some(other)) => Arc::ptr_eq(&one.encryption.connector, &other.connector) && one.is_current(),
         (Some(_), None) | (None, Some(_)) => false,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use baton_model::{ProxyProtocol, Server};
 
 pub use connect::{ConnectFailed, open};
-pub use encryption::Encryption;
+pub use encryption::{Agreed, Encryption};
 pub use pool::Upstreams;
 
 use crate::balance::ServerState;
@@ -26,7 +26,7 @@ pub struct Connection {
     /// The settings it was opened with.
     pub config: Arc<Server>,
     /// TLS over it.
-    pub encryption: Option<Arc<Encryption>>,
+    pub encryption: Option<Agreed>,
     /// The name that was asked for (SNI): requests for another one go elsewhere.
     pub name: Option<Box<str>>,
     /// Requests it carried before the current one.
@@ -38,13 +38,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether a request for `config` may go over it: a reload may have changed where the server is, and how it is spoken to.
+    /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
+    /// a runtime command whom to trust.
     pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<Encryption>>) -> bool {
         encryption::is_same(self.encryption.as_ref(), encryption)
             && (Arc::ptr_eq(&self.config, config)
                 || (self.config.address == config.address
                     && self.config.send_proxy == config.send_proxy
                     && self.config.source_address == config.source_address))
+    }
+
+    /// Whether it was encrypted by files that hold the same still.
+    pub fn is_current(&self) -> bool {
+        self.encryption.as_ref().is_none_or(Agreed::is_current)
     }
 
     /// Whether other clients may use it too: it does not carry one client's address.

@@ -152,11 +152,11 @@ impl Upstreams {
         });
     }
 
-    /// Drops closed connections, and half of the unneeded ones where `pool-purge-delay` is over. False: nothing is left.
+    /// Drops closed connections and those that were made by what is trusted no more, and half of the unneeded ones where `pool-purge-delay` is over. False: nothing is left.
     fn sweep(&self, now: Instant) -> bool {
         let mut pools = self.pools.borrow_mut();
         for pool in pools.values_mut() {
-            pool.idle.retain(|connection| !connection.stream.is_stale());
+            pool.idle.retain(|connection| connection.is_current() && !connection.stream.is_stale());
             let delay = pool.server.config().pool_purge_delay;
             if now.duration_since(pool.purged) >= delay {
                 let surplus = pool.unneeded.min(pool.idle.len()).div_ceil(2);

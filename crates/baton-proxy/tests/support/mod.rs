@@ -9,8 +9,7 @@ use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, 
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::NoFiles;
-use baton_tls::Acceptor;
-use baton_tls::store::SystemFiles;
+use baton_tls::{Acceptor, Connectors};
 
 /// A core that serves one `listen` section.
 pub struct Served {
@@ -81,7 +80,7 @@ impl Served {
             1000,
             vec![listener],
             &self.registry,
-            (&NoFiles, &SystemFiles::default()),
+            (&NoFiles, Connectors::default()),
             now,
         )
         .expect("valid");

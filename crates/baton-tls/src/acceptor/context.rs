@@ -42,13 +42,13 @@ pub(super) struct Context {
     /// It speaks TLS 1.3.
     tls13: bool,
     /// What the verifier was made of.
-    sources: Vec<(Arc<AuthorityFile>, Arc<Authority>)>,
+    sources: Sources,
 }
 
 impl Context {
     /// Whether a file of authorities has got another content.
     pub(super) fn is_stale(&self) -> bool {
-        self.sources.iter().any(|(file, content)| !Arc::ptr_eq(&file.content(), content))
+        self.sources.iter().any(|source| source.file.edition() != source.edition)
     }
 
     /// Whether somebody between us and the client could have made it offer less than both speak (RFC 7507 3): the client says
@@ -131,7 +131,14 @@ impl Context {
 }
 
 /// Files of authorities, and what was in them.
-type Sources = Vec<(Arc<AuthorityFile>, Arc<Authority>)>;
+type Sources = Vec<Source>;
+
+#[derive(Debug)]
+struct Source {
+    file: Arc<AuthorityFile>,
+    edition: u64,
+    content: Arc<Authority>,
+}
 
 /// Whom to trust, and what that was read from; `None`: clients are not asked.
 fn trust(common: &Common, options: &TlsOptions) -> Result<(Option<Trust>, Sources), String> {
@@ -144,8 +151,10 @@ fn trust(common: &Common, options: &TlsOptions) -> Result<(Option<Trust>, Source
     let mut read = |path: &Option<std::path::PathBuf>| {
         let Some(path) = path else { return Ok(None) };
         let file = common.authority(path).ok_or_else(|| format!("'{}' was not read", path.display()))?;
+        // Before the content: one that comes in between has a higher number.
+        let edition = file.edition();
         let content = file.content();
-        sources.push((file, content.clone()));
+        sources.push(Source { file, edition, content: content.clone() });
         Ok::<_, String>(Some(content))
     };
     let (named, unnamed, lists) = (read(&options.ca_file)?, read(&options.ca_verify_file)?, read(&options.crl_file)?);
@@ -183,7 +192,7 @@ fn scope(options: &TlsOptions, sources: &Sources) -> Vec<u8> {
         add(&[u8::from(named.is_some())]);
     }
     add(options.client_sigalgs.as_deref().unwrap_or_default().as_bytes());
-    for (_, content) in sources {
+    for Source { content, .. } in sources {
         add(b"certificates");
         content.certificates.iter().for_each(|der| add(der));
         add(b"lists");

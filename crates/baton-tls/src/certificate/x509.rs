@@ -49,6 +49,7 @@ const ID_AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 const ID_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const ID_BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const ID_EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+const ID_SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 const ID_CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 const ID_COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ID_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
@@ -185,6 +186,12 @@ impl<'a> X509<'a> {
         self.key_usage().is_none_or(|usage| usage & (DIGITAL_SIGNATURE | KEY_AGREEMENT) != 0)
     }
 
+    /// Whether keys may be sent to it under its key, as to a server of old.
+    pub(crate) fn may_take_keys(&self) -> bool {
+        const KEY_ENCIPHERMENT: u8 = 0x20;
+        self.key_usage().is_none_or(|usage| usage & KEY_ENCIPHERMENT != 0)
+    }
+
     /// Whether its key may sign certificates.
     pub(crate) fn may_sign_certificates(&self) -> bool {
         const KEY_CERT_SIGN: u8 = 0x04;
@@ -214,8 +221,17 @@ impl<'a> X509<'a> {
 
     /// Whether `extendedKeyUsage` names clients; `None` without it.
     pub(crate) fn is_for_clients(&self) -> Option<bool> {
+        self.is_for(ID_CLIENT_AUTH)
+    }
+
+    /// Whether `extendedKeyUsage` names servers; `None` without it.
+    pub(crate) fn is_for_servers(&self) -> Option<bool> {
+        self.is_for(ID_SERVER_AUTH)
+    }
+
+    fn is_for(&self, wanted: &[u8]) -> Option<bool> {
         let mut purposes = Der::new(self.extension(ID_EXTENDED_KEY_USAGE)?).enter(der::SEQUENCE)?;
-        Some(std::iter::from_fn(|| purposes.take(der::OID)).any(|purpose| purpose == ID_CLIENT_AUTH))
+        Some(std::iter::from_fn(|| purposes.take(der::OID)).any(|purpose| purpose == wanted))
     }
 
     /// Whether what [`X509::names`] walks over is whole.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use webpki::RawPublicKeyEntity;
 
 use super::names;
-use super::trust::Trust;
+use crate::verify::{Judge, refused};
 
 /// The name that a certificate has to have.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,7 +26,7 @@ pub(super) enum Expected {
 /// verified.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    trust: Option<Arc<Trust>>,
+    judge: Option<Arc<Judge>>,
     expected: Expected,
     algorithms: WebPkiSupportedAlgorithms,
     /// What a server may sign with, the preferred first.
@@ -34,11 +34,15 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// Without `trust` every certificate is good; without `schemes` (`sigalgs`) every algorithm that we know.
-    pub fn new(trust: Option<Arc<Trust>>, expected: Expected, schemes: Option<Vec<SignatureScheme>>) -> Verifier {
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+    /// Without a `judge` every certificate is good; without `schemes` (`sigalgs`) every algorithm that we know.
+    pub fn new(
+        judge: Option<Arc<Judge>>,
+        expected: Expected,
+        algorithms: WebPkiSupportedAlgorithms,
+        schemes: Option<Vec<SignatureScheme>>,
+    ) -> Verifier {
         let schemes = schemes.unwrap_or_else(|| algorithms.supported_schemes());
-        Verifier { trust, expected, algorithms, schemes }
+        Verifier { judge, expected, algorithms, schemes }
     }
 
     /// Whether the certificate's key signed `message`. Its key alone is looked at, since a certificate that nobody verifies may
@@ -82,8 +86,11 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(trust) = &self.trust else { return Ok(ServerCertVerified::assertion()) };
-        trust.verify(end_entity, intermediates, now, self.algorithms.all)?;
+        let Some(judge) = &self.judge else { return Ok(ServerCertVerified::assertion()) };
+        if let Err(error) = judge.check(end_entity, intermediates, now) {
+            let faults = judge.faults(end_entity, intermediates, now, &error);
+            return Err(refused(faults.first().copied(), error));
+        }
         let wanted = match &self.expected {
             Expected::Any => return Ok(ServerCertVerified::assertion()),
             Expected::This(name) => name.clone(),

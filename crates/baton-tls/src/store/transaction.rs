@@ -14,7 +14,7 @@ use super::index::{Change, Index, Line, Order};
 use super::load::Loader;
 use super::meanwhile::Touched;
 use super::wanted::{Listings, Places, Recipe, is_certificate, is_reserved};
-use super::{Entry, Origin, Problem, Settings, State, Store};
+use super::{Entry, Origin, Problem, Settings, Store};
 use crate::certificate::{Certificate, Fault};
 
 /// Changes that are not in use yet.
@@ -397,7 +397,7 @@ impl Transaction {
         store.readings.note(&touched);
         for step in &steps {
             if let Step::Put { entry, certificate, digest } = step {
-                *entry.lock() = State { certificate: certificate.clone(), digest: *digest, problem: None };
+                entry.put(certificate.clone(), *digest);
                 store
                     .entries
                     .write()
@@ -416,7 +416,7 @@ impl Transaction {
             Step::Put { .. } | Step::Add { .. } | Step::Drop { .. } => None,
         });
         for entry in forgotten {
-            if !store.live_indexes().iter().any(|index| index.is_used(entry)) {
+            if !store.is_used(entry) {
                 store.entries.write().unwrap_or_else(PoisonError::into_inner).remove(entry.path());
             }
         }

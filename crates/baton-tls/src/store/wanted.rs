@@ -35,8 +35,7 @@ impl<'a> Wanted<'a> {
     pub fn of(model: &'a Model) -> Wanted<'a> {
         let binds = model.proxies.iter().flat_map(|proxy| &proxy.binds);
         let others = model.proxies.iter().flat_map(|proxy| {
-            let paths = proxy.servers.iter().filter_map(|server| server.tls.as_ref()?.crt.as_deref());
-            paths.map(|path| (path, &proxy.source))
+            proxy.servers.iter().filter_map(|server| Some((server.any_tls()?.crt.as_deref()?, &server.line)))
         });
         let GlobalTls { extra, issuers_chain_path, .. } = &model.global.tls;
         Wanted {

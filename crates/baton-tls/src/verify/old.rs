@@ -7,13 +7,37 @@ use rustls_pki_types::SignatureVerificationAlgorithm;
 
 use crate::certificate::der::{self, Der};
 
-/// What is signed, how, and the key in it.
+/// A certificate, and the key in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Old<'a> {
-    signed: &'a [u8],
+    pub(super) signed: Signed<'a>,
+    key: Key<'a>,
+}
+
+/// What is signed, and how: a certificate, or a list of revoked ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signed<'a> {
+    content: &'a [u8],
     algorithm: &'a [u8],
     signature: &'a [u8],
-    key: Key<'a>,
+}
+
+impl<'a> Signed<'a> {
+    /// Reads the three parts of something that is signed.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Signed<'a>> {
+        let mut outside = Der::new(bytes);
+        let mut whole = outside.enter(der::SEQUENCE)?;
+        let content = whole.element(der::SEQUENCE)?.whole;
+        let (algorithm, signature) = (whole.take(der::SEQUENCE)?, whole.bits()?);
+        (whole.is_empty() && outside.is_empty()).then_some(Signed { content, algorithm, signature })
+    }
+
+    /// Whether `issuer` signed it.
+    pub(super) fn is_by(&self, issuer: Key<'_>, known: &WebPkiSupportedAlgorithms) -> bool {
+        known.all.iter().any(|how| {
+            *how.signature_alg_id() == *self.algorithm && verifies(*how, issuer, self.content, self.signature)
+        })
+    }
 }
 
 /// A public key and what is said of its kind.
@@ -34,11 +58,8 @@ impl<'a> Key<'a> {
 impl<'a> Old<'a> {
     /// Reads a certificate; `None` for one of another version, which is webpki's.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Old<'a>> {
-        let mut outside = Der::new(bytes);
-        let mut whole = outside.enter(der::SEQUENCE)?;
-        let tbs = whole.element(der::SEQUENCE)?;
-        let (algorithm, signature) = (whole.take(der::SEQUENCE)?, whole.bits()?);
-        let mut inside = Der::new(tbs.content);
+        let signed = Signed::read(bytes)?;
+        let mut inside = Der::new(signed.content).enter(der::SEQUENCE)?;
         // Version 1 is not said.
         inside.take(der::INTEGER)?;
         let within = inside.take(der::SEQUENCE)?;
@@ -46,19 +67,12 @@ impl<'a> Old<'a> {
             inside.take(der::SEQUENCE)?;
         }
         let key = Key::read(inside.element(der::SEQUENCE)?.whole)?;
-        let is_whole = inside.is_empty() && whole.is_empty() && outside.is_empty() && within == algorithm;
-        is_whole.then_some(Old { signed: tbs.whole, algorithm, signature, key })
-    }
-
-    /// Whether `issuer` signed it.
-    pub(super) fn is_signed_by(&self, issuer: Key<'_>, known: &WebPkiSupportedAlgorithms) -> bool {
-        known.all.iter().any(|how| {
-            *how.signature_alg_id() == *self.algorithm && verifies(*how, issuer, self.signed, self.signature)
-        })
+        let is_whole = inside.is_empty() && within == signed.algorithm;
+        is_whole.then_some(Old { signed, key })
     }
 
     /// Whether its key signed a message of a handshake.
-    pub(super) fn signed(
+    pub(super) fn has_signed(
         &self,
         message: &[u8],
         scheme: SignatureScheme,

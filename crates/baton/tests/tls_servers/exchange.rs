@@ -72,6 +72,20 @@ impl Log {
         self.socket.local_addr().expect("a bound socket has an address")
     }
 
+    /// All lines until the one of the next request that came in by `frontend`, which is the last.
+    pub fn lines(&self, frontend: &str) -> Vec<String> {
+        let (mut room, mut lines) = ([0; 4096], Vec::new());
+        loop {
+            let count = self.socket.recv(&mut room).expect("a log line comes");
+            let line = String::from_utf8_lossy(&room[..count]).into_owned();
+            let is_last = line.contains(&format!(" {frontend} {frontend}/"));
+            lines.push(line);
+            if is_last {
+                return lines;
+            }
+        }
+    }
+
     /// The termination state of the next request that came in by `frontend`.
     pub fn state(&self, frontend: &str) -> String {
         let mut room = [0; 4096];

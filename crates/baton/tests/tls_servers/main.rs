@@ -4,6 +4,7 @@
 mod exchange;
 mod health;
 mod kept;
+mod live;
 mod outcomes;
 mod servers;
 #[path = "../support/mod.rs"]

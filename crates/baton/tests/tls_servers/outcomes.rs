@@ -118,3 +118,78 @@ fn a_stalling_server_costs_the_connect_timeout_and_no_more() {
     assert_eq!(get(place, "a.example").status, 503);
     assert!(began.elapsed() >= Duration::from_millis(200), "both attempts had their time");
 }
+
+#[test]
+fn why_there_is_no_handshake_is_told_once() {
+    const TOLD: &[(&str, &str, &str)] = &[
+        ("good", "$good ssl ca-file ca.pem", ""),
+        (
+            "expired",
+            "$expired ssl ca-file ca.pem",
+            "its certificate was refused: it has expired (error 10, depth 0): have it renewed.",
+        ),
+        (
+            "name",
+            "$good ssl ca-file ca.pem verifyhost c.example",
+            "its certificate is for other names: name one of them by ",
+        ),
+        ("unknown", "$good ssl ca-file other.pem", "an authority above its certificate was refused: "),
+        (
+            "own",
+            "$own ssl ca-file ca.pem",
+            "its certificate was refused: it signs itself, and is not in ca-file (error 18, ",
+        ),
+        (
+            "revoked",
+            "$revoked ssl ca-file ca.pem crl-file crl.pem",
+            "its certificate was refused: it was revoked (error 23, ",
+        ),
+        ("plain", "$plain ssl verify none", "what it sent is no TLS: look whether it speaks TLS on this port"),
+        ("stalling", "$stalling ssl verify none", "it was not complete within 'timeout connect': look whether"),
+        ("old", "$old ssl ca-file ca.pem ssl-min-ver TLSv1.3", "it refused with the alert ProtocolVersion: compare "),
+    ];
+    let servers = Servers::start();
+    let log = Log::new();
+    let socket = servers.file("stats.sock");
+    let mut text = format!(
+        "global\n    log {} local0\n    stats socket {}\ndefaults\n    mode http\n    log global\n    option httplog\n    \
+         retries 0\n    timeout connect 300ms\n    timeout client 30s\n    timeout server 30s\n",
+        log.address(),
+        socket.display()
+    );
+    let places: Vec<SocketAddr> = TOLD.iter().map(|_| free_address()).collect();
+    for ((name, words, _), place) in TOLD.iter().zip(&places) {
+        text += &format!("listen {name}\n    bind {place}\n    server s {}\n", servers.words(words));
+    }
+    let _baton = Proxy::start(&text);
+    for ((name, _, expect), place) in TOLD.iter().zip(&places) {
+        let _ = get(*place, "a.example");
+        let lines = log.lines(name);
+        let told: Vec<&String> = lines.iter().filter(|line| line.contains("TLS handshake failed")).collect();
+        match (&told[..], expect.is_empty()) {
+            ([], true) => {}
+            ([line], false) => {
+                let expect = format!(" Server {name}/s: TLS handshake failed: {expect}");
+                assert!(line.contains(&expect), "{line}, not {expect}");
+            }
+            _ => panic!("{name}: {lines:?}"),
+        }
+        let _ = get(*place, "a.example");
+        let again = log.lines(name);
+        assert_eq!(again.len(), 1, "it is known: {again:?}");
+    }
+    let stat = crate::live::ask(&socket, "show stat");
+    let column = |line: &str, name: &str| {
+        let head = stat.lines().next().expect("a head");
+        let at = head.split(',').position(|other| other == name).expect("a column");
+        line.split(',').nth(at).map(str::to_string)
+    };
+    for (name, _, expect) in TOLD {
+        for row in ["s", "BACKEND"] {
+            let line = stat.lines().find(|line| line.starts_with(&format!("{name},{row},"))).expect("a line");
+            let failed = if expect.is_empty() { "0" } else { "2" };
+            assert_eq!(column(line, "ssl_failed_handshake").as_deref(), Some(failed), "{line}");
+            assert_eq!(column(line, "ssl_sess").is_some_and(|count| count != "0"), expect.is_empty(), "{line}");
+        }
+    }
+}

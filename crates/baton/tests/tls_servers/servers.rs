@@ -30,7 +30,7 @@ const NGINX: &[(&str, &str, &str)] = &[
         "asking",
         "ssl",
         "ssl_certificate good.pem; ssl_certificate_key good.pem; ssl_verify_client on; ssl_client_certificate ca.pem; \
-         ssl_verify_depth 3;",
+         ssl_verify_depth 3; add_header x-shown $ssl_client_serial;",
     ),
     ("proxied", "ssl proxy_protocol", "ssl_certificate good.pem; ssl_certificate_key good.pem;"),
     ("plain", "", ""),
@@ -127,11 +127,14 @@ fn write_certificates(folder: &Path) {
     let revoked = issue(&good());
     write("ca.pem", authority.root_pem());
     write("other.pem", stranger.root_pem());
-    write("good.pem", issue(&good()).bundle_pem());
+    let first = issue(&good());
+    write("good.pem", first.bundle_pem());
     write("expired.pem", issue(&good().expired()).bundle_pem());
     write("revoked.pem", revoked.bundle_pem());
     write("client.pem", issue(&Wanted::client("baton")).bundle_pem());
+    write("next-client.pem", issue(&Wanted::client("next")).bundle_pem());
     write("crl.pem", authority.revoke(&[revoked.serial]).expect("a list"));
+    write("crl-all.pem", authority.revoke(&[revoked.serial, first.serial]).expect("a list"));
     let own = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9"])
         .args(["-subj", "/CN=own.example", "-keyout", "own.key", "-out", "own-crt.pem"])

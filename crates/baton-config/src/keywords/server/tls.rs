@@ -3,11 +3,15 @@
 
 pub(crate) mod defaults;
 
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_model::{CheckStep, GlobalTls, ServerTls, TlsVersion};
 use baton_rules::{Expr, Place};
-use baton_tls::Connectors;
+use baton_tls::authorities::Authority;
+use baton_tls::judge_words;
+use baton_tls::store::Files;
 
 use super::parameters::{none, row};
 use crate::diagnostic::Severity;
@@ -271,10 +275,37 @@ pub(crate) struct Surroundings<'a, 'f> {
     pub http: bool,
     /// The steps of its health check.
     pub steps: &'a [CheckStep],
-    /// Files are read once for all servers.
-    pub connectors: &'a mut Connectors<'f>,
+    /// What was found wrong with files, of all servers.
+    pub files: &'a mut JudgedFiles<'f>,
     /// The settings made last: those of most servers are equal.
     pub last: Option<Arc<ServerTls>>,
+}
+
+/// Files of authorities that were judged, each once for all servers that name it. They are read for good when the configuration
+/// is prepared; here a fault is told with its line.
+pub(crate) struct JudgedFiles<'f> {
+    files: &'f dyn Files,
+    /// What is wrong, by `word` and path.
+    known: HashMap<(&'static str, PathBuf), Option<String>>,
+}
+
+impl<'f> JudgedFiles<'f> {
+    /// Reads what is asked for from `files`.
+    pub fn new(files: &'f dyn Files) -> JudgedFiles<'f> {
+        JudgedFiles { files, known: HashMap::new() }
+    }
+
+    /// What is wrong with the first bad one of the files that a server names.
+    fn fault(&mut self, settings: &ServerTls) -> Option<String> {
+        let named = [("ca-file", &settings.ca_file), ("crl-file", &settings.crl_file)];
+        named.into_iter().find_map(|(word, path)| self.judge(word, path.as_deref()?))
+    }
+
+    fn judge(&mut self, word: &'static str, path: &Path) -> Option<String> {
+        let files = self.files;
+        let judge = || Authority::load(path, files).err().map(|fault| fault.about(word, path));
+        self.known.entry((word, path.to_owned())).or_insert_with(judge).clone()
+    }
 }
 
 /// Makes the settings of a server whose line was read, and complains about what cannot work.
@@ -303,11 +334,9 @@ pub(crate) fn judge(
         } else {
             server.check.tls = Some(settings);
         }
-    } else if words.settings.ca_file.is_some() || words.settings.crl_file.is_some() {
+    } else if let Some(reason) = around.files.fault(&words.settings) {
         // Read all the same, as HAProxy does: what is named should be there.
-        if let Err(problem) = around.connectors.read_trust(&words.settings) {
-            fault(server, line, around, context, "bad-certificate", &problem.0);
-        }
+        fault(server, line, around, context, "bad-certificate", &reason);
     }
 }
 
@@ -393,8 +422,11 @@ fn settings(
         return Arc::clone(last);
     }
     let made = Arc::new(made);
-    if let Err(problem) = around.connectors.build(&made, None) {
+    if let Err(problem) = judge_words(&made) {
         fault(server, line, around, context, "bad-certificate", &problem.0);
+    }
+    if let Some(reason) = around.files.fault(&made) {
+        fault(server, line, around, context, "bad-certificate", &reason);
     }
     around.last = Some(Arc::clone(&made));
     made

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_model::{CrtSource, Model, TlsOptions};
+use baton_model::{CrtSource, Model, ServerTls, TlsOptions};
 use baton_tls::authorities::{Authority, AuthorityFile};
 use baton_tls::{Description, RevocationList};
 
 use super::super::answer::Answer;
 use super::super::session::Call;
-use super::{Authorities, EMPTY_MAX, Pending, facts, ongoing, too_many};
+use super::{Authorities, EMPTY_MAX, Pending, facts, ongoing, servers, too_many};
 use crate::control::Control;
 
 /// What the two kinds do not have in common.
@@ -291,5 +291,6 @@ fn uses(model: &Model, path: &Path) -> usize {
         let own = lines.filter(|line| of_options(&line.options)).count();
         own + if of_options(&tls.options) { tls.certificates.len() } else { 0 }
     };
-    binds.map(of_bind).sum()
+    let of_server = |tls: &ServerTls| is_it(&tls.ca_file) || is_it(&tls.crl_file);
+    binds.map(of_bind).sum::<usize>() + servers(model, of_server)
 }

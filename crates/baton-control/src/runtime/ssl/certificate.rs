@@ -11,7 +11,7 @@ use baton_tls::{Fault, OcspResponse, Parts};
 
 use super::super::answer::Answer;
 use super::super::session::Call;
-use super::{EMPTY_MAX, facts, ocsp, ongoing, too_many};
+use super::{EMPTY_MAX, facts, ocsp, ongoing, servers, too_many};
 use crate::control::Control;
 
 /// What a payload is, by the suffix of the name it is sent for.
@@ -233,7 +233,8 @@ fn try_commit(control: &mut Control, name: &str) -> Result<usize, String> {
     transaction.commit();
     pending.certificate = None;
     pending.empty.remove(&path);
-    Ok(store.entry(&path).map_or(0, |entry| store.uses(&entry)))
+    let of_servers = servers(&control.line.model, |tls| tls.crt.as_deref() == Some(&*path));
+    Ok(store.entry(&path).map_or(0, |entry| store.uses(&entry)) + of_servers)
 }
 
 /// `abort ssl cert NAME`.

@@ -8,7 +8,7 @@ use baton_model::{Algorithm, Mode, Observe, Proxy, Server};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock};
 
-use super::frontend::address;
+use super::frontend::{TLS, address};
 use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
 use crate::control::Control;
 use crate::runtime::field::Value;
@@ -68,6 +68,7 @@ fn common(control: &Control, line: &mut Line, key: &Key, counters: &CounterBlock
     }
     line.count(counters, TRAFFIC);
     line.count(counters, COUNTED);
+    line.count(counters, TLS);
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
@@ -82,6 +83,7 @@ fn backend(control: &Control, wanted: &Wanted, plan: &BackendPlan, states: &[Arc
     let key = Key::Backend(proxy.name.clone());
     common(control, &mut line, &key, &plan.figures.counters, is_http, now);
     line.zero_proxy(is_http);
+    line.count(&plan.figures.counters, TLS);
     let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };
     let status = match wanted.is_up || wanted.no_maintenance {
         true => format!("{word} ({}/{})", active + backups, states.len()),

@@ -48,8 +48,8 @@ fn listener(control: &Control, wanted: &Wanted, plan: &ListenerPlan) -> Line {
     line
 }
 
-/// TLS with clients.
-const TLS: &[(Column, Counter)] = &[
+/// TLS with clients; for backends and servers, with servers.
+pub(super) const TLS: &[(Column, Counter)] = &[
     (Column::SslSess, Counter::TlsSessions),
     (Column::SslReusedSess, Counter::TlsResumed),
     (Column::SslFailedHandshake, Counter::TlsFailures),
