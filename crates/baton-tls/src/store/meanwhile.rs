@@ -72,8 +72,7 @@ fn come(index: &Index, directory: &Path, name: &Path, entry: &Arc<Entry>, entrie
     if !Arc::ptr_eq(&read, entry) {
         // Both were read from the same files, and what is in use was asked for by somebody.
         let digest = entry.lock().digest;
-        let mut state = read.lock();
-        (state.certificate, state.digest) = (certificate.clone(), digest);
+        read.put(certificate.clone(), digest);
     }
     let is_used = index.uses(&read, directory);
     let mut change = index.change();
