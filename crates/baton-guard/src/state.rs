@@ -1,4 +1,4 @@
-//! What outlives a process: small files under `/run/baton/guard`, one for each hold and each flip, and locks of the same names.
+//! What outlives a process: small files under `/run/baton-guard`, one for each hold and each flip, and locks of the same names.
 //!
 //! A file is replaced as a whole, so that a reader never sees half of one. A lock is flock(2) on a file of its own: it ends with
 //! the last process that has it open, however that ends, and so tells the living from the dead. Network namespaces have
@@ -16,9 +16,10 @@ use serde::de::DeserializeOwned;
 
 use crate::Fault;
 
-/// Where the files are, unless `BATON_RUN_DIR` names another folder.
-const RUN: &str = "/run/baton";
-/// The variable that names another folder than `/run/baton`.
+/// Where the files are, unless `BATON_RUN_DIR` names another folder. `/run/baton` is the proxy's service's: systemd gives it to the
+/// service's user, and removes it when that stops.
+const RUN: &str = "/run/baton-guard";
+/// The variable that names another folder.
 const RUN_VARIABLE: &str = "BATON_RUN_DIR";
 /// Bytes of a file at most; ours have some hundred.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -53,7 +54,7 @@ impl State {
     fn open_at(run: &Path) -> Result<State, Fault> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
         let namespace = namespace.map_err(|error| fault(Path::new("/proc/thread-self/ns/net"), &error))?;
-        let folder = run.join("guard").join(namespace.to_string());
+        let folder = run.join(namespace.to_string());
         fs::create_dir_all(&folder).map_err(|error| fault(&folder, &error))?;
         Ok(State { folder })
     }
@@ -259,8 +260,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(State::open_at(&file).unwrap_err().to_string().contains("guard"));
-        let denied = fault(Path::new("/run/baton"), &ErrorKind::PermissionDenied.into());
+        assert!(State::open_at(&file).unwrap_err().to_string().contains("file"));
+        let denied = fault(Path::new(RUN), &ErrorKind::PermissionDenied.into());
         assert!(denied.to_string().contains("BATON_RUN_DIR"), "{denied}");
     }
 }

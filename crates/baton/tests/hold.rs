@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Machine {
     #[track_caller]
     fn assert_clean(&self) {
         assert_eq!(ours(), "");
-        let left: Vec<_> = files(&self.at("guard"));
+        let left: Vec<_> = files(self.folder.path());
         assert!(left.iter().all(|name| !name.contains("hold-") || name.contains("gate")), "{left:?}");
         let status = self.run(&["status"]);
         assert!(status.status.success(), "{}", text(&status.stdout));
@@ -141,7 +141,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn files(folder: &PathBuf) -> Vec<String> {
+fn files(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut all = Vec::new();
     for entry in entries.flatten() {
@@ -155,6 +155,13 @@ fn files(folder: &PathBuf) -> Vec<String> {
 fn is_open() -> bool {
     let at: SocketAddr = WEB.parse().expect("an address");
     TcpStream::connect_timeout(&at, Duration::from_millis(300)).is_ok()
+}
+
+/// Each method leaves its mark.
+#[track_caller]
+fn assert_held(method: &str) {
+    let expect = if method == "migrate" { (true, "1") } else { (false, "0") };
+    assert_eq!((ours().is_empty(), migrate_setting().as_str()), expect, "{method}");
 }
 
 fn migrate_setting() -> String {
@@ -182,7 +189,7 @@ fn input_output_and_exit_code_are_the_commands() {
         let output = machine.run(&["--to", WEB, "--method", "drop", "--json", "--", "true"]);
         let json: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one line of JSON");
         assert_eq!(
-            (json["method"].as_str(), json["cause"].as_str(), json["exit"].as_u64()),
+            (json["method"].as_str(), json["ended_by"].as_str(), json["exit"].as_u64()),
             (Some("drop"), Some("command"), Some(0))
         );
     });
@@ -253,17 +260,14 @@ fn new_connections_wait_and_established_ones_do_not() {
 fn killed_by_9_the_guardian_lets_go() {
     alone(|machine| {
         let _server = TcpListener::bind(WEB).expect("nobody else is here");
-        for method in ["drop", "migrate"] {
+        for method in ["drop", "migrate", "queue"] {
             let running = machine.start(&["--to", WEB, "--method", method, "--max", "60s"], "exec sleep 0.5");
-            assert_eq!(
-                (ours().is_empty(), migrate_setting().as_str()),
-                if method == "drop" { (false, "0") } else { (true, "1") }
-            );
+            assert_held(method);
             running.signal(Signal::SIGKILL);
             until("the guardian lets go", || ours().is_empty() && migrate_setting() == "0");
             until("its file is gone", || machine.run(&["status"]).status.success() && is_open());
             drop(running);
-            until("nothing is left", || files(&machine.at("guard")).iter().all(|name| !name.ends_with(".json")));
+            until("nothing is left", || files(machine.folder.path()).iter().all(|name| !name.ends_with(".json")));
             machine.assert_clean();
         }
     });
@@ -273,7 +277,7 @@ fn killed_by_9_the_guardian_lets_go() {
 fn a_killed_guardian_is_noticed_and_undone() {
     alone(|machine| {
         let _server = TcpListener::bind(WEB).expect("nobody else is here");
-        for method in ["drop", "migrate"] {
+        for method in ["drop", "migrate", "queue"] {
             let running = machine.start(&["--to", WEB, "--method", method, "--max", "60s"], "exec sleep 60");
             kill(Pid::from_raw(running.guardian()), Signal::SIGKILL).expect("it lives");
             until("it is undone", || ours().is_empty() && migrate_setting() == "0");
@@ -318,14 +322,11 @@ fn with_both_killed_the_kernel_lets_go_and_release_cleans_up() {
 #[test]
 fn the_next_run_cleans_up_after_a_dead_one() {
     alone(|machine| {
-        for method in ["drop", "migrate"] {
+        for method in ["drop", "migrate", "queue"] {
             let running = machine.start(&["--to", WEB, "--method", method, "--max", "60s"], "exec sleep 0.1");
             kill_both(&running);
             drop(running);
-            assert_eq!(
-                (ours().is_empty(), migrate_setting().as_str()),
-                if method == "drop" { (false, "0") } else { (true, "1") }
-            );
+            assert_held(method);
             let next = machine.run(&["--to", WEB, "--method", "drop", "--", "true"]);
             assert!(next.status.success(), "{}", text(&next.stderr));
             assert_eq!(migrate_setting(), "0");
@@ -395,14 +396,13 @@ fn without_the_right_the_capability_is_named_and_the_command_not_run() {
 fn what_the_kernel_refuses_leaves_nothing() {
     alone(|machine| {
         // Root in a user namespace has the capability, but not over this network.
-        for method in ["drop", "migrate"] {
+        for method in ["drop", "queue"] {
             let words = ["--to", WEB, "--method", method, "--", "echo", "ran"];
             let output =
                 machine.under(&["unshare", "--user", "--map-root-user"], &words).output().expect("unshare is there");
             let said = text(&output.stderr);
             assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), ""), "{said}");
             assert!(said.contains("CAP_NET_ADMIN") && said.contains("the command was not run"), "{said}");
-            assert_eq!(migrate_setting(), "0");
             machine.assert_clean();
         }
     });
@@ -426,14 +426,14 @@ fn rules_and_disciplines_of_others_stay_as_they_are() {
         };
         let before = all();
         assert!(before[0].contains("table inet mine") && before[2].contains("80"), "{before:?}");
-        for method in ["drop", "migrate"] {
+        for method in ["drop", "migrate", "queue"] {
             let output = machine.run(&["--to", ":80", "--method", method, "--", "true"]);
             assert!(output.status.success(), "{}", text(&output.stderr));
             assert_eq!(all(), before);
             let running = machine.start(&["--to", ":80", "--method", method, "--max", "60s"], "exec sleep 0.1");
             kill_both(&running);
             drop(running);
-            assert!(machine.run(&["release"]).status.success());
+            until("it is released", || machine.run(&["release"]).status.success() && ours().is_empty());
             assert_eq!(all(), before);
         }
     });
@@ -595,7 +595,7 @@ fn assert_nobody_fails(what: &str, result: &LoadResult) {
 }
 
 /// By method, how often haproxy is reloaded; clients of `drop` stand still for a second at each one.
-const RELOADS: [(&str, usize); 2] = [("migrate", 20), ("drop", 3)];
+const RELOADS: [(&str, usize); 3] = [("migrate", 20), ("queue", 20), ("drop", 3)];
 
 #[test]
 fn reloads_that_reset_connections_do_not_when_held() {

@@ -232,3 +232,53 @@ fn remove_chain(order: &Order) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::time::Instant;
+
+    use baton_kernel::netns;
+
+    use super::super::method::MethodName;
+    use super::super::target::Targets;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn order(targets: &[&str], max: Duration) -> Order {
+        let targets = targets.iter().map(|target| target.parse().unwrap()).collect();
+        let (run, method) = (std::process::id(), MethodName::Drop);
+        Order { run, method, targets: Targets::new(targets).unwrap(), max, limit: 1, interfaces: Vec::new() }
+    }
+
+    fn is_open(at: SocketAddr) -> bool {
+        TcpStream::connect_timeout(&at, Duration::from_millis(200)).is_ok()
+    }
+
+    #[test]
+    fn without_nftables_iptables_drops_until_the_clock_says_so() {
+        let inside = || {
+            let listeners = ["127.0.0.1:80", "[::1]:80", "127.0.0.1:81"].map(|at| TcpListener::bind(at).unwrap());
+            let [four, six, other] = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+            let forever = order(&[":80", "127.0.0.2:81"], Duration::from_secs(3600));
+            add_chain(&forever).unwrap();
+            assert!(!is_open(four) && !is_open(six) && is_open(other));
+            remove_chain(&forever).unwrap();
+            remove_chain(&forever).unwrap();
+            assert!(is_open(four) && is_open(six));
+
+            let short = order(&["127.0.0.1:80"], Duration::from_millis(100));
+            add_chain(&short).unwrap();
+            assert!(!is_open(four) && is_open(six));
+            let end = Instant::now() + PATIENCE;
+            while !is_open(four) {
+                assert!(Instant::now() < end, "the rule does not end");
+            }
+            remove_chain(&short).unwrap();
+        };
+        if let Err(error) = netns::in_new(inside) {
+            eprintln!("SKIPPED: no right to a network namespace ({error})");
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! The state file of a run: who holds what, since when, and how to undo it. While a run lives it has the lock of its file; a file
 //! without a lock is what a killed run left.
 
-use std::time::{Duration, SystemTime};
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,10 @@ use crate::state::{Lock, State};
 const KIND: &str = "hold";
 /// Kind and name of the lock that is had while files are looked through.
 const GATE: (&str, &str) = ("gate", "hold");
+
+/// How long a run is waited for whose process was killed, and how often it is looked at meanwhile.
+const DYING_MAX: Duration = Duration::from_secs(2);
+const DYING_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the state file of a run says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,13 @@ impl Record {
     pub fn age(&self) -> Duration {
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since);
         SystemTime::now().duration_since(since).unwrap_or_default()
+    }
+
+    /// Whether the process that was started still runs.
+    fn is_alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.order.run)).unwrap_or_default();
+        // Until somebody has waited for it, one that has ended is a zombie.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
     }
 
     /// Whether both cannot run at the same time.
@@ -85,9 +98,12 @@ impl Claimed {
     /// When somebody else holds the same, or the files cannot be used.
     pub fn claim(record: Record, wait: bool) -> Result<Claimed, Refused> {
         let state = State::open()?;
+        let patience = Instant::now() + DYING_MAX;
         loop {
             let gate = state.lock(GATE.0, GATE.1)?;
-            if let Some(fault) = clean(&state)?.into_iter().find_map(|leftover| leftover.outcome.err()) {
+            // What cannot be undone elsewhere is no reason not to hold here.
+            let in_the_way = clean(&state)?.into_iter().filter(|leftover| leftover.record.excludes(&record));
+            if let Some(fault) = in_the_way.filter_map(|leftover| leftover.outcome.err()).next() {
                 return Err(fault.into());
             }
             let Some(other) = records(&state)?.into_iter().find(|other| other.excludes(&record)) else {
@@ -99,10 +115,14 @@ impl Claimed {
                 return Ok(Claimed { state, record, lock });
             };
             std::mem::drop(gate);
-            if !wait {
+            if wait {
+                state.lock(KIND, &other.order.run.to_string())?.remove();
+            } else if other.is_alive() || Instant::now() >= patience {
                 return Err(Refused::Busy(Box::new(other)));
+            } else {
+                // Its guardian is about to let go, or to be gone itself.
+                thread::sleep(DYING_PAUSE);
             }
-            state.lock(KIND, &other.order.run.to_string())?.remove();
         }
     }
 

@@ -24,6 +24,25 @@ impl Report {
         out
     }
 
+    /// The same for programs: one object, times in milliseconds.
+    pub fn json(&self) -> serde_json::Value {
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let delay = self.held.delay;
+        serde_json::json!({
+            "targets": self.targets,
+            "method": self.method,
+            "ended_by": self.cause,
+            "held_ms": milliseconds(self.held_for),
+            "connections": self.held.connections,
+            "over_limit": self.held.over_limit,
+            "delay_median_ms": delay.and_then(|delay| delay.median).map(milliseconds),
+            "delay_longest_ms": delay.map(|delay| milliseconds(delay.longest)),
+            "remarks": self.held.remarks,
+            "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "exit": self.exit,
+        })
+    }
+
     fn held(&self, method: MethodName) -> String {
         let (targets, time) = (&self.targets, milliseconds(self.held_for));
         let Held { connections, delay, .. } = self.held;

@@ -15,7 +15,6 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
-use serde::Serialize;
 
 use super::choose::{self, Choice};
 use super::guardian::{self, Cause, Guardian, Word};
@@ -62,7 +61,7 @@ pub struct Asked {
 }
 
 /// What became of a run.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Report {
     /// What was held.
     pub targets: Targets,

@@ -136,7 +136,7 @@ fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
 
 fn tell(command: &HoldCommand, report: &Report) {
     if command.json {
-        eprintln!("{}", serde_json::to_string(report).unwrap_or_default());
+        eprintln!("{}", report.json());
         return;
     }
     let is_wrong = !report.faults.is_empty();
