@@ -48,7 +48,7 @@ pub enum Variant {
 }
 
 /// The programs of one family.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iptables {
     family: Family,
     variant: Variant,

@@ -30,12 +30,14 @@ const WAY: &str = "rules";
 
 /// Whether this machine allows it: the right, a queue, and a way to make rules.
 pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+    rules::judge_interfaces(order)?;
     drop(open(order)?);
     Way::find(order).map(|_| ())
 }
 
 /// Prepares it.
 pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+    rules::judge_interfaces(order)?;
     let way = Way::find(order)?;
     Ok(Box::new(Holding { order: order.clone(), way, keeper: None }))
 }
@@ -43,13 +45,10 @@ pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
 /// Undoes what a dead process left: rules, which let everything pass since.
 pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
     // Without the note nothing was made.
-    match notes.get(WAY).and_then(|word| Way::named(word)) {
-        Some(way) => {
-            rules::silence(order, way)?;
-            rules::unmake(order, way).map(|_| ())
-        }
-        None => Ok(()),
-    }
+    let way = notes.get(WAY).map(|word| Way::named(word, order)).transpose()?.flatten();
+    let Some(way) = way else { return Ok(()) };
+    rules::silence(order, &way)?;
+    rules::unmake(order, &way).map(|_| ())
 }
 
 #[derive(Debug)]
@@ -90,10 +89,10 @@ impl Method for Holding {
             // First, because nobody has to wait for what comes next.
             keeper.release();
         }
-        rules::silence(&self.order, self.way)?;
+        rules::silence(&self.order, &self.way)?;
         // The queue is empty when this has ended.
         let mut tally = self.keeper.take().map_or_else(|| Ok(Tally::default()), Keeper::finish)?;
-        let mut remarks = Vec::from_iter(rules::unmake(&self.order, self.way)?);
+        let mut remarks = Vec::from_iter(rules::unmake(&self.order, &self.way)?);
         if tally.repeated > 0 {
             remarks.push(format!("{} SYNs came again while the first one waited", tally.repeated));
         }

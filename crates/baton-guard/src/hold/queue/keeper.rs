@@ -5,13 +5,15 @@ use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use baton_kernel::nfqueue::{Queue, Syn, Verdict};
+use baton_kernel::nfqueue::{Packet, Queue, Syn, Verdict};
 
 use super::room::{Arrival, Room, Tally};
 use crate::Fault;
 
 /// Connections that are let go at once. The queue of a listening socket often has room for no more than 128.
 const RELEASED_AT_ONCE: usize = 64;
+/// Reads before something else is looked at; each has one packet.
+const READS_AT_ONCE: usize = 4096;
 /// What the server has to accept them, before the next ones come.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long a packet may be on its way from a rule that is gone.
@@ -107,23 +109,31 @@ impl Loop {
         !matches!(read, Some(Ok(1..)))
     }
 
-    /// Takes in what has come. Says whether that was anything.
+    /// Takes in all that has come, because what is told next is about all of it. Says whether that was anything.
     fn take(&mut self) -> Result<bool, baton_kernel::netlink::Fault> {
-        let packets = self.queue.packets()?;
-        let now = Instant::now();
-        for packet in &packets {
-            if self.phase == Phase::Passing {
-                self.queue.decide(packet.id, Verdict::Accept)?;
-                continue;
+        for turn in 0..READS_AT_ONCE {
+            let packets = self.queue.packets()?;
+            if packets.is_empty() {
+                return Ok(turn > 0);
             }
-            match self.room.arrive(packet.id, Syn::read(&packet.bytes), now) {
-                Arrival::Wait => {}
-                Arrival::Pass => self.queue.decide(packet.id, Verdict::Accept)?,
-                Arrival::Drop => self.queue.decide(packet.id, Verdict::Drop)?,
-                Arrival::Replace(older) => self.queue.decide(older, Verdict::Drop)?,
+            let now = Instant::now();
+            for packet in &packets {
+                self.judge(packet, now)?;
             }
         }
-        Ok(!packets.is_empty())
+        Ok(true)
+    }
+
+    fn judge(&mut self, packet: &Packet, now: Instant) -> Result<(), baton_kernel::netlink::Fault> {
+        if self.phase == Phase::Passing {
+            return self.queue.decide(packet.id, Verdict::Accept);
+        }
+        match self.room.arrive(packet.id, Syn::read(&packet.bytes), now) {
+            Arrival::Wait => Ok(()),
+            Arrival::Pass => self.queue.decide(packet.id, Verdict::Accept),
+            Arrival::Drop => self.queue.decide(packet.id, Verdict::Drop),
+            Arrival::Replace(older) => self.queue.decide(older, Verdict::Drop),
+        }
     }
 
     /// Some of those who wait go.

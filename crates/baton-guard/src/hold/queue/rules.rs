@@ -19,22 +19,26 @@ use crate::iptables::{self, Change, Iptables, Place};
 const PRIORITY: i32 = 60;
 /// The table of iptables, which every host that lives with iptables has.
 const MANGLE: &str = "mangle";
+/// The word for the last way.
+const IPTABLES: &str = "iptables";
 /// Names of tables of all runs begin so.
 const PREFIX: &str = "baton-hold-";
 /// How long a moment is waited for in which no packet waits in a queue.
 const QUIET_MAX: Duration = Duration::from_millis(100);
+/// Bytes of an interface's name at most (`IFNAMSIZ` less its end).
+const INTERFACE_MAX: usize = 15;
 /// The interface of connections of a machine with itself.
 const LOOPBACK: &str = "lo";
 
 /// How rules get into the kernel, the best way first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// A table of our own in nftables, with its `queue` statement.
     Statement,
     /// The same with the target `NFQUEUE` of iptables.
     Target,
-    /// The programs `iptables` and `ip6tables`.
-    Iptables,
+    /// The programs `iptables` and `ip6tables`, those of them that targets need.
+    Iptables(Vec<Iptables>),
 }
 
 impl Way {
@@ -47,45 +51,51 @@ impl Way {
     pub fn find(order: &Order) -> Result<Way, Fault> {
         let mut refusal = None;
         for way in Self::NFTABLES {
-            match trial(order, way).commit() {
+            match trial(order, &way).commit() {
                 Ok(()) => return Ok(way),
                 Err(fault) if fault.fault.is_no_right() => return Err(refused_by_kernel(&fault)),
                 Err(fault) => refusal = Some(fault),
             }
         }
-        match Iptables::find(iptables::Family::Ipv4) {
-            Ok(_) => Ok(Way::Iptables),
-            Err(error) => {
-                let refusal = refusal.map(|refusal| format!("{refusal}; ")).unwrap_or_default();
-                Err(Fault::new("rules for NFQUEUE", format!("{refusal}{error}"), ""))
+        Way::iptables(order).map_err(|mut fault| {
+            if let Some(refusal) = refusal {
+                fault.reason = format!("{refusal}; {}", fault.reason);
             }
-        }
+            fault
+        })
+    }
+
+    /// The last one, whatever the kernel takes.
+    pub fn iptables(order: &Order) -> Result<Way, Fault> {
+        let programs = families(order).into_iter().map(Iptables::find).collect::<Result<_, _>>();
+        programs.map(Way::Iptables).map_err(|error| refused(&error))
     }
 
     /// The word for it, in notes too.
-    pub fn word(self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Way::Statement => "nftables",
             Way::Target => "nftables with the target NFQUEUE",
-            Way::Iptables => "iptables",
+            Way::Iptables(_) => IPTABLES,
         }
     }
 
     /// The one of this word.
-    pub fn named(word: &str) -> Option<Way> {
-        [Way::Statement, Way::Target, Way::Iptables].into_iter().find(|way| way.word() == word)
+    pub fn named(word: &str, order: &Order) -> Result<Option<Way>, Fault> {
+        match word {
+            IPTABLES => Way::iptables(order).map(Some),
+            word => Ok(Self::NFTABLES.into_iter().find(|way| way.word() == word)),
+        }
     }
 
     /// Makes the rules, all or none.
-    pub fn make(self, order: &Order, number: u16) -> Result<(), Fault> {
-        if self != Way::Iptables {
+    pub fn make(&self, order: &Order, number: u16) -> Result<(), Fault> {
+        let Way::Iptables(programs) = self else {
             return tables(order, self, number).commit().map_err(|fault| refused_by_kernel(&fault));
-        }
-        for family in families(order) {
-            let iptables = Iptables::find(family).map_err(|error| refused(&error))?;
-            let made = iptables.apply(MANGLE, &changes(order, family, number)?);
-            if let Err(error) = made {
-                let undone = unmake_chains(order);
+        };
+        for iptables in programs {
+            if let Err(error) = iptables.apply(MANGLE, &changes(order, iptables.family(), number)?) {
+                let undone = unmake_chains(order, programs);
                 return Err(undone.err().unwrap_or_else(|| refused(&error)));
             }
         }
@@ -93,15 +103,15 @@ impl Way {
     }
 
     /// A rule of nftables that ends in the queue.
-    fn queue(self, rule: Rule, number: u16) -> Rule {
+    fn queue(&self, rule: Rule, number: u16) -> Rule {
         match self {
             Way::Target => rule.xtables_queue_or_bypass(number),
-            Way::Statement | Way::Iptables => rule.queue_or_bypass(number),
+            Way::Statement | Way::Iptables(_) => rule.queue_or_bypass(number),
         }
     }
 
     /// The rules as text.
-    pub fn describe(self, order: &Order) -> Vec<String> {
+    pub fn describe(&self, order: &Order) -> Vec<String> {
         match self {
             Way::Statement | Way::Target => {
                 let chains = hooks(order).into_iter().map(|(name, ..)| name).collect::<Vec<_>>().join(", ");
@@ -109,17 +119,12 @@ impl Way {
                     format!("{}: first packets of connections to {} wait in an NFQUEUE", table(order), order.targets);
                 vec![format!("{head}, from chains at {chains} ({})", self.word())]
             }
-            Way::Iptables => {
+            Way::Iptables(programs) => {
                 let mut lines = Vec::new();
-                for family in families(order) {
-                    let (Ok(iptables), Ok(changes)) = (Iptables::find(family), changes(order, family, 0)) else {
-                        continue;
-                    };
-                    lines.extend(
-                        changes
-                            .iter()
-                            .map(|change| iptables.command(MANGLE, change).replace("--queue-num 0", "--queue-num N")),
-                    );
+                for iptables in programs {
+                    let changes = changes(order, iptables.family(), 0).unwrap_or_default();
+                    let shown = |change| iptables.command(MANGLE, change).replace("--queue-num 0", "--queue-num N");
+                    lines.extend(changes.iter().map(shown));
                 }
                 lines
             }
@@ -128,9 +133,9 @@ impl Way {
 }
 
 /// Sends no packet to the queue any more. What waits in it stays there.
-pub(super) fn silence(order: &Order, way: Way) -> Result<(), Fault> {
-    if way == Way::Iptables {
-        return unmake_chains(order);
+pub(super) fn silence(order: &Order, way: &Way) -> Result<(), Fault> {
+    if let Way::Iptables(programs) = way {
+        return unmake_chains(order, programs);
     }
     let table = table(order);
     let flush = hooks(order).iter().fold(Transaction::new(), |flush, (name, ..)| flush.flush_chain(&table, name));
@@ -141,17 +146,17 @@ pub(super) fn silence(order: &Order, way: Way) -> Result<(), Fault> {
     }
 }
 
-/// Removes what is left of a run, and empty tables of others. What is not there is what is wanted. Says what an operator
+/// Removes what is left of a run that was silenced, and empty tables of others. What is not there is what is wanted. Says what an operator
 /// should know.
 ///
 /// Removing a table drops what waits in every queue of the network namespace. So while something waits in another one, an empty
 /// table stays, which no packet feels; the next run removes it.
-pub(super) fn unmake(order: &Order, way: Way) -> Result<Option<String>, Fault> {
-    if way == Way::Iptables {
-        unmake_chains(order)?;
-        return Ok(None);
+pub(super) fn unmake(order: &Order, way: &Way) -> Result<Option<String>, Fault> {
+    match way {
+        Way::Statement | Way::Target => sweep(&table(order)),
+        // The host's own chains stay, and ours went with the rules.
+        Way::Iptables(_) => Ok(None),
     }
-    sweep(&table(order))
 }
 
 /// Removes tables of holds that have no rules any more, in a moment in which no packet waits in a queue. When there is none, says
@@ -180,12 +185,9 @@ fn refused_by_kernel(refusal: &nftables::Refusal) -> Fault {
     Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
 }
 
-fn unmake_chains(order: &Order) -> Result<(), Fault> {
-    for family in families(order) {
-        let iptables = Iptables::find(family).map_err(|error| refused(&error))?;
-        iptables.remove(&chain(order)?).map_err(|error| refused(&error))?;
-    }
-    Ok(())
+fn unmake_chains(order: &Order, programs: &[Iptables]) -> Result<(), Fault> {
+    let chain = chain(order)?;
+    programs.iter().try_for_each(|iptables| iptables.remove(&chain)).map_err(|error| refused(&error))
 }
 
 fn refused(error: &iptables::Error) -> Fault {
@@ -209,9 +211,34 @@ fn hooks(order: &Order) -> Vec<(&'static str, Hook, Vec<Target>)> {
     let mut hooks = vec![("input", Hook::Input, all)];
     if !elsewhere.is_empty() {
         hooks.push(("forward", Hook::Forward, elsewhere.clone()));
+    }
+    // What is made here comes in nowhere.
+    if !elsewhere.is_empty() && order.interfaces.is_empty() {
         hooks.push(("output", Hook::Output, elsewhere));
     }
     hooks
+}
+
+/// The interfaces that packets have to come in by; `None` for any.
+fn incoming(order: &Order) -> Vec<Option<&str>> {
+    match &order.interfaces[..] {
+        [] => vec![None],
+        some => some.iter().map(|name| Some(name.as_str())).collect(),
+    }
+}
+
+/// Names of interfaces go into words that iptables reads.
+pub(super) fn judge_interfaces(order: &Order) -> Result<(), Fault> {
+    let is_name = |name: &String| {
+        (1..=INTERFACE_MAX).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\/!+".contains(&byte))
+    };
+    match order.interfaces.iter().find(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(name) => {
+            Err(Fault::new(format!("interface {name:?}"), "no interface can have this name", "see `ip link`"))
+        }
+    }
 }
 
 fn may_be_elsewhere(address: IpAddr) -> bool {
@@ -220,20 +247,24 @@ fn may_be_elsewhere(address: IpAddr) -> bool {
 
 /// A rule of this way in a chain that no packet enters, all gone when it is done: a chain at a hook, removed again, would drop what
 /// waits in other queues.
-fn trial(order: &Order, way: Way) -> Transaction {
+fn trial(order: &Order, way: &Way) -> Transaction {
     let table = Table::inet(format!("{}-trial", order.object_name()));
     let rule = way.queue(Rule::new().tcp(), 0);
     Transaction::new().new_table(&table).plain_chain(&table, "trial").rule(&table, "trial", &rule).delete_table(&table)
 }
 
-fn tables(order: &Order, way: Way, number: u16) -> Transaction {
+fn tables(order: &Order, way: &Way, number: u16) -> Transaction {
     let table = table(order);
     let mut transaction = Transaction::new().new_table(&table);
     for (name, hook, targets) in hooks(order) {
         let chain = Chain { name: name.to_owned(), kind: Kind::Filter, hook, priority: PRIORITY };
         transaction = transaction.chain(&table, &chain);
-        for target in targets {
-            let rule = Rule::new();
+        let targets = targets.iter().flat_map(|target| incoming(order).into_iter().map(move |by| (target, by)));
+        for (target, by) in targets {
+            let rule = match by {
+                Some(interface) => Rule::new().incoming(interface),
+                None => Rule::new(),
+            };
             // What goes out by it comes in by it, and waits there.
             let rule = if hook == Hook::Output { rule.not_outgoing(LOOPBACK) } else { rule };
             let rule = match target.address {
@@ -264,10 +295,12 @@ fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<C
         (iptables::Family::Ipv4, Some(address)) => address.is_ipv4(),
         (iptables::Family::Ipv6, Some(address)) => address.is_ipv6(),
     };
-    for target in order.targets.iter().filter(is_of) {
+    let targets = order.targets.iter().filter(is_of);
+    for (target, by) in targets.flat_map(|target| incoming(order).into_iter().map(move |by| (target, by))) {
+        let by = by.map(|interface| format!("-i {interface} ")).unwrap_or_default();
         let to = target.address.map(|address| format!("-d {address} ")).unwrap_or_default();
         let words = format!(
-            "{to}-p tcp -m tcp --dport {} --syn -m comment --comment \"{}\" -j NFQUEUE --queue-num {number} --queue-bypass",
+            "{by}{to}-p tcp -m tcp --dport {} --syn -m comment --comment \"{}\" -j NFQUEUE --queue-num {number} --queue-bypass",
             target.port,
             order.object_name()
         );
@@ -284,7 +317,9 @@ fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<C
     // A target of all addresses would be caught there, too.
     if elsewhere && order.targets.ports().next().is_none() {
         changes.push(hook("FORWARD", "-p tcp"));
-        changes.push(hook("OUTPUT", "! -o lo -p tcp"));
+        if order.interfaces.is_empty() {
+            changes.push(hook("OUTPUT", "! -o lo -p tcp"));
+        }
     }
     Ok(changes)
 }
