@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::method::{MethodName, Order};
+use super::plug;
 use super::target::Targets;
 use crate::Fault;
 
@@ -43,7 +44,11 @@ pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault>
     }
     let mut against = Vec::new();
     for method in MethodName::ALL {
-        let sharing = if method == MethodName::Migrate { shared(&order.targets) } else { Ok(String::new()) };
+        let sharing = match method {
+            MethodName::Migrate => shared(&order.targets),
+            MethodName::Plug => plug::suits(order).map(|()| String::new()),
+            MethodName::Queue | MethodName::Drop => Ok(String::new()),
+        };
         match sharing.and_then(|why| method.usable(order).map(|()| why).map_err(|fault| fault.reason)) {
             Ok(why) if method == MethodName::Migrate => return Ok(Choice { method, why }),
             Ok(_) => return Ok(Choice { method, why: against.join("; ") }),

@@ -19,7 +19,7 @@ pub mod target;
 mod choose;
 mod drop;
 mod migrate;
-mod plug;
+pub mod plug;
 mod queue;
 mod report;
 

@@ -5,14 +5,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_guard::Fault;
-use baton_guard::hold::record::{self, Record};
+use baton_guard::hold::plug;
+use baton_guard::hold::record::{self, Claimed, Record, Refused};
 use baton_guard::hold::run::{self, Asked, NOT_HELD, Report};
-use baton_guard::hold::{MethodName, Target, Targets};
+use baton_guard::hold::{MethodName, Order, Target, Targets};
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
 /// The exit code of a command line that cannot be followed, and of a run that could not begin.
 pub const CANNOT_BEGIN: u8 = NOT_HELD;
+/// How many connections are held at the same time at most.
+const LIMIT: u32 = 1000;
 /// The word that lets us choose.
 const AUTO: &str = "auto";
 
@@ -30,6 +33,7 @@ const AUTO: &str = "auto";
   baton hold --to :80 --to :443 -- systemctl reload haproxy
   baton hold --to 169.254.255.254:16000 --method queue --max 2s -- /etc/init.d/haproxy reload
   baton hold --to :443 --dry-run -- systemctl restart nginx
+  baton hold setup --to 169.254.255.254:16000
   baton hold status")]
 pub struct HoldCommand {
     #[command(subcommand)]
@@ -44,7 +48,7 @@ pub struct HoldCommand {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     max: Duration,
     /// Connections held at the same time at most; what comes above is let through
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(long, value_name = "N", default_value_t = LIMIT, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     limit: u32,
     /// Only on this network interface; may be given several times
     #[arg(long, value_name = "NAME")]
@@ -78,6 +82,28 @@ enum Action {
     Status,
     /// Undo what killed runs left
     Release,
+    /// Put up the lane of --method plug, so that runs only close and open it; once, say at boot
+    Setup(Setup),
+    /// Take the lane of --method plug down
+    Teardown {
+        /// On this network interface; may be given several times
+        #[arg(long, value_name = "NAME", default_value = "lo")]
+        interface: Vec<String>,
+    },
+}
+
+/// A lane that stands.
+#[derive(Args, Debug)]
+struct Setup {
+    /// Whose new connections it will be for, as of the runs that use it; may be given several times
+    #[arg(long = "to", value_name = "[ADDR]:PORT", required = true)]
+    targets: Vec<Target>,
+    /// On this network interface, by which they leave; may be given several times
+    #[arg(long, value_name = "NAME", default_value = "lo")]
+    interface: Vec<String>,
+    /// Which method's: only plug has something that stands
+    #[arg(long, value_name = "plug", default_value = "plug", value_parser = ["plug"])]
+    method: String,
 }
 
 /// `None` is auto.
@@ -96,6 +122,8 @@ pub fn run(command: &HoldCommand) -> Result<ExitCode, String> {
     match &command.action {
         Some(Action::Status) => status().map_err(text),
         Some(Action::Release) => release().map_err(text),
+        Some(Action::Setup(setup)) => set_up(setup),
+        Some(Action::Teardown { interface, .. }) => take_down(interface),
         None => hold(command),
     }
 }
@@ -150,6 +178,48 @@ fn tell(command: &HoldCommand, report: &Report) {
     }
 }
 
+fn set_up(setup: &Setup) -> Result<ExitCode, String> {
+    let order = Order {
+        run: std::process::id(),
+        method: MethodName::Plug,
+        targets: Targets::new(setup.targets.clone())?,
+        max: Duration::ZERO,
+        limit: LIMIT,
+        interfaces: setup.interface.clone(),
+    };
+    alone(order, plug::setup)
+}
+
+fn take_down(interfaces: &[String]) -> Result<ExitCode, String> {
+    // Of no account but for messages: the interfaces are what others must leave alone meanwhile.
+    let some = Target { address: None, port: u16::MAX };
+    let order = Order {
+        run: std::process::id(),
+        method: MethodName::Plug,
+        targets: Targets::new(vec![some])?,
+        max: Duration::ZERO,
+        limit: LIMIT,
+        interfaces: interfaces.to_vec(),
+    };
+    alone(order, |order| plug::teardown(&order.interfaces))
+}
+
+/// Does something to lanes while no run uses them.
+fn alone(order: Order, work: impl FnOnce(&Order) -> Result<Vec<String>, Fault>) -> Result<ExitCode, String> {
+    let claims = plug::claims(&order.interfaces);
+    let claimed = Claimed::claim(Record::new(order.clone(), claims, "a lane".into(), Duration::ZERO), true);
+    let claimed = claimed.map_err(|refused| match refused {
+        Refused::Busy(other) => format!("process {} holds {}", other.order.run, other.order.targets),
+        Refused::Fault(fault) => text(fault),
+    })?;
+    let done = work(&order);
+    claimed.forget().map_err(text)?;
+    for sentence in done.map_err(text)? {
+        println!("{sentence}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn status() -> Result<ExitCode, Fault> {
     let found = record::look()?;
     let line = |record: &Record| {
@@ -168,7 +238,11 @@ fn status() -> Result<ExitCode, Fault> {
     for record in &found.dead {
         println!("left    {}: killed; `baton hold release` undoes it", line(record));
     }
-    if found.living.is_empty() && found.dead.is_empty() {
+    let lanes = plug::standing()?;
+    for lane in lanes.iter().filter(|lane| lane.stays) {
+        println!("lane    {lane}");
+    }
+    if found.living.is_empty() && found.dead.is_empty() && !lanes.iter().any(|lane| lane.stays) {
         println!("Nothing is held, and nothing is left.");
     }
     Ok(if found.dead.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
