@@ -71,6 +71,8 @@ pub struct Server {
     pub absent: Option<String>,
     /// Programs that must be installed.
     pub needs: Vec<String>,
+    /// The command that succeeds where the experiment can be done; otherwise it is absent, with the reason that this says.
+    pub possible: Option<String>,
     /// Files of its private directory, by name.
     pub files: BTreeMap<String, String>,
     /// The command that says the version.

@@ -72,6 +72,7 @@ struct RawServer {
     like: Option<Spanned<String>>,
     absent: Option<String>,
     needs: Option<Vec<String>>,
+    possible: Option<Spanned<String>>,
     #[serde(default)]
     files: BTreeMap<String, Spanned<String>>,
     version: Option<Spanned<String>>,
@@ -219,6 +220,7 @@ impl Reader<'_> {
             name: name.to_owned(),
             absent: own.absent.clone(),
             needs: needs.collect(),
+            possible: either(&own.possible, base.possible)?,
             files,
             version: either(&own.version, base.version)?,
             prepare: either(&own.prepare, base.prepare)?,

@@ -24,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(5);
 /// How long processes may take to end after they were told to, before they are told of as left over and killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long it may take to find out whether an experiment can be done here.
+const POSSIBLE_MAX: Duration = Duration::from_secs(20);
 /// How long the version may take to be said.
 const VERSION_MAX: Duration = Duration::from_secs(10);
 /// How often the load is looked at.
@@ -98,13 +100,14 @@ pub fn run(
     let run = Run { experiment, server, setting, stop, tell };
     // A thread of its own, for a network belongs to a thread.
     let outcome = std::thread::scope(|scope| scope.spawn(|| run.play(&mut row)).join());
-    let panicked = Err("the run itself failed, which is a mistake in this program".to_owned());
+    let panicked = Err(Ended::Broken("the run itself failed, which is a mistake in this program".to_owned()));
     match outcome.unwrap_or(panicked) {
         Ok((measured, in_flight)) => {
             row.as_expected = server.expect.judge(&measured, in_flight, has_events(experiment, server));
             row.outcome = Outcome::Measured(Box::new(measured));
         }
-        Err(reason) => row.outcome = Outcome::Broken(reason),
+        Err(Ended::Absent(reason)) => row.outcome = Outcome::Absent(reason),
+        Err(Ended::Broken(reason)) => row.outcome = Outcome::Broken(reason),
     }
     row
 }
@@ -123,6 +126,20 @@ fn absent(experiment: &Experiment, server: &Server, setting: &Setting<'_>) -> Op
     None
 }
 
+/// Why nothing was measured.
+enum Ended {
+    /// It cannot be done here.
+    Absent(String),
+    /// It should have been done.
+    Broken(String),
+}
+
+impl From<String> for Ended {
+    fn from(reason: String) -> Ended {
+        Ended::Broken(reason)
+    }
+}
+
 struct Run<'a> {
     experiment: &'a Experiment,
     server: &'a Server,
@@ -132,7 +149,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn play(mut self, row: &mut Row) -> Result<(Measured, usize), String> {
+    fn play(mut self, row: &mut Row) -> Result<(Measured, usize), Ended> {
         if self.setting.own_network && self.experiment.network != Network::Machine {
             network::enter().map_err(|error| format!("no network of its own: {error}"))?;
         }
@@ -143,7 +160,7 @@ impl Run<'_> {
         runtime.block_on(self.whole(row))
     }
 
-    async fn whole(&mut self, row: &mut Row) -> Result<(Measured, usize), String> {
+    async fn whole(&mut self, row: &mut Row) -> Result<(Measured, usize), Ended> {
         (self.tell)(Moment::default());
         let place = Place::new(self.server, &self.setting.baton)?;
         // After the place, so that they end before its directory vanishes.
@@ -151,6 +168,10 @@ impl Run<'_> {
         if let Some(version) = &self.server.version {
             let ran = processes.run(&place.fill(version), VERSION_MAX).await;
             row.version = number(&ran.said).to_owned();
+        }
+        if let Some(possible) = &self.server.possible {
+            let ran = processes.run(&place.fill(possible), POSSIBLE_MAX).await;
+            ran.fault.map_or(Ok(()), |_| Err(Ended::Absent(reason(&ran.said))))?;
         }
         let words = place.fill(&self.experiment.load);
         let load = self.load(&words)?;
@@ -161,7 +182,7 @@ impl Run<'_> {
         let measured = self.measure(&place, &mut processes, load).await;
         processes.kill();
         place.leave().await;
-        measured.map(|measured| (measured, in_flight))
+        Ok((measured?, in_flight))
     }
 
     fn load(&self, words: &str) -> Result<LoadOptions, String> {
@@ -323,6 +344,12 @@ async fn answers(load: &LoadOptions) -> Result<bool, String> {
     };
     let result = Load::start(once).map_err(|error| format!("the load: {error}"))?.wait().await;
     Ok(result.counts.completed == 1)
+}
+
+/// Why something is not possible, in the last line of what was said about it.
+fn reason(said: &str) -> String {
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it is not possible here");
+    last.trim().trim_start_matches("baton: ").to_owned()
 }
 
 /// The version in what a server says of itself: the first word, or part behind a slash, that begins with a digit.
