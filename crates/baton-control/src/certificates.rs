@@ -41,6 +41,8 @@ const WAITING_MAX: usize = 64;
 pub(crate) struct Certificates {
     watcher: Watcher,
     looking: Option<Looking>,
+    /// Certificates that end soon being counted on another thread: it takes a walk over all, for which no change waits.
+    counting: Option<JoinHandle<Census>>,
     /// Who asked for a look at everything that has not begun yet.
     waiting: Vec<oneshot::Sender<Reply>>,
     complaints: Complaints,
@@ -68,6 +70,8 @@ pub(crate) enum Event {
     Told(io::Result<Vec<Happened>>),
     /// Files were looked at.
     Looked(Result<Box<Looked>, JoinError>),
+    /// Those that end soon were counted.
+    Counted(Result<Census, JoinError>),
 }
 
 impl Certificates {
@@ -79,7 +83,14 @@ impl Certificates {
                 None => pending().await,
             }
         };
+        let counted = async {
+            match &mut self.counting {
+                Some(counting) => counting.await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
+            counted = counted => Event::Counted(counted),
             looked = looked => Event::Looked(looked),
             told = self.watcher.next() => Event::Told(told),
         }
@@ -92,12 +103,14 @@ impl Certificates {
 
     /// When there is something to do without an event.
     pub(crate) fn due(&self) -> Option<Instant> {
-        match &self.looking {
-            // Its end is an event.
+        // The end of either is an event.
+        let census = self.census_at.filter(|_| self.counting.is_none());
+        let look = match &self.looking {
             Some(_) => None,
             None if !self.waiting.is_empty() => Some(Instant::now()),
-            None => self.watcher.due().into_iter().chain(self.census_at).min(),
-        }
+            None => self.watcher.due(),
+        };
+        look.into_iter().chain(census).min()
     }
 }
 
@@ -123,6 +136,7 @@ impl Control {
                 self.tell_of_directories();
             }
             Event::Looked(looked) => self.looked(looked),
+            Event::Counted(counted) => self.counted(counted),
         }
     }
 
@@ -153,6 +167,7 @@ impl Control {
 
     /// Begins to look at what it is time for, if nothing is being looked at. What has been read for a reload goes first.
     pub(crate) fn look_at_certificates(&mut self) {
+        self.count_certificates();
         if self.certificates.looking.is_some() || self.drain.is_some() || self.has_read() {
             return;
         }
@@ -162,7 +177,6 @@ impl Control {
         if is_sync {
             certificates.watcher.all(outside, now);
         }
-        let is_census = certificates.census_at.is_some_and(|at| at <= now);
         let taken = match certificates.watcher.due().is_some_and(|due| due <= now) || is_sync {
             true => certificates.watcher.take(outside, now, is_sync),
             false => Vec::new(),
@@ -176,19 +190,34 @@ impl Control {
             work.extend(look::unwatched(&self.line.model, &directories, outside));
         }
         self.tell_of_directories();
-        if work.is_empty() && !is_sync && !is_census {
+        if work.is_empty() && !is_sync {
             return;
         }
         let (store, settings) = (self.line.store.clone(), self.settings.clone());
         let certificates = &mut self.certificates;
-        if is_census || is_sync {
-            certificates.census_at = now.checked_add(CENSUS_EVERY);
-        }
-        let task = tokio::task::spawn_blocking(move || {
-            Box::new(look::look(&store, &settings.outside, &work, is_sync, is_census || is_sync))
-        });
+        let look = move || Box::new(look::look(&store, &settings.outside, &work, is_sync));
+        let task = tokio::task::spawn_blocking(look);
         let waiting = std::mem::take(&mut certificates.waiting);
         certificates.looking = Some(Looking { task, waiting, since: now });
+    }
+
+    /// Begins to count which certificates end soon, when it is time for it.
+    fn count_certificates(&mut self) {
+        let (certificates, now) = (&mut self.certificates, Instant::now());
+        if certificates.counting.is_some() || self.drain.is_some() || certificates.census_at.is_none_or(|at| at > now) {
+            return;
+        }
+        certificates.census_at = now.checked_add(CENSUS_EVERY);
+        let store = self.line.store.clone();
+        certificates.counting = Some(tokio::task::spawn_blocking(move || Census::of(&store, wall_seconds())));
+    }
+
+    fn counted(&mut self, counted: Result<Census, JoinError>) {
+        self.certificates.counting = None;
+        match counted {
+            Ok(census) => self.tell_census(&census),
+            Err(error) => self.messages.alert(&format!("Certificates could not be counted: {error}")),
+        }
     }
 
     fn looked(&mut self, looked: Result<Box<Looked>, JoinError>) {
@@ -226,8 +255,8 @@ impl Control {
                 self.messages.log(Level(4), &text);
             }
         }
-        if let Some(census) = &looked.census {
-            self.tell_census(census);
+        if !waiting.is_empty() {
+            self.certificates.census_at = Some(now);
         }
         let synced = protocol::Synced::of(&looked.report, &looked.failed, since.elapsed());
         for asker in waiting {

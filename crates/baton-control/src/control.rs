@@ -298,7 +298,8 @@ impl Control {
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
-            .chain(self.certificates.due())
+            // Nothing is looked at any more by who stops.
+            .chain(self.certificates.due().filter(|_| self.drain.is_none()))
             .min()
     }
 

@@ -9,7 +9,6 @@ use baton_model::{CrtSource, Model};
 use baton_tls::store::{Problem, Report, Store};
 
 use super::batches::Names;
-use super::census::{Census, wall_seconds};
 use crate::environment::Outside;
 
 /// Names that a message lists.
@@ -32,7 +31,6 @@ pub(crate) struct Looked {
     pub(super) unchanged: Vec<PathBuf>,
     /// Refused ones in place of which an older one serves.
     serving: HashSet<PathBuf>,
-    pub(super) census: Option<Census>,
 }
 
 impl Looked {
@@ -43,13 +41,7 @@ impl Looked {
 }
 
 /// Looks; with `everything` also at certificates that are named by their files.
-pub(super) fn look(
-    store: &Arc<Store>,
-    outside: &Outside,
-    work: &[Work],
-    everything: bool,
-    wants_census: bool,
-) -> Looked {
+pub(super) fn look(store: &Arc<Store>, outside: &Outside, work: &[Work], everything: bool) -> Looked {
     let mut looked = Looked::default();
     let mut transaction = store.transaction();
     for Work { directory, names } in work {
@@ -77,7 +69,6 @@ pub(super) fn look(
     let refused: HashSet<&PathBuf> = looked.report.refused.iter().map(|problem| &problem.path).collect();
     looked.unchanged.retain(|path| !refused.contains(path));
     looked.serving = refused.into_iter().filter(|path| store.entry(path).is_some()).cloned().collect();
-    looked.census = wants_census.then(|| Census::of(store, wall_seconds()));
     looked
 }
 
