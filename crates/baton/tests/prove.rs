@@ -296,12 +296,15 @@ fn a_broken_file_is_judged_before_anything_is_started() {
 #[test]
 fn what_is_missing_says_so_in_the_table() {
     let proof = Proof::new();
-    let file =
-        proof.write("own.toml", "title = 'T'\n[server.own]\nneeds = ['no-such-server']\nstart = 'no-such-server'\n");
-    let said = proof.run(&[&file, "syn-plug"]);
+    let file = proof.write(
+        "own.toml",
+        "title = 'T'\n[server.own]\nneeds = ['no-such-server']\nstart = 'no-such-server'\n\
+         [server.other]\npossible = 'echo baton: not by this kernel; false'\nstart = 'false'\n",
+    );
+    let said = proof.run(&[&file]);
     assert_eq!(said.code, Some(1), "nothing was measured: {}", said.text);
     assert!(said.text.contains("no-such-server is not installed"), "{}", said.text);
-    assert!(said.text.contains("not there yet"), "{}", said.text);
+    assert!(said.text.contains("absent: not by this kernel"), "{}", said.text);
 }
 
 #[test]
