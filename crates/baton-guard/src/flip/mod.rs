@@ -1,7 +1,7 @@
 //! `baton flip`: two instances of a server, blue and green, of which one gets the new connections.
 //!
 //! [`Flips`] does what an operator asks for: set up, switch, the whole cycle of a reload, look, remove. How connections are sent is
-//! a [`Method`]'s business. What the kernel has is the truth; a small file under `/run/baton/guard` remembers what was asked
+//! a [`Method`]'s business. What the kernel has is the truth; a small file under `/run/baton-guard` remembers what was asked
 //! for, so that a command need not repeat it. Every change is one step of the kernel's, so that there is no half of one after a
 //! crash; who works on a flip has its lock.
 
@@ -112,7 +112,7 @@ impl Flips {
     /// Those of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Without the right to `/run/baton/guard`.
+    /// Without the right to `/run/baton-guard`.
     pub fn open() -> Result<Flips, Fault> {
         Ok(Flips { state: State::open()? })
     }

@@ -5,7 +5,9 @@
 //! the connection. So whoever is connected stays, also those who were before the table was made.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
+use baton_kernel::nfqueue;
 use baton_kernel::nftables::{
     Chain, Element, Family, Hook, Kind as ChainKind, Nftables, Refusal, Rule, Set, Table, Transaction, Type, Verdict,
     priority,
@@ -18,6 +20,8 @@ use crate::hold::target::Target;
 
 /// What the names of our tables begin with.
 const PREFIX: &str = "baton-flip-";
+/// How long to wait for others' queues to be empty: as long as `baton hold` holds, unless it is told otherwise.
+const QUIET: Duration = Duration::from_secs(5);
 /// The table in which it is tried whether this kernel can do what we need.
 const TRIAL: &str = "baton-trial";
 /// Our chains: for connections from elsewhere, and from this machine.
@@ -165,11 +169,12 @@ impl Method for Nft {
     }
 
     fn check(&self, setting: &Setting) -> Result<(), Fault> {
-        // A transaction that ends in a deletion: the kernel looks at all of it, and no packet meets any of it.
-        let name: Name = TRIAL.parse().expect("it fits");
-        let trial = Setting { name, ..setting.clone() };
-        let made = install(&trial, Colour::Blue).delete_table(&table(&trial.name));
-        made.commit().map_err(fault)
+        // A transaction that ends in a deletion. It has no chain: the removal of one that packets enter would drop what waits in
+        // queues of others.
+        let trial = Table::inet(TRIAL);
+        let maps = MAPS.iter().filter(|map| map.is_used(setting));
+        let made = maps.fold(Transaction::new().table(&trial), |made, map| made.set(&trial, &map.set()));
+        made.delete_table(&trial).commit().map_err(fault)
     }
 
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
@@ -197,6 +202,8 @@ impl Method for Nft {
     }
 
     fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault> {
+        // One that is there is replaced.
+        nfqueue::quiet(QUIET);
         install(setting, active).commit().map_err(fault)
     }
 
@@ -207,6 +214,8 @@ impl Method for Nft {
     fn remove(&self, name: &Name) -> Result<(), Fault> {
         let table = table(name);
         let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table)).map_err(fault)?;
+        // What waits in queues of others is dropped by the kernel when a chain goes that packets enter.
+        nfqueue::quiet(QUIET);
         // A kernel without nftables has nothing of it, and would refuse.
         if is_there { Transaction::new().delete_table(&table).commit().map_err(fault) } else { Ok(()) }
     }
