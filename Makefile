@@ -1,5 +1,7 @@
 # Every target says what it needs and installs it, as root, on Debian (scripts/setup).
 .DEFAULT_GOAL := help
+# The method sk_lookup of `baton flip` is a BPF program, which clang compiles: it is built in where there is one.
+FEATURES = $(if $(shell command -v clang 2>/dev/null),--features baton/bpf)
 .PHONY: help demo test build bench prove audit fuzz deb clean
 
 help: ## list the targets
@@ -8,8 +10,8 @@ help: ## list the targets
 
 demo: ## build Baton, put load through it and change it live; ARGS='--for 60s --json' for more
 	@scripts/setup demo
-	cargo build --release --locked --package baton
-	@cargo run --quiet --release --locked --package baton -- demo $(ARGS)
+	cargo build --release --locked --package baton $(FEATURES)
+	@cargo run --quiet --release --locked --package baton $(FEATURES) -- demo $(ARGS)
 
 test: ## install what the tests need and run all of them; PHASES='rust fuzz' for some
 	@scripts/setup test
@@ -17,17 +19,17 @@ test: ## install what the tests need and run all of them; PHASES='rust fuzz' for
 
 build: ## build target/release/baton
 	@scripts/setup demo
-	cargo build --release --locked --package baton
+	cargo build --release --locked --package baton $(FEATURES)
 
 bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, WHAT='tls certificates', BATON=... another program
 	@scripts/setup bench
-	cargo build --release --locked --package baton --package baton-prove --bins --example certificates
+	cargo build --release --locked --package baton --package baton-prove --bins --example certificates $(FEATURES)
 	@for what in $(or $(WHAT),$(if $(ARGS),run,run tls certificates)); do bench/$$what $(ARGS) || exit 1; done
 
 prove: ## the experiments of public articles, a tenth of their size; ARGS='hard-restart reload' for others, ARGS=list names all
 	@scripts/setup prove
-	cargo build --release --locked --package baton
-	@cargo run --quiet --release --locked --package baton -- prove $(or $(ARGS),articles --scale 0.1)
+	cargo build --release --locked --package baton $(FEATURES)
+	@cargo run --quiet --release --locked --package baton $(FEATURES) -- prove $(or $(ARGS),articles --scale 0.1)
 
 audit: ## check licences, duplicate crates, unsafe code and stray machine paths
 	@scripts/audit
@@ -38,7 +40,7 @@ fuzz: ## run every fuzz target; SECONDS_EACH=60
 
 deb: ## build a Debian package in target/debian, install it out of sight, use it and remove it
 	@scripts/setup deb
-	cargo build --release --locked --package baton
+	cargo build --release --locked --package baton $(FEATURES)
 	@package=$$(cargo deb --quiet --no-build --strip --locked --package baton) && packaging/check-deb "$$package" && ls "$$package"
 
 clean: ## remove everything that was built

@@ -7,6 +7,9 @@
 //! appear, always under a `SAFETY` comment.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
 
+pub mod borrow;
+#[cfg(feature = "bpf")]
+pub mod bpf;
 pub mod connect;
 pub mod connections;
 pub mod endpoint;

@@ -43,6 +43,11 @@ impl Kind {
             Kind::SkLookup => false,
         }
     }
+
+    /// Whether connections from elsewhere reach the instances of this setting only with `net.ipv4.conf.all.route_localnet`.
+    pub fn needs_localnet(self, setting: &Setting) -> bool {
+        self.translates() && setting.needs_localnet()
+    }
 }
 
 impl fmt::Display for Kind {

@@ -10,11 +10,14 @@ mod ipset;
 mod iptables;
 mod localnet;
 pub mod method;
+#[cfg(not(feature = "bpf"))]
 mod missing;
 mod nft;
 pub mod probe;
 mod rules;
 mod setting;
+#[cfg(feature = "bpf")]
+mod sk_lookup;
 mod status;
 mod stored;
 
@@ -90,6 +93,9 @@ fn by_kind(kind: Kind) -> Box<dyn Method> {
         Kind::Nft => Box::new(nft::Nft),
         Kind::Ipset => Box::new(ipset::Ipset),
         Kind::Iptables => Box::new(iptables::Iptables),
+        #[cfg(feature = "bpf")]
+        Kind::SkLookup => Box::new(sk_lookup::SkLookup),
+        #[cfg(not(feature = "bpf"))]
         Kind::SkLookup => Box::new(missing::Missing(kind)),
     }
 }
@@ -157,7 +163,7 @@ impl Flips {
             }
         };
         let mut done = Done::line(reason);
-        if setting.needs_localnet() && !localnet::is_on() {
+        if method.kind().needs_localnet(setting) && !localnet::is_on() {
             done.add("sysctl net.ipv4.conf.all.route_localnet=1, after the rules that guard it");
         }
         let active = init.active.or(stored.map(|stored| stored.active)).unwrap_or(Colour::Blue);
@@ -186,14 +192,14 @@ impl Flips {
         let is_same = before.as_ref().is_some_and(|stored| stored.setting == *setting);
         if let (true, Some(current)) = (is_same, current)
             && init.active.is_none_or(|active| active == current)
-            && (!setting.needs_localnet() || localnet::is_on())
+            && (!method.kind().needs_localnet(setting) || localnet::is_on())
         {
             return Ok(Done::line(format!("{} is set up already, and {current} is active", setting.name)));
         }
         let wished = init.active.or(current).or(before.as_ref().map(|stored| stored.active));
         let active = answering(init, wished)?;
         let had_opened = before.as_ref().is_some_and(|stored| stored.opened_localnet);
-        let opened_localnet = had_opened || (setting.needs_localnet() && !localnet::is_on());
+        let opened_localnet = had_opened || (method.kind().needs_localnet(setting) && !localnet::is_on());
         let stored = Stored { setting: setting.clone(), method: method.kind(), active, opened_localnet };
         self.store(&stored)?;
         let put = match current {
@@ -241,7 +247,7 @@ impl Flips {
 
     /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them.
     fn open_localnet(&self, stored: &Stored, method: &dyn Method) -> Result<(), Fault> {
-        if !stored.setting.needs_localnet() {
+        if !stored.method.needs_localnet(&stored.setting) {
             return Ok(());
         }
         let _lock = self.state.lock(KIND, LOCALNET_LOCK)?;
@@ -262,7 +268,7 @@ impl Flips {
         let lock = self.state.lock(KIND, LOCALNET_LOCK)?;
         for name in self.state.names(KIND)? {
             let Ok(Some(other)) = self.state.read::<Stored>(KIND, &name) else { continue };
-            if other.setting.name == stored.setting.name || !other.setting.needs_localnet() {
+            if other.setting.name == stored.setting.name || !other.method.needs_localnet(&other.setting) {
                 continue;
             }
             // Whoever is the last one closes it.

@@ -66,7 +66,7 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
     let name = &setting.name;
     let mend = format!("`baton flip to blue --name {name}` or the same `baton flip init` sets it up again");
     let (active, problem) = match method.observe(setting) {
-        Ok(Observed::Active(colour)) if setting.needs_localnet() && !localnet::is_on() => {
+        Ok(Observed::Active(colour)) if method.kind().needs_localnet(setting) && !localnet::is_on() => {
             let why = "net.ipv4.conf.all.route_localnet was switched off: connections from elsewhere are dropped";
             (Some(colour), Some(format!("{why}; the same `baton flip init` mends it")))
         }

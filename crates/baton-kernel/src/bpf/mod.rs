@@ -1,0 +1,362 @@
+//! Choosing the listening socket of a new connection: the BPF program `choose.c`, its maps, and where they outlive us.
+//!
+//! Under one name there are a program, a link that ties it to a network namespace, and three maps, all pinned in a folder of a
+//! BPF file system: the addresses that are meant, the sockets of two colours, and which colour is active. A flip changes one
+//! number in the last one. Removing the folder ends everything; connections that are there stay where they are.
+//!
+//! A socket that is closed vanishes from the map by itself; while its colour is active, the kernel looks for a listening socket
+//! as if the program were not there.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, SockMap};
+use aya::programs::SkLookup;
+use aya::programs::links::{FdLink, PinnedLink};
+use nix::sys::statfs::{FsType, statfs};
+use socket2::SockRef;
+
+/// The compiled program.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/choose.o"));
+
+/// Where BPF file systems are mounted.
+pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
+
+/// The most addresses under one name; as in `choose.c`.
+pub const PLACES_MAX: usize = 64;
+
+/// `BPF_FS_MAGIC` (linux/magic.h).
+const MAGIC: FsType = FsType(0xcafe_4a11_u32 as _);
+
+/// The files of a name.
+const LINK: &str = "link";
+const PLACES: &str = "places";
+const SOCKETS: &str = "sockets";
+const ACTIVE: &str = "active";
+const COOKIES: &str = "cookies";
+
+/// A key of the map of addresses: `struct place`.
+type Place = [u32; 6];
+
+/// What is there under one name.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    folder: PathBuf,
+}
+
+/// A place for a socket: which of the two colours, and for connections of which family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// 0 or 1.
+    pub colour: u32,
+    /// For IPv6; a socket of IPv6 that takes IPv4 too has both places.
+    pub is_six: bool,
+}
+
+impl Slot {
+    fn index(self) -> u32 {
+        (self.colour & 1) * 2 + u32::from(self.is_six)
+    }
+}
+
+/// What the kernel refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// What was tried.
+    doing: &'static str,
+    /// Its words, and those of the library.
+    said: String,
+    /// What helps.
+    remedy: &'static str,
+    is_no_right: bool,
+}
+
+impl Refused {
+    /// What was tried and what was said; and what helps, which may be nothing.
+    pub fn parts(&self) -> (String, &'static str) {
+        (format!("{}: {}", self.doing, self.said), self.remedy)
+    }
+
+    /// Whether a right was missing.
+    pub fn is_no_right(&self) -> bool {
+        self.is_no_right
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.doing, self.said)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> Refused {
+    move |error| {
+        let mut said = error.to_string();
+        let mut source = error.source();
+        let mut is_no_right = said.contains("os error 1)") || said.contains("os error 13)");
+        while let Some(deeper) = source {
+            if !said.contains(&deeper.to_string()) {
+                said.push_str(&format!(": {deeper}"));
+            }
+            is_no_right |=
+                deeper.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+            source = deeper.source();
+        }
+        let remedy = if is_no_right { "start as root, or with CAP_BPF and CAP_NET_ADMIN" } else { "" };
+        Refused { doing, said, remedy, is_no_right }
+    }
+}
+
+impl Choice {
+    /// Of the folder in which it is pinned; whether anything is there is another question.
+    pub fn at(folder: &Path) -> Choice {
+        Choice { folder: folder.to_owned() }
+    }
+
+    /// Whether programs can be pinned here at all.
+    ///
+    /// # Errors
+    /// That no BPF file system is mounted, and what to do.
+    pub fn check(&self) -> Result<(), Refused> {
+        let there = self.folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+        match statfs(there) {
+            Ok(found) if found.filesystem_type() == MAGIC => Ok(()),
+            Ok(_) => Err(Refused {
+                doing: "BPF",
+                said: format!("{} is not in a BPF file system", self.folder.display()),
+                remedy: "mount one: mount -t bpf bpf /sys/fs/bpf",
+                is_no_right: false,
+            }),
+            Err(error) => Err(refused("BPF")(io::Error::from(error))),
+        }
+    }
+
+    /// Whether anything is there, whole or not.
+    pub fn exists(&self) -> bool {
+        self.folder.exists()
+    }
+
+    /// Sets everything up in the network namespace of this thread: connections to `places` go to the sockets of the colour
+    /// `active`. What is whole of an earlier time is changed in place, so that no connection passes beside it; what is broken is
+    /// made anew.
+    ///
+    /// # Errors
+    /// What was refused. What was not there before is not there afterwards.
+    pub fn install(
+        &self,
+        places: &[SocketAddr],
+        sockets: &[(Slot, BorrowedFd<'_>)],
+        active: u32,
+    ) -> Result<(), Refused> {
+        self.check()?;
+        if places.len() > PLACES_MAX {
+            let said = format!("{} addresses, and {PLACES_MAX} are the most", places.len());
+            return Err(Refused { doing: "the addresses", said, remedy: "use several names", is_no_right: false });
+        }
+        if self.active().is_ok_and(|active| active.is_some()) {
+            return self.fill(places, sockets, active);
+        }
+        self.remove()?;
+        let made = self.make(places, sockets, active);
+        if made.is_err() {
+            let _ = self.remove();
+        }
+        made
+    }
+
+    fn make(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
+        fs::create_dir_all(&self.folder).map_err(refused("the folder of the BPF objects"))?;
+        let mut object = Ebpf::load(OBJECT).map_err(refused("loading the BPF program"))?;
+        for name in [PLACES, SOCKETS, COOKIES, ACTIVE] {
+            let map = object.map_mut(name).expect("it is in choose.c");
+            map.pin(self.folder.join(name)).map_err(refused("pinning a BPF map"))?;
+        }
+        self.fill(places, sockets, active)?;
+        let program: &mut SkLookup = object
+            .program_mut("choose")
+            .expect("it is in choose.c")
+            .try_into()
+            .map_err(refused("the type of the BPF program"))?;
+        program.load().map_err(refused("loading the BPF program"))?;
+        let namespace = fs::File::open("/proc/thread-self/ns/net").map_err(refused("the network namespace"))?;
+        let link = program.attach(namespace).map_err(refused("tying the BPF program to the network namespace"))?;
+        let link: FdLink = program.take_link(link).map_err(refused("the link of the BPF program"))?.into();
+        link.pin(self.folder.join(LINK)).map_err(refused("pinning the link of the BPF program"))?;
+        Ok(())
+    }
+
+    /// Sockets first, then the colour, then the addresses: at no moment anybody is sent to nobody.
+    fn fill(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
+        for (slot, socket) in sockets {
+            self.put(*slot, *socket)?;
+        }
+        self.activate(active)?;
+        let mut map = self.places_map()?;
+        let wanted: Vec<Place> = places.iter().map(place).collect();
+        for place in &wanted {
+            map.insert(place, 1, 0).map_err(refused("an address"))?;
+        }
+        let there: Vec<Place> = map.keys().collect::<Result<_, _>>().map_err(refused("the addresses"))?;
+        for old in there.iter().filter(|place| !wanted.contains(place)) {
+            map.remove(old).map_err(refused("an address"))?;
+        }
+        Ok(())
+    }
+
+    /// Which colour is active; `None` when nothing is there.
+    ///
+    /// # Errors
+    /// When something is there that is not whole, or cannot be read.
+    pub fn active(&self) -> Result<Option<u32>, Refused> {
+        if !self.exists() {
+            return Ok(None);
+        }
+        PinnedLink::from_pin(self.folder.join(LINK)).map_err(refused("the link of the BPF program"))?;
+        (self.map(SOCKETS)?, self.cookies_map()?);
+        self.places_map()?;
+        self.active_map()?.get(&0, 0).map(Some).map_err(refused("the active colour"))
+    }
+
+    /// The addresses that are meant.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn places(&self) -> Result<Vec<SocketAddr>, Refused> {
+        let map = self.places_map()?;
+        map.keys().map(|key| key.map(|key| address(&key))).collect::<Result<_, _>>().map_err(refused("the addresses"))
+    }
+
+    /// Makes a colour the active one, from one connection to the next.
+    ///
+    /// # Errors
+    /// When nothing is there, or it may not be changed.
+    pub fn activate(&self, colour: u32) -> Result<(), Refused> {
+        self.active_map()?.set(0, colour & 1, 0).map_err(refused("the active colour"))
+    }
+
+    /// Puts a listening socket into its place, instead of the one that is there.
+    ///
+    /// # Errors
+    /// When nothing is there, it may not be changed, or the socket does not listen for TCP.
+    pub fn put(&self, slot: Slot, socket: BorrowedFd<'_>) -> Result<(), Refused> {
+        let number = socket.as_raw_fd();
+        let mut map = self.sockets_map()?;
+        map.set(slot.index(), &number, 0).map_err(refused("the map of sockets"))?;
+        let cookie = SockRef::from(&socket).cookie().map_err(refused("the cookie of a socket"))?;
+        self.cookies_map()?.set(slot.index(), cookie, 0).map_err(refused("the map of sockets"))
+    }
+
+    /// The cookie of the socket that was put into a place last; the socket may be closed by now. `None` when none was.
+    ///
+    /// # Errors
+    /// When nothing is there, or it cannot be read.
+    pub fn cookie(&self, slot: Slot) -> Result<Option<u64>, Refused> {
+        let cookie = self.cookies_map()?.get(&slot.index(), 0).map_err(refused("the map of sockets"))?;
+        Ok(Some(cookie).filter(|&cookie| cookie != 0))
+    }
+
+    /// Takes out the socket of a place, if one is there.
+    ///
+    /// # Errors
+    /// When nothing is there, or it may not be changed.
+    pub fn take_out(&self, slot: Slot) -> Result<(), Refused> {
+        self.cookies_map()?.set(slot.index(), 0, 0).map_err(refused("the map of sockets"))?;
+        match self.sockets_map()?.clear_index(&slot.index()) {
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            // An empty place of a sockmap.
+            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            Err(error) => Err(refused("the map of sockets")(error)),
+        }
+    }
+
+    /// Ends it, the link first. It is no error when nothing is there.
+    ///
+    /// # Errors
+    /// When files could not be removed.
+    pub fn remove(&self) -> Result<(), Refused> {
+        // The kernel unties a program a moment after its link is gone; without addresses it has nothing to say from now on.
+        if let Ok(mut map) = self.places_map() {
+            let there: Vec<Place> = map.keys().flatten().collect();
+            for place in there {
+                let _ = map.remove(&place);
+            }
+        }
+        for name in [LINK, PLACES, SOCKETS, COOKIES, ACTIVE] {
+            match fs::remove_file(self.folder.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(refused("removing BPF objects")(error));
+                }
+                _ => {}
+            }
+        }
+        match fs::remove_dir(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused("removing BPF objects")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn map(&self, name: &str) -> Result<MapData, Refused> {
+        MapData::from_pin(self.folder.join(name)).map_err(refused("a BPF map"))
+    }
+
+    fn active_map(&self) -> Result<Array<MapData, u32>, Refused> {
+        Array::try_from(Map::Array(self.map(ACTIVE)?)).map_err(refused("a BPF map"))
+    }
+
+    fn cookies_map(&self) -> Result<Array<MapData, u64>, Refused> {
+        Array::try_from(Map::Array(self.map(COOKIES)?)).map_err(refused("a BPF map"))
+    }
+
+    fn sockets_map(&self) -> Result<SockMap<MapData>, Refused> {
+        SockMap::try_from(Map::SockMap(self.map(SOCKETS)?)).map_err(refused("a BPF map"))
+    }
+
+    fn places_map(&self) -> Result<HashMap<MapData, Place, u32>, Refused> {
+        HashMap::try_from(Map::HashMap(self.map(PLACES)?)).map_err(refused("a BPF map"))
+    }
+}
+
+/// As the program sees an address: all zeroes is any.
+fn place(address: &SocketAddr) -> Place {
+    let mut place = [0; 6];
+    place[1] = u32::from(address.port());
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            place[0] = libc::AF_INET as u32;
+            place[2] = u32::from_ne_bytes(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            place[0] = libc::AF_INET6 as u32;
+            for (word, bytes) in place[2..].iter_mut().zip(ip.octets().as_chunks().0) {
+                *word = u32::from_ne_bytes(*bytes);
+            }
+        }
+    }
+    place
+}
+
+fn address(place: &Place) -> SocketAddr {
+    let port = place[1] as u16;
+    if place[0] == libc::AF_INET as u32 {
+        return SocketAddr::from((place[2].to_ne_bytes(), port));
+    }
+    let mut octets = [0; 16];
+    for (bytes, word) in octets.chunks_exact_mut(4).zip(&place[2..]) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    SocketAddr::from((octets, port))
+}
+
+#[cfg(test)]
+mod tests;
