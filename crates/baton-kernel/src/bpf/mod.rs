@@ -223,7 +223,8 @@ impl Choice {
             return Ok(None);
         }
         PinnedLink::from_pin(self.folder.join(LINK)).map_err(refused("the link of the BPF program"))?;
-        (self.map(SOCKETS)?, self.cookies_map()?);
+        self.map(SOCKETS)?;
+        self.cookies_map()?;
         self.places_map()?;
         self.active_map()?.get(&0, 0).map(Some).map_err(refused("the active colour"))
     }
