@@ -179,7 +179,7 @@ fn no_request_fails_while_haproxy_reloads() {
         said("iptables-legacy -t mangle -A OUTPUT -p tcp --syn -j MARK --set-mark 1");
         let before = rules();
 
-        let reload = || drop(Command::new("sh").args(["-c", &server.reload()]).status().expect("a shell"));
+        let reload = || assert!(Command::new("sh").args(["-c", &server.reload()]).status().expect("a shell").success());
         let failed = (0..RUNS_MAX).map(|_| server.under_load(reload).0).find(|failed| *failed > 0);
         assert!(failed.is_some(), "without holding, a reload resets what waits in its sockets");
 

@@ -1,6 +1,6 @@
 //! One run of `baton hold`: choose, claim, hold, run the command, let go, report.
 //!
-//! This process changes nothing itself; the [`guardian`](super::guardian) does. Where that is killed, what it did is undone here.
+//! This process changes nothing itself; the [`guardian`] does. Where that is killed, what it did is undone here.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};

@@ -1,8 +1,8 @@
 //! `baton keep`: listening sockets that outlive the program that serves them.
 //!
 //! They are opened once and never closed; a program gets them by systemd's convention, and another one takes its place without
-//! anybody being refused: what connects meanwhile waits in the kernel's queue. [`supervisor`] decides which program serves, [`run`]
-//! does it, [`export`] hands the sockets to programs that were not started from here.
+//! anybody being refused: what connects meanwhile waits in the kernel's queue. `supervisor` decides which program serves, [`run`]
+//! does it, `export` hands the sockets to programs that were not started from here.
 //!
 //! It never accepts a connection, and does not know what is spoken over one.
 

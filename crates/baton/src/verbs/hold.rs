@@ -38,8 +38,13 @@ const AUTO: &str = "auto";
 pub struct HoldCommand {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Whose new connections: ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses; may be given several times
-    #[arg(long = "to", value_name = "[ADDR]:PORT", required = true)]
+    // Brackets in a comment would be a link to rustdoc.
+    #[arg(
+        long = "to",
+        value_name = "[ADDR]:PORT",
+        required = true,
+        help = "Whose new connections: ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses; may be given several times"
+    )]
     targets: Vec<Target>,
     /// How: migrate, queue, plug, drop, or auto for the best one that fits (docs/hold.md)
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = method)]

@@ -24,9 +24,13 @@ Examples:
   baton keep --listen :80 --for nginx --drain-signal QUIT -- nginx -g 'daemon off;'
   baton keep --listen :80 --export /run/web.sock -- ./app                # haproxy -x /run/web.sock gets the sockets too")]
 pub struct KeepCommand {
-    /// Where to listen: [NAME=]ADDRESS[,OPTION…]. :80 is IPv4, [::]:80 IPv6, /run/web.sock a path, abns@web an abstract
-    /// name; options: backlog=N, v4v6, v6only, interface=NAME, transparent, mode=0660
-    #[arg(long, value_name = "ADDRESS")]
+    // Brackets in a comment would be a link to rustdoc.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "Where to listen: [NAME=]ADDRESS[,OPTION…]. :80 is IPv4, [::]:80 IPv6, /run/web.sock a path, abns@web an \
+                abstract name; options: backlog=N, v4v6, v6only, interface=NAME, transparent, mode=0660"
+    )]
     listen: Vec<Listen>,
     /// How we know that the program serves: auto (it says READY=1, or is seen to wait at a socket, or lives for 10 s) or
     /// notify (it says READY=1)
