@@ -11,7 +11,7 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
 use crate::resumable;
 
-/// Room for sessions unless `tune.ssl.cachesize` says otherwise, in blocks of [`BLOCK`] bytes.
+/// Room for sessions unless `tune.ssl.cachesize` says otherwise, in blocks of `BLOCK` bytes.
 pub const SESSIONS: u32 = 20_000;
 /// Seconds that a session lives unless `tune.ssl.lifetime` says otherwise.
 pub const LIFETIME_S: u32 = 300;
@@ -81,7 +81,7 @@ impl Sessions {
         }
     }
 
-    /// How many blocks of [`BLOCK`] bytes sessions may take, and how many seconds each lives, from now on.
+    /// How many blocks of `BLOCK` bytes sessions may take, and how many seconds each lives, from now on.
     pub fn limit(&self, size: u32, lifetime_s: u32) {
         self.size.store(size, Ordering::Relaxed);
         self.lifetime_s.store(lifetime_s, Ordering::Relaxed);
