@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::probe::shell;
 use super::status::open;
-use super::{Check, Colour, Done, Flips, Name, Observed, Setting, Step, Switch, by_kind, not_answering};
+use super::{Check, Colour, Done, Flips, Kind, Name, Observed, Setting, Step, Switch, by_kind};
 use crate::Fault;
+use crate::hold::Targets;
+use crate::hold::settle::Before;
 
 /// Time from one count of connections to the next, while one waits for them to end.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,28 +67,31 @@ impl Flips {
     pub fn run(&self, cycle: &Cycle, tell: &mut dyn FnMut(&str)) -> Result<(), Fault> {
         let _lock = self.lock(&cycle.name)?;
         let stored = self.known(&cycle.name)?;
-        let setting = stored.setting.clone();
+        let (kind, setting) = (stored.method, stored.setting.clone());
         let idle = match by_kind(stored.method).observe(&setting)? {
             Observed::Active(active) => active.other(),
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
-        if let Some(left @ 1..) = open(&setting, idle) {
+        if let Some(left @ 1..) = open(stored.method, &setting, idle) {
             tell(&format!("{idle} still has {left} open connections; they are in the hands of its reload"));
         }
+        // What cannot be seen is not waited for.
+        let before = Targets::new(setting.instance(idle).to_vec()).ok().and_then(|targets| Before::look(&targets).ok());
         reload(&setting, idle, cycle.reload(idle))?;
         tell(&format!("{idle} is reloaded"));
-        cycle.check.wait(&setting, idle, cycle.wait).map_err(|why| {
-            Fault::new(
-                format!("flip {}", setting.name),
-                why,
-                format!("{} goes on to get new connections", idle.other()),
-            )
-        })?;
+        // As long as its old process listens beside the new one, it gets connections, and resets them when it goes.
+        if let Some(settled) =
+            before.and_then(|before| before.replaced(cycle.wait).ok()).filter(|settled| settled.left > 0)
+        {
+            let why = format!("{} of its sockets are not served by the reloaded process alone", settled.left);
+            return Err(not_flipped(&setting, idle, why));
+        }
+        cycle.check.wait(&setting, idle, cycle.wait).map_err(|why| not_flipped(&setting, idle, why))?;
         let switch = Switch { name: cycle.name.clone(), to: idle, check: cycle.check.clone(), force: true };
         for line in self.switch_locked(stored, &switch)?.lines {
             tell(&line);
         }
-        tell(&drained(&setting, idle.other(), cycle.drain));
+        tell(&drained(kind, &setting, idle.other(), cycle.drain));
         Ok(())
     }
 }
@@ -98,14 +103,19 @@ fn reload(setting: &Setting, colour: Colour, words: &str) -> Result<(), Fault> {
         return Ok(());
     }
     let why = format!("the reload of {colour}, '{words}', ended with {status}");
-    Err(not_answering(setting, colour, why))
+    Err(not_flipped(setting, colour, why))
+}
+
+/// The end of a cycle before its flip.
+fn not_flipped(setting: &Setting, idle: Colour, why: String) -> Fault {
+    Fault::new(format!("flip {}", setting.name), why, format!("{} goes on to get new connections", idle.other()))
 }
 
 /// Waits until nobody is connected any more, and says what came of it.
-fn drained(setting: &Setting, colour: Colour, patience: Duration) -> String {
+fn drained(kind: Kind, setting: &Setting, colour: Colour, patience: Duration) -> String {
     let begin = Instant::now();
     loop {
-        match open(setting, colour) {
+        match open(kind, setting, colour) {
             None => return format!("{colour} drains; its connections cannot be counted from here"),
             Some(0) => return format!("{colour} has no connections any more"),
             Some(left) if begin.elapsed() >= patience => {

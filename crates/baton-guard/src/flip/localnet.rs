@@ -3,7 +3,7 @@
 //! It is switched on for as long as a flip needs it, by whom it then is remembered, and only together with rules that drop what
 //! other machines send to or from loopback addresses: what was unreachable stays unreachable.
 
-use std::fs;
+use std::{fs, io};
 
 use crate::Fault;
 
@@ -15,11 +15,18 @@ pub(super) fn is_on() -> bool {
     fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() != "0")
 }
 
+/// Whether it could be switched.
+pub(super) fn can_switch() -> Result<(), Fault> {
+    fs::OpenOptions::new().write(true).open(SWITCH).map(drop).map_err(|error| refused(&error))
+}
+
 /// Switches it.
 pub(super) fn switch(on: bool) -> Result<(), Fault> {
-    fs::write(SWITCH, if on { "1" } else { "0" }).map_err(|error| {
-        let remedy = "clients from elsewhere cannot reach an instance at 127.0.0.1 without it: run as root where /proc/sys can be \
+    fs::write(SWITCH, if on { "1" } else { "0" }).map_err(|error| refused(&error))
+}
+
+fn refused(error: &io::Error) -> Fault {
+    let remedy = "clients from elsewhere cannot reach an instance at 127.0.0.1 without it: run as root where /proc/sys can be \
                       written, or let the instances listen at another address, or at all (--blue :8000)";
-        Fault::new(SWITCH, error.to_string(), remedy)
-    })
+    Fault::new(SWITCH, error.to_string(), remedy)
 }

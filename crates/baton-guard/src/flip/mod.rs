@@ -35,6 +35,9 @@ use stored::Stored;
 const KIND: &str = "flip";
 /// The lock under which `route_localnet` is changed. No flip has this name: it is too long.
 const LOCALNET_LOCK: &str = "route-localnet-of-all";
+/// The file that is there while `route_localnet` is on by us. It is no flip's own: whichever goes last switches it off.
+const LOCALNET: &str = "localnet";
+const OPENED: &str = "opened";
 
 /// The flips of this network namespace.
 #[derive(Debug)]
@@ -198,16 +201,20 @@ impl Flips {
         }
         let wished = init.active.or(current).or(before.as_ref().map(|stored| stored.active));
         let active = answering(init, wished)?;
-        let had_opened = before.as_ref().is_some_and(|stored| stored.opened_localnet);
-        let opened_localnet = had_opened || (method.kind().needs_localnet(setting) && !localnet::is_on());
-        let stored = Stored { setting: setting.clone(), method: method.kind(), active, opened_localnet };
-        self.store(&stored)?;
-        let put = match current {
+        let needs_localnet = method.kind().needs_localnet(setting);
+        if needs_localnet && !localnet::is_on() {
+            // Found out before anything is changed.
+            localnet::can_switch()?;
+        }
+        self.store(&Stored { setting: setting.clone(), method: method.kind(), active })?;
+        // What was needed before and is not any more is closed while its guard stands.
+        let closed = if needs_localnet { Ok(()) } else { self.close_localnet(&setting.name) };
+        let put = closed.and_then(|()| match current {
             Some(current) if is_same && current != active => method.switch(setting, active),
             Some(_) if is_same => Ok(()),
             Some(_) | None => method.install(setting, active),
-        };
-        let installed = put.and_then(|()| self.open_localnet(&stored, method.as_ref()));
+        });
+        let installed = put.and_then(|()| self.open_localnet(setting, method.as_ref()));
         if let Err(fault) = installed {
             // What was there before is there still; so is what is remembered of it.
             match &before {
@@ -246,35 +253,41 @@ impl Flips {
     }
 
     /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them.
-    fn open_localnet(&self, stored: &Stored, method: &dyn Method) -> Result<(), Fault> {
-        if !stored.method.needs_localnet(&stored.setting) {
+    fn open_localnet(&self, setting: &Setting, method: &dyn Method) -> Result<(), Fault> {
+        if !method.kind().needs_localnet(setting) {
             return Ok(());
         }
         let _lock = self.state.lock(KIND, LOCALNET_LOCK)?;
         if localnet::is_on() {
             return Ok(());
         }
+        // Remembered before it is so: what is forgotten would stay on.
+        self.state.write(LOCALNET, OPENED, &true)?;
         localnet::switch(true).inspect_err(|_| {
             // The first fault is the one to tell.
-            let _ = method.remove(&stored.setting.name);
+            let _ = method.remove(&setting.name);
         })
     }
 
-    /// Undoes [`open_localnet`](Self::open_localnet), unless another flip needs it.
-    fn close_localnet(&self, stored: &Stored) -> Result<(), Fault> {
-        if !stored.opened_localnet {
+    /// Undoes [`open_localnet`](Self::open_localnet), whichever flip did it, unless another one than this needs it.
+    fn close_localnet(&self, but: &Name) -> Result<(), Fault> {
+        let lock = self.state.lock(KIND, LOCALNET_LOCK)?;
+        // What cannot be read was written by us all the same.
+        if self.state.read(LOCALNET, OPENED).unwrap_or(Some(true)).is_none() {
+            lock.remove();
             return Ok(());
         }
-        let lock = self.state.lock(KIND, LOCALNET_LOCK)?;
-        for name in self.state.names(KIND)? {
-            let Ok(Some(other)) = self.state.read::<Stored>(KIND, &name) else { continue };
-            if other.setting.name == stored.setting.name || !other.method.needs_localnet(&other.setting) {
-                continue;
-            }
-            // Whoever is the last one closes it.
-            return self.store(&Stored { opened_localnet: true, ..other });
+        let needs = |name: &String| match self.state.read::<Stored>(KIND, name) {
+            Ok(Some(other)) => other.method.needs_localnet(&other.setting),
+            Ok(None) => false,
+            // It may.
+            Err(_) => true,
+        };
+        if self.state.names(KIND)?.iter().filter(|name| *name != but.as_str()).any(needs) {
+            return Ok(());
         }
         localnet::switch(false)?;
+        self.state.remove(LOCALNET, OPENED)?;
         lock.remove();
         Ok(())
     }
@@ -319,7 +332,7 @@ impl Flips {
                 let why =
                     if let Observed::Broken(why) = observed { why } else { "nothing of it was in the kernel".into() };
                 method.install(setting, to)?;
-                self.open_localnet(&stored, method.as_ref())?;
+                self.open_localnet(setting, method.as_ref())?;
                 done.add(format!("{}: set up anew, for {why}", setting.name));
             }
         }
@@ -342,8 +355,8 @@ impl Flips {
             return Ok(Done::line(format!("remove whatever is there of {name}, by any method")));
         };
         let mut done = Done::default();
-        if stored.opened_localnet {
-            done.add("sysctl net.ipv4.conf.all.route_localnet=0, unless another flip needs it");
+        if stored.method.needs_localnet(&stored.setting) {
+            done.add("sysctl net.ipv4.conf.all.route_localnet=0, unless it was on before or another flip needs it");
         }
         done.lines.extend(by_kind(stored.method).plan(&stored.setting, Step::Remove));
         Ok(done)
@@ -359,10 +372,8 @@ impl Flips {
         let stored = self.stored(name).unwrap_or_default();
         let mut was_there = stored.is_some();
         let mut failed = None;
-        // Nobody may reach the loopback once its guard is gone.
-        if let Some(stored) = &stored {
-            failed = self.close_localnet(stored).err();
-        }
+        // Nobody may reach the loopback once its guard is gone: while this fails, the guard stays.
+        self.close_localnet(name)?;
         for kind in Kind::ALL {
             let method = by_kind(kind);
             let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);

@@ -72,7 +72,12 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
         }
         Ok(Observed::Active(colour)) => (Some(colour), None),
         Ok(Observed::Absent) => {
-            (None, Some(format!("nothing of it is in the kernel, so that nothing is flipped; {mend}")))
+            let exposed = if method.kind().needs_localnet(setting) && localnet::is_on() {
+                ", and 127.0.0.0/8 can be reached from the network (net.ipv4.conf.all.route_localnet)"
+            } else {
+                ""
+            };
+            (None, Some(format!("nothing of it is in the kernel, so that nothing is flipped{exposed}; {mend}")))
         }
         Ok(Observed::Broken(why)) => (None, Some(format!("{why}; {mend}"))),
         Err(fault) => (None, Some(fault.to_string())),
@@ -81,7 +86,7 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
         colour,
         addresses: setting.instance(colour).to_vec(),
         // Before we connect ourselves.
-        connections: open(setting, colour),
+        connections: open(method.kind(), setting, colour),
         answers: Check::Connect.ask(setting, colour).is_ok(),
     });
     let (name, listen) = (name.clone(), Some(setting.listen));
@@ -94,8 +99,11 @@ fn forgotten(name: Name, kind: Kind) -> Status {
     Status { name, method: kind, listen: None, active: None, instances: Vec::new(), problem: Some(problem) }
 }
 
-/// Connections that are open at the addresses of an instance.
-pub(super) fn open(setting: &Setting, colour: Colour) -> Option<usize> {
+/// Connections that are open at the addresses of an instance; `None` where those that came by the flip have the address that was dialled.
+pub(super) fn open(kind: Kind, setting: &Setting, colour: Colour) -> Option<usize> {
+    if !kind.translates() {
+        return None;
+    }
     setting.instance(colour).iter().map(|place| connections::count(place.address, place.port).ok()).sum()
 }
 

@@ -13,6 +13,4 @@ pub(super) struct Stored {
     pub method: Kind,
     /// Which instance was made active last.
     pub active: Colour,
-    /// Whether `route_localnet` was switched on for it, and is to be switched off.
-    pub opened_localnet: bool,
 }
