@@ -25,6 +25,8 @@ const RUN_VARIABLE: &str = "BATON_RUN_DIR";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often a lock is tried again whose file was removed meanwhile.
 const LOCK_TRIES: usize = 100;
+/// Rights of a lock's file: whoever can open one can hold it, and so keep others waiting.
+const LOCK_MODE: u32 = 0o600;
 /// Holds and flips of a machine at most.
 const NAMES_MAX: usize = 10_000;
 
@@ -166,7 +168,8 @@ impl State {
         let path = self.path(kind, name, "lock");
         let mut tries = LOCK_TRIES;
         while tries > 0 {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(&path);
+            let file =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(LOCK_MODE).open(&path);
             match Flock::lock(file.map_err(|error| fault(&path, &error))?, how) {
                 // Whoever had it before may have removed the file; then others lock another one.
                 Ok(file) if is_at(&file, &path) => return Ok(Some(Lock { file, path })),

@@ -8,6 +8,7 @@ mod support;
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -153,8 +154,11 @@ fn without_nftables_rules_go_by_iptables() {
         };
         legacy("iptables-legacy", &mine);
         legacy("ip6tables-legacy", &mine);
+        // As `iptables-save` prints them, but for its comments and the counters of chains.
         let rules = || {
-            legacy("iptables-legacy", &["-t", "mangle", "-S"]) + &legacy("ip6tables-legacy", &["-t", "mangle", "-S"])
+            let all = legacy("iptables-legacy-save", &[]) + &legacy("ip6tables-legacy-save", &[]);
+            let lines = all.lines().filter(|line| !line.starts_with('#'));
+            lines.map(|line| line.split(" [").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
         };
         let before = rules();
         in_order("127.0.0.1:0");
@@ -165,6 +169,18 @@ fn without_nftables_rules_go_by_iptables() {
         assert!(during.contains("-A INPUT -p tcp -j BATON-HOLD-") && during.contains("--queue-bypass"), "{during}");
         hold.end();
         assert_eq!(rules(), before);
+
+        // The programs of the second family refuse: what the first one took is gone again, and the command is not run.
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        symlink("/bin/false", folder.path().join("ip6tables-legacy-restore")).expect("the folder is ours");
+        let mut command = Command::new(program());
+        command.args(["hold", "--to", &format!(":{}", local.port()), "--method", "queue", "--", "echo", "it was run"]);
+        command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", folder.path().display()));
+        let refused = command.env("BATON_RUN_DIR", folder.path()).output().expect("the program was built");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(125), 0), "{said}");
+        assert!(said.contains("ip6tables-legacy-restore"), "{said}");
+        assert_eq!(rules(), before, "{said}");
     });
 }
 

@@ -43,13 +43,14 @@ pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
 
 /// Removes table and chain.
 pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
-    if notes.contains_key(NFTABLES) {
-        remove_table(order).map(|_| ())?;
-    }
+    // Rules go by iptables only where nftables has refused, and there is no table then.
     if notes.contains_key(IPTABLES) {
-        remove_chain(order)?;
+        remove_chain(order)
+    } else if notes.contains_key(NFTABLES) {
+        remove_table(order).map(|_| ())
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
 struct Drop {

@@ -5,11 +5,11 @@
 //! That the other one is gone shows as the end of the line, so that nobody needs to watch.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_kernel::process::over_exec;
@@ -139,12 +139,20 @@ impl Guardian {
         serde_json::from_str(&line).ok()
     }
 
-    /// Asks it to let go, and waits for what it did. `None` when it is gone, or hangs. With `settle` it waits until the server has
-    /// settled.
-    pub fn end(&mut self, settle: bool, linger: Option<Duration>) -> Option<(Cause, Result<Held, Fault>)> {
-        self.tell(if settle { SETTLE } else { NOW });
-        let patience = if settle { SETTLE_MAX + linger.unwrap_or_default() } else { Duration::ZERO };
-        match self.listen(Instant::now() + patience + END_MAX)? {
+    /// Asks it to let go when the server has settled, which it says when it has.
+    pub fn settle(&mut self) {
+        self.tell(SETTLE);
+    }
+
+    /// When it must have said so, with the time that was asked for besides.
+    pub fn settled_by(linger: Duration, overdue: Instant) -> Instant {
+        overdue.min(Instant::now() + linger + SETTLE_MAX + END_MAX)
+    }
+
+    /// Asks it to let go now, and waits for what it did. `None` when it is gone, or hangs.
+    pub fn end(&mut self) -> Option<(Cause, Result<Held, Fault>)> {
+        self.tell(NOW);
+        match self.listen(Instant::now() + END_MAX)? {
             Word::Ended { cause, held } => Some((cause, held)),
             Word::Begun | Word::Failed(_) => None,
         }
@@ -207,7 +215,7 @@ pub fn be_guardian(arguments: &[OsString]) -> u8 {
     match lock.and_then(|lock| live().map(|()| lock)) {
         Ok(_lock) => 0,
         Err(error) => {
-            eprintln!("baton: the guardian of `baton hold`: {error}");
+            complain(format_args!("the guardian of `baton hold`: {error}"));
             1
         }
     }
@@ -248,8 +256,17 @@ fn live() -> io::Result<()> {
     let _ = say(&Word::Begun);
     let cause = match cause(&input, &signals, deadline) {
         (Cause::Command, true) => {
-            settle(before.as_ref(), file.record().linger, deadline);
-            Cause::Command
+            let linger = deadline.min(Instant::now() + file.record().linger);
+            match self::cause(&input, &signals, linger) {
+                (Cause::Deadline, _) => {
+                    // What cannot be seen is not waited for.
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let _ = before.map(|before| before.replaced(SETTLE_MAX.min(left)));
+                    Cause::Command
+                }
+                // Told to hurry, or alone.
+                (cause, _) => cause,
+            }
         }
         (cause, _) => cause,
     };
@@ -262,9 +279,9 @@ fn live() -> io::Result<()> {
     }
     match (cause, &held) {
         (Cause::Orphaned, Ok(_)) => {
-            eprintln!("baton: `baton hold` was killed: new connections to {} go on", order.targets)
+            complain(format_args!("`baton hold` was killed: new connections to {} go on", order.targets));
         }
-        (Cause::Orphaned, Err(fault)) => eprintln!("baton: {fault}; see `baton hold status`"),
+        (Cause::Orphaned, Err(fault)) => complain(format_args!("{fault}; see `baton hold status`")),
         _ => {}
     }
     match say(&Word::Ended { cause, held }) {
@@ -273,15 +290,7 @@ fn live() -> io::Result<()> {
     }
 }
 
-/// The server is on its way: it lets go of old sockets, or does not listen again yet.
-fn settle(before: Option<&Before>, linger: Duration, deadline: Instant) {
-    let left = || deadline.saturating_duration_since(Instant::now());
-    thread::sleep(linger.min(left()));
-    // What cannot be seen is not waited for.
-    let _ = before.map(|before| before.replaced(SETTLE_MAX.min(left())));
-}
-
-/// Waits for what ends the hold; and whether the server may settle before.
+/// Waits for what ends the hold, or `deadline`; and whether the server may settle before.
 fn cause(input: &BufReader<fs::File>, signals: &SignalFd, deadline: Instant) -> (Cause, bool) {
     let asked = input.get_ref();
     let mut fds = [PollFd::new(asked.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -299,6 +308,11 @@ fn cause(input: &BufReader<fs::File>, signals: &SignalFd, deadline: Instant) -> 
         Ok(1..) => (Cause::Command, line[0] == SETTLE[0]),
         Ok(0) | Err(_) => (Cause::Orphaned, false),
     }
+}
+
+/// Says it on standard error, if anybody reads there.
+fn complain(text: fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "baton: {text}");
 }
 
 fn say(word: &Word) -> io::Result<()> {

@@ -182,9 +182,15 @@ impl Holding {
     fn run(mut self, command: &[OsString], report: &mut Report) {
         report.method = self.claimed.as_ref().map(|claimed| claimed.record.order.method);
         let started = Signals::catch().and_then(|signals| Ok((spawn(command)?, signals)));
-        match started.map(|(child, signals)| self.watch(child, &signals, report)) {
-            Ok(Ok(status)) => report.exit = exit_code(status),
-            Ok(Err(error)) => report.faults.push(Fault::io("waiting for the command", &error)),
+        match started.map(|(child, signals)| (self.watch(child, &signals, report), signals)) {
+            Ok((Ok(status), signals)) => {
+                report.exit = exit_code(status);
+                // What was ended by a signal has nothing to wait for.
+                if status.signal().is_none() {
+                    self.settle(&signals, report);
+                }
+            }
+            Ok((Err(error), _)) => report.faults.push(Fault::io("waiting for the command", &error)),
             Err(error) => report.exit = not_run(command, &error, &mut report.faults),
         }
         self.let_go(report);
@@ -211,12 +217,28 @@ impl Holding {
         }
     }
 
-    /// After the command: the guardian lets go, unless it has already.
+    /// After the command: gives the server time to settle. A signal ends that.
+    fn settle(&mut self, signals: &Signals, report: &mut Report) {
+        let (Some(guardian), Some(claimed)) = (&mut self.guardian, &self.claimed) else { return };
+        let until = Guardian::settled_by(claimed.record.linger, Guardian::overdue(self.begun, self.max));
+        guardian.settle();
+        while !signals.interrupted() && Instant::now() < until {
+            let mut fds =
+                [PollFd::new(guardian.said(), PollFlags::POLLIN), PollFd::new(signals.0.as_fd(), PollFlags::POLLIN)];
+            if guardian::wait(&mut fds, Some(until)).is_err() {
+                return;
+            }
+            if fds[0].any().unwrap_or_default() {
+                let word = guardian.listen(Instant::now());
+                return self.ended(word, report);
+            }
+        }
+    }
+
+    /// The guardian lets go, unless it has already.
     fn let_go(mut self, report: &mut Report) {
         if let Some(mut guardian) = self.guardian.take() {
-            // What was ended by a signal, or never began, has nothing to wait for.
-            let ended =
-                guardian.end(report.exit < NOT_HELD, self.claimed.as_ref().map(|claimed| claimed.record.linger));
+            let ended = guardian.end();
             self.guardian = Some(guardian);
             self.ended(ended.map(|(cause, held)| Word::Ended { cause, held }), report);
         }
@@ -258,6 +280,15 @@ impl Signals {
         set.add(Signal::SIGCHLD);
         set.thread_block()?;
         Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    /// Takes what has come, and says whether one of them asks us to end.
+    fn interrupted(&self) -> bool {
+        let mut any = false;
+        while let Ok(Some(info)) = self.0.read_signal() {
+            any |= PASSED_ON.iter().any(|signal| *signal as u32 == info.ssi_signo);
+        }
+        any
     }
 
     fn pass_on(&self, child: &Child) -> io::Result<()> {
