@@ -14,6 +14,8 @@ mod upgrade;
 mod whom;
 
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +45,16 @@ enum Verb {
     Status(status::StatusCommand),
     Upgrade(upgrade::Upgrade),
     Origin(origin::OriginCommand),
+}
+
+/// Prints a line, and goes on when nobody reads any more.
+fn print_line(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Says a line on standard error, and goes on when nobody reads any more: what is under way matters more.
+fn say_line(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Whether the first argument is meant for us and not for HAProxy's command line.

@@ -2,13 +2,16 @@
 
 use std::env;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::str::FromStr;
 
 use baton_kernel::Endpoint;
 use baton_kernel::listen::{self, ListenOptions, Listening};
 use baton_kernel::process::activation::FIRST;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 /// The most sockets that are kept: as many as one message can carry.
 pub const SOCKETS_MAX: usize = 252;
@@ -132,6 +135,28 @@ impl AsFd for Kept {
     }
 }
 
+/// Opens a socket that nobody else serves: the path of a unix socket could be taken away from whoever listens there.
+///
+/// # Errors
+/// A sentence that names the address, the reason and what to do.
+pub(super) fn open_new(endpoint: &Endpoint, options: &ListenOptions) -> Result<Listening, String> {
+    if let Endpoint::Unix(path) = endpoint
+        && is_served(path)
+    {
+        return Err(format!("{}: another process listens there; end it, or take another path", path.display()));
+    }
+    listen::open(endpoint, options).map_err(|error| error.to_string())
+}
+
+fn is_served(path: &Path) -> bool {
+    let dialled = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    });
+    // A full queue is somebody's too.
+    dialled.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true)
+}
+
 /// Opens all addresses, or none. What a service manager passed (`LISTEN_FDS`) is used where it has an address, and kept too where
 /// nobody named it. To be called once, before anything else is opened.
 ///
@@ -144,7 +169,7 @@ pub fn open(wanted: &[Listen]) -> Result<Vec<Kept>, String> {
         let at = given.iter().position(|(_, given)| *given.local() == listen.endpoint);
         let (listening, is_ours) = match at {
             Some(at) => (given.remove(at).1, false),
-            None => (listen::open(&listen.endpoint, &listen.options).map_err(|error| error.to_string())?, true),
+            None => (open_new(&listen.endpoint, &listen.options)?, true),
         };
         let name = listen.name.clone().unwrap_or_else(|| name_of(listening.local()));
         kept.push(Kept { name, listening, is_ours });

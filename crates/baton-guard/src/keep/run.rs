@@ -4,12 +4,13 @@ use std::collections::{HashSet, VecDeque};
 use std::env;
 use std::ffi::OsString;
 use std::future::pending;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_kernel::listen::{self, ListenOptions};
+use baton_kernel::listen::ListenOptions;
 use baton_kernel::process::activation::{FIRST, Launch, Seats};
 use baton_kernel::process::privileges::{Identity, drop_to};
 use baton_kernel::{Endpoint, Listening};
@@ -20,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::instance::Instance;
-use super::listen::{Kept, variable};
+use super::listen::{Kept, open_new, variable};
 use super::manager::Manager;
 use super::supervisor::{Do, Event, Limits, Number, Supervisor};
 use super::{Dialect, Keep, export};
@@ -88,13 +89,14 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
 }
 
 fn say(text: &str) {
-    eprintln!("baton keep: {text}");
+    // Without a reader it goes on: the sockets matter more than the words.
+    let _ = writeln!(io::stderr(), "baton keep: {text}");
 }
 
 fn open_export(path: &Path, keep: &Keep) -> Result<Listening, String> {
     let (uid, gid) = keep.user.as_ref().map(|(uid, gid, _)| (*uid, *gid)).unzip();
     let options = ListenOptions { mode: Some(0o600), uid, gid, ..ListenOptions::default() };
-    listen::open(&Endpoint::Unix(path.to_owned()), &options).map_err(|error| error.to_string())
+    open_new(&Endpoint::Unix(path.to_owned()), &options)
 }
 
 fn serve_export(listening: &Listening, kept: Arc<[Kept]>) -> Result<tokio::task::JoinHandle<()>, String> {

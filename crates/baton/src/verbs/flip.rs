@@ -180,7 +180,7 @@ pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
         }
     };
     for line in done.lines {
-        println!("{line}");
+        super::print_line(line);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -210,7 +210,7 @@ fn cycle(command: RunCommand) -> Result<Done, String> {
     if named.dry_run {
         return flips.plan_run(&cycle).map_err(words);
     }
-    flips.run(&cycle, &mut |line| println!("{line}")).map_err(words)?;
+    flips.run(&cycle, &mut |line| super::print_line(line)).map_err(words)?;
     Ok(Done::default())
 }
 
@@ -223,12 +223,12 @@ fn status(command: &StatusCommand) -> Result<ExitCode, String> {
         }
     }
     if command.json {
-        println!("{}", serde_json::to_string_pretty(&all).unwrap_or_default());
+        super::print_line(serde_json::to_string_pretty(&all).unwrap_or_default());
     } else if all.is_empty() {
-        println!("There is no flip.");
+        super::print_line("There is no flip.");
     }
     for status in all.iter().filter(|_| !command.json) {
-        print!("{status}");
+        super::print_line(status.to_string().trim_end());
     }
     let is_well = all.iter().all(|status| status.problem.is_none());
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })

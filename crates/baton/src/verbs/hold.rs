@@ -148,11 +148,11 @@ fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
     if command.dry_run {
         return match run::plan(&asked) {
             Ok((choice, steps)) => {
-                print!("{choice}\n{steps}");
+                super::print_line(format_args!("{choice}\n{}", steps.to_string().trim_end()));
                 Ok(ExitCode::SUCCESS)
             }
             Err(fault) => {
-                eprintln!("baton: {fault}");
+                super::say_line(format_args!("baton: {fault}"));
                 Ok(ExitCode::from(NOT_HELD))
             }
         };
@@ -160,7 +160,7 @@ fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
     let is_talking = !command.quiet && !command.json;
     let report = run::run(&asked, &mut |sentence| {
         if is_talking {
-            eprintln!("baton: {sentence}");
+            super::say_line(format_args!("baton: {sentence}"));
         }
     });
     tell(command, &report);
@@ -169,17 +169,20 @@ fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
 
 fn tell(command: &HoldCommand, report: &Report) {
     if command.json {
-        eprintln!("{}", report.json());
+        super::say_line(report.json());
         return;
     }
     let is_wrong = !report.faults.is_empty();
     for sentence in report.sentences() {
         if is_wrong || !command.quiet {
-            eprintln!("baton: {sentence}");
+            super::say_line(format_args!("baton: {sentence}"));
         }
     }
     if report.method.is_none() && is_wrong {
-        eprintln!("baton: the command was {}", if command.anyway { "run all the same (--anyway)" } else { "not run" });
+        super::say_line(format_args!(
+            "baton: the command was {}",
+            if command.anyway { "run all the same (--anyway)" } else { "not run" }
+        ));
     }
 }
 
@@ -220,7 +223,7 @@ fn alone(order: Order, work: impl FnOnce(&Order) -> Result<Vec<String>, Fault>) 
     let done = work(&order);
     claimed.forget().map_err(text)?;
     for sentence in done.map_err(text)? {
-        println!("{sentence}");
+        super::print_line(sentence);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -238,17 +241,17 @@ fn status() -> Result<ExitCode, Fault> {
         )
     };
     for record in &found.living {
-        println!("held    {}", line(record));
+        super::print_line(format_args!("held    {}", line(record)));
     }
     for record in &found.dead {
-        println!("left    {}: killed; `baton hold release` undoes it", line(record));
+        super::print_line(format_args!("left    {}: killed; `baton hold release` undoes it", line(record)));
     }
     let lanes = plug::standing()?;
     for lane in lanes.iter().filter(|lane| lane.stays) {
-        println!("lane    {lane}");
+        super::print_line(format_args!("lane    {lane}"));
     }
     if found.living.is_empty() && found.dead.is_empty() && !lanes.iter().any(|lane| lane.stays) {
-        println!("Nothing is held, and nothing is left.");
+        super::print_line("Nothing is held, and nothing is left.");
     }
     Ok(if found.dead.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -256,16 +259,21 @@ fn status() -> Result<ExitCode, Fault> {
 fn release() -> Result<ExitCode, Fault> {
     let leftovers = record::release()?;
     if leftovers.is_empty() {
-        println!("Nothing is left.");
+        super::print_line("Nothing is left.");
     }
     let mut is_whole = true;
     for leftover in leftovers {
         let Record { order, .. } = &leftover.record;
         match leftover.outcome {
-            Ok(()) => println!("released {} ({}, process {})", order.targets, order.method, order.run),
+            Ok(()) => {
+                super::print_line(format_args!("released {} ({}, process {})", order.targets, order.method, order.run))
+            }
             Err(fault) => {
                 is_whole = false;
-                eprintln!("baton: {} ({}, process {}): {fault}", order.targets, order.method, order.run);
+                super::say_line(format_args!(
+                    "baton: {} ({}, process {}): {fault}",
+                    order.targets, order.method, order.run
+                ));
             }
         }
     }
