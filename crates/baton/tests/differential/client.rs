@@ -63,7 +63,10 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
 }
 
 fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Option<&str>, on: Option<&str>) -> Link {
-    let (socket, made) = match dial(places, to, from, on) {
+    // Clients are told apart by their ports, also those of several addresses.
+    let mut taken = Vec::new();
+    world.change(|state| taken.extend(state.links.iter().map(|link| link.port)));
+    let (socket, made) = match dial(places, to, from, on, &taken) {
         Ok(pair) => pair,
         Err(error) => {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket that is never used can be had");
@@ -94,7 +97,7 @@ fn connect_secure(
         world.adopt(socket, port, |state, index| state.clients.entry(name.to_string()).or_default().push(index))
     };
     let (ours, near) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets can be had");
-    match dial(places, to, None, None) {
+    match dial(places, to, None, None, &[]) {
         Ok((far, Ok(()))) => {
             let port =
                 far.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port());
@@ -116,6 +119,7 @@ fn dial(
     to: &str,
     from: Option<&str>,
     on: Option<&str>,
+    taken: &[u16],
 ) -> std::io::Result<(Socket, std::io::Result<()>)> {
     let host = on.map(str::parse::<IpAddr>).transpose().map_err(std::io::Error::other)?;
     let (domain, address) = match places.by_name.get(to) {
@@ -126,10 +130,16 @@ fn dial(
         Some(Place::Unix(path)) => (Domain::UNIX, SockAddr::unix(path)?),
         None => return Err(std::io::Error::other(format!("no place {to}"))),
     };
-    let socket = Socket::new(domain, Type::STREAM, None)?;
+    let mut socket = Socket::new(domain, Type::STREAM, None)?;
     if let Some(from) = from {
         let from: IpAddr = from.parse().map_err(std::io::Error::other)?;
         socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+        while taken.contains(&socket.local_addr()?.as_socket().map_or(0, |address| address.port())) {
+            // Bound before the other one is closed, it gets another port.
+            let other = Socket::new(domain, Type::STREAM, None)?;
+            other.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+            socket = other;
+        }
     }
     if domain != Domain::UNIX {
         socket.set_tcp_nodelay(true)?;
