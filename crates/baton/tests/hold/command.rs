@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::machine::{WEB, alone, is_open, migrate_setting, ours, text};
+use crate::support::until;
 
 #[test]
 fn input_output_and_exit_code_are_the_commands() {
@@ -174,6 +175,46 @@ fn a_hold_may_go_on_after_the_command() {
         assert!(hold(&["--linger", "300ms"]) >= 300.0);
         // Never longer than the deadline.
         assert!(hold(&["--linger", "1h", "--max", "200ms"]) < 3_600_000.0);
+        machine.assert_clean();
+    });
+}
+
+#[test]
+fn a_signal_or_a_kill_ends_that_too() {
+    alone(|machine| {
+        let words = ["--to", WEB, "--method", "drop", "--max", "60s", "--linger", "60s", "--json"];
+        let running = machine.start(&words, "true");
+        let command_is_gone = || {
+            let children =
+                fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid())).unwrap_or_default();
+            children.split_ascii_whitespace().count() == 1
+        };
+        until("only the guardian is left", command_is_gone);
+        running.signal(Signal::SIGTERM);
+        let (code, said) = running.wait();
+        let json: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
+        assert_eq!(code, 0, "the command's");
+        assert!(json["held_ms"].as_f64().expect("a number") < 60_000.0, "{json}");
+        machine.assert_clean();
+
+        let running = machine.start(&words, "true");
+        running.signal(Signal::SIGKILL);
+        until("the guardian lets go", || ours().is_empty());
+        drop(running);
+        until("its file is gone", || machine.run(&["status"]).status.success());
+        machine.assert_clean();
+    });
+}
+
+#[test]
+fn words_that_nobody_reads_change_nothing() {
+    alone(|machine| {
+        let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("it is always there");
+        let mut hold = machine.hold(&["--to", WEB, "--method", "drop", "--", "sh", "-c", "echo it was run; exit 7"]);
+        let output = hold.stderr(full()).output().expect("the program was built");
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(7), "it was run\n"));
+        let status = machine.hold(&["status"]).stdout(full()).status().expect("the program was built");
+        assert_eq!(status.code(), Some(0));
         machine.assert_clean();
     });
 }
