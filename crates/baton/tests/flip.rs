@@ -289,12 +289,40 @@ fn setting_up_again_changes_nothing_and_mends_what_a_firewall_flushed() {
         assert_eq!(who("127.0.0.1:81"), "blue");
         assert!(TcpStream::connect(FRONT).is_err());
         // A file that was lost: the kernel is the truth, and can be cleaned.
-        shell(&format!("rm -r {}/*", machine.run.path().display()));
+        shell(&format!("find {} -name 'flip-*.json' -delete", machine.run.path().display()));
         assert!(machine.refuses("status").contains("no file says what it is for"));
         machine.does("remove");
-        shell(&format!("echo 0 > {LOCALNET}"));
         machine.is_as_before();
         machine.does("remove");
+    });
+}
+
+#[test]
+fn the_loopback_is_open_only_as_long_as_one_needs_it() {
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        for method in METHODS {
+            // Other addresses, which need it no more.
+            machine.init(&format!("--method {method}"));
+            assert_eq!(localnet(), "1");
+            machine.does(&format!("init --listen :80 --blue :8000 --green :8001 --method {method} --force"));
+            assert_eq!(localnet(), "0", "{method}");
+            machine.init("");
+            assert_eq!(localnet(), "1");
+            // Whichever of two goes last closes it.
+            machine.does(&format!("init --name other --listen :81 --blue {BLUE} --green {GREEN} --method {method}"));
+            machine.does("remove");
+            assert_eq!(localnet(), "1", "{method}");
+            machine.does("remove --name other");
+            machine.is_as_before();
+            // What the user has switched on stays so.
+            shell(&format!("echo 1 > {LOCALNET}"));
+            machine.init(&format!("--method {method}"));
+            machine.does("remove");
+            assert_eq!(localnet(), "1", "{method}");
+            shell(&format!("echo 0 > {LOCALNET}"));
+            machine.is_as_before();
+        }
     });
 }
 
