@@ -152,7 +152,8 @@ impl Upstreams {
         });
     }
 
-    /// Drops closed connections and those that were made by what is trusted no more, and half of the unneeded ones where `pool-purge-delay` is over. False: nothing is left.
+    /// Drops closed connections and those that were made by what is trusted no more, and half of the unneeded ones where
+    /// `pool-purge-delay` is over. False: nothing is left.
     fn sweep(&self, now: Instant) -> bool {
         let mut pools = self.pools.borrow_mut();
         for pool in pools.values_mut() {
