@@ -245,6 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = State::open_at(folder.path()).unwrap();
         let lock = state.try_lock("hold", "7").unwrap().expect("nobody has it");
+        assert_eq!(lock.file().metadata().unwrap().mode() & 0o777, LOCK_MODE, "others could keep us waiting");
         assert!(state.try_lock("hold", "7").unwrap().is_none());
         assert!(state.try_lock("hold", "8").unwrap().is_some());
         // Duplicates of the descriptor are the same lock.

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -486,4 +486,21 @@ fn it_is_a_service_of_systemd() {
         assert_eq!(told(), "STOPPING=1");
         assert!(keep.wait().success());
     });
+}
+
+#[test]
+fn the_path_of_another_ones_socket_is_not_taken() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let (theirs, free) = (folder.path().join("web.sock"), folder.path().join("free.sock"));
+    let _server = UnixListener::bind(&theirs).expect("the folder is ours");
+    let check = |listen: &Path, export: &Path| {
+        let mut keep = Command::new(program());
+        keep.arg("keep").arg("--listen").arg(listen).arg("--export").arg(export).args(["--", "true"]);
+        let output = keep.stdin(Stdio::null()).output().expect("the program was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("another process listens there"), "{said}");
+        UnixStream::connect(&theirs).expect("it is theirs as before");
+    };
+    check(&theirs, &free);
+    check(&free, &theirs);
 }
