@@ -1,57 +1,8 @@
-//! Why something could not be done: where, what was in the way, and what helps.
+//! Why something could not be done.
 
-use std::fmt;
-use std::io;
-
-use baton_kernel::netlink;
-use baton_kernel::nftables::Refusal;
-use nix::errno::Errno;
-use serde::{Deserialize, Serialize};
+pub use baton_kernel::Fault;
 
 use crate::iptables;
-
-/// What to do without the right to the network's rules.
-const NET_ADMIN: &str = "run it as root, or give it the capability CAP_NET_ADMIN";
-
-/// A failure that an operator is told of. It travels between processes, so that it is text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// What was tried, such as `nftables table baton-hold-7`.
-    pub place: String,
-    /// What was in the way.
-    pub reason: String,
-    /// What helps; empty when the reason says it.
-    pub remedy: String,
-}
-
-impl Fault {
-    /// A fault from its three parts.
-    pub fn new(place: impl Into<String>, reason: impl Into<String>, remedy: impl Into<String>) -> Fault {
-        Fault { place: place.into(), reason: reason.into(), remedy: remedy.into() }
-    }
-
-    /// What the kernel refused over netlink. A missing right is named.
-    pub fn netlink(place: impl Into<String>, fault: &netlink::Fault) -> Fault {
-        let remedy = match fault.errno() {
-            Some(Errno::EPERM | Errno::EACCES) => NET_ADMIN,
-            _ => "",
-        };
-        Fault::new(place, fault.to_string(), remedy)
-    }
-
-    /// What a system call refused. A missing right is named.
-    pub fn io(place: impl Into<String>, error: &io::Error) -> Fault {
-        let remedy = if error.kind() == io::ErrorKind::PermissionDenied { NET_ADMIN } else { "" };
-        Fault::new(place, error.to_string(), remedy)
-    }
-}
-
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Fault {
-        let remedy = refusal.remedy().unwrap_or_default();
-        Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
-    }
-}
 
 impl From<iptables::Error> for Fault {
     fn from(error: iptables::Error) -> Fault {
@@ -59,15 +10,3 @@ impl From<iptables::Error> for Fault {
         Fault::new("iptables", error.to_string(), "")
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.reason)?;
-        if !self.remedy.is_empty() {
-            write!(f, "; {}", self.remedy)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Fault {}

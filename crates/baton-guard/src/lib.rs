@@ -11,6 +11,8 @@ pub mod flip;
 pub mod hold;
 pub mod iptables;
 pub mod keep;
-pub mod state;
 
 pub use fault::Fault;
+
+/// Where runs and settings are remembered, unless `BATON_RUN_DIR` names another folder.
+pub const RUN: &str = "/run/baton-guard";

@@ -3,7 +3,7 @@
 //! socket.
 //!
 //! This crate knows addresses and descriptors, never a frontend; it starts no thread but to look into a network
-//! namespace for a moment, and keeps no state of its own. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
+//! namespace for a moment, and keeps no state of its own but what its users put into files. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
 //! appear, always under a `SAFETY` comment.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
 
@@ -13,6 +13,7 @@ pub mod bpf;
 pub mod connect;
 pub mod connections;
 pub mod endpoint;
+pub mod fault;
 pub mod group;
 pub mod half_open;
 pub mod holders;
@@ -30,6 +31,7 @@ pub mod process;
 pub mod qdisc;
 pub mod retire;
 pub mod splice;
+pub mod state;
 pub mod stream;
 pub mod surplus;
 pub mod transfer;
@@ -40,5 +42,6 @@ mod sockopt;
 mod testing;
 
 pub use endpoint::Endpoint;
+pub use fault::Fault;
 pub use group::{ListenerGroup, PreparedGroup};
 pub use listen::{ListenError, ListenOptions, Listening, Prepared};

@@ -28,7 +28,7 @@ pub use setting::{Colour, NAME_MAX, Name, Setting};
 pub use status::Status;
 
 use crate::Fault;
-use crate::state::{Lock, State};
+use baton_kernel::state::{Lock, State};
 use stored::Stored;
 
 /// What files and locks of flips are called.
@@ -123,7 +123,7 @@ impl Flips {
     /// # Errors
     /// Without the right to `/run/baton-guard`.
     pub fn open() -> Result<Flips, Fault> {
-        Ok(Flips { state: State::open()? })
+        Ok(Flips { state: State::open(crate::RUN)? })
     }
 
     fn lock(&self, name: &Name) -> Result<Lock, Fault> {

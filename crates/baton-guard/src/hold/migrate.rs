@@ -10,7 +10,7 @@ use std::fs;
 use super::method::{Held, Journal, Method, Notes, Order};
 use super::plan::Plan;
 use crate::Fault;
-use crate::state::{Lock, State};
+use baton_kernel::state::{Lock, State};
 
 /// The setting.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -35,7 +35,7 @@ pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
 
 /// Puts the value back, unless somebody else needs it still, who will do it then.
 pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
-    put_back(&State::open()?)
+    put_back(&State::open(crate::RUN)?)
 }
 
 struct Migrate {
@@ -63,7 +63,7 @@ impl Method for Migrate {
     }
 
     fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), Fault> {
-        let state = State::open()?;
+        let state = State::open(crate::RUN)?;
         for _ in 0..TRIES {
             if let Some(_first) = state.try_lock(FILE.0, FILE.1)? {
                 // What a run left that was killed is the older truth.

@@ -399,9 +399,3 @@ fn trial(limit: u32) -> Result<(), Fault> {
     // Without the right to a namespace it is seen when the lane is put up.
     tried.unwrap_or(Ok(()))
 }
-
-impl From<qdisc::Fault> for Fault {
-    fn from(fault: qdisc::Fault) -> Fault {
-        Fault::new("method plug", fault.to_string(), fault.remedy().unwrap_or_default())
-    }
-}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::method::{self, Journal, Notes, Order};
 use crate::Fault;
-use crate::state::{Lock, State};
+use baton_kernel::state::{Lock, State};
 
 /// Kind of the files.
 const KIND: &str = "hold";
@@ -97,7 +97,7 @@ impl Claimed {
     /// # Errors
     /// When somebody else holds the same, or the files cannot be used.
     pub fn claim(record: Record, wait: bool) -> Result<Claimed, Refused> {
-        let state = State::open()?;
+        let state = State::open(crate::RUN)?;
         let patience = Instant::now() + DYING_MAX;
         loop {
             let gate = state.lock(GATE.0, GATE.1)?;
@@ -161,7 +161,7 @@ impl File {
     /// # Errors
     /// When the folder cannot be used.
     pub fn open(record: Record) -> Result<File, Fault> {
-        Ok(File { state: State::open()?, record })
+        Ok(File { state: State::open(crate::RUN)?, record })
     }
 
     /// What it says.
@@ -208,7 +208,7 @@ pub struct Found {
 /// # Errors
 /// When the files cannot be read.
 pub fn look() -> Result<Found, Fault> {
-    let state = State::open()?;
+    let state = State::open(crate::RUN)?;
     let _gate = state.lock(GATE.0, GATE.1)?;
     let mut found = Found { living: Vec::new(), dead: Vec::new() };
     for record in records(&state)? {
@@ -225,7 +225,7 @@ pub fn look() -> Result<Found, Fault> {
 /// # Errors
 /// When the files cannot be read.
 pub fn release() -> Result<Vec<Leftover>, Fault> {
-    let state = State::open()?;
+    let state = State::open(crate::RUN)?;
     let _gate = state.lock(GATE.0, GATE.1)?;
     clean(&state)
 }

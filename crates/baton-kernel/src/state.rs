@@ -1,4 +1,4 @@
-//! What outlives a process: small files under `/run/baton-guard`, one for each hold and each flip, and locks of the same names.
+//! What outlives a process: small files in a folder under `/run`, and locks of the same names.
 //!
 //! A file is replaced as a whole, so that a reader never sees half of one. A lock is flock(2) on a file of its own: it ends with
 //! the last process that has it open, however that ends, and so tells the living from the dead. Network namespaces have
@@ -16,10 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Fault;
 
-/// Where the files are, unless `BATON_RUN_DIR` names another folder. `/run/baton` is the proxy's service's: systemd gives it to the
-/// service's user, and removes it when that stops.
-const RUN: &str = "/run/baton-guard";
-/// The variable that names another folder.
+/// The variable that names another folder than the one asked for.
 const RUN_VARIABLE: &str = "BATON_RUN_DIR";
 /// Bytes of a file at most; ours have some hundred.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -44,12 +41,14 @@ pub struct Lock {
 }
 
 impl State {
-    /// Opens the folder of the calling thread's network namespace, and makes it where it is not there.
+    /// Opens the folder of the calling thread's network namespace in `run` (such as `/run/baton-guard`), and makes it where it
+    /// is not there. `BATON_RUN_DIR` names another folder instead of `run`. `/run/baton` is the proxy's service's: systemd gives it
+    /// to the service's user, and removes it when that stops.
     ///
     /// # Errors
     /// Without the right to write there.
-    pub fn open() -> Result<State, Fault> {
-        let run = std::env::var_os(RUN_VARIABLE).map_or_else(|| PathBuf::from(RUN), PathBuf::from);
+    pub fn open(run: &str) -> Result<State, Fault> {
+        let run = std::env::var_os(RUN_VARIABLE).map_or_else(|| PathBuf::from(run), PathBuf::from);
         State::open_at(&run)
     }
 
@@ -265,7 +264,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(State::open_at(&file).unwrap_err().to_string().contains("file"));
-        let denied = fault(Path::new(RUN), &ErrorKind::PermissionDenied.into());
+        let denied = fault(Path::new("/run/baton-guard"), &ErrorKind::PermissionDenied.into());
         assert!(denied.to_string().contains("BATON_RUN_DIR"), "{denied}");
     }
 }

@@ -1,0 +1,93 @@
+//! What an engine does: it shows what is in the kernel, and takes steps.
+
+use std::net::SocketAddr;
+
+use crate::{Destination, Fault, Key, Service};
+
+/// One change to the kernel. The steps of a plan are in the order in which they are safe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A new service, without its destinations, which are steps of their own.
+    AddService(Service),
+    /// Other settings of a service that is there; its destinations and connections stay.
+    EditService(Service),
+    /// A service goes, with its destinations; what happens to its connections, the engine says ([`Engine::removal`]).
+    RemoveService(Key),
+    /// A new destination.
+    AddDestination(Key, Destination),
+    /// Other settings of a destination that is there; its connections stay.
+    EditDestination(Key, Destination),
+    /// A destination goes.
+    RemoveDestination(Key, SocketAddr),
+}
+
+/// What the kernel counted of a service or of a destination. They only grow as long as it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that were scheduled.
+    pub connections: u64,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Packets to clients, where they come back this way.
+    pub packets_out: u64,
+    /// Bytes from clients.
+    pub bytes_in: u64,
+    /// Bytes to clients, where they come back this way.
+    pub bytes_out: u64,
+}
+
+/// What the kernel knows of a service now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Which service.
+    pub key: Key,
+    /// Its own counters.
+    pub counters: Counters,
+    /// Its destinations.
+    pub destinations: Vec<DestinationFigures>,
+}
+
+/// What the kernel knows of a destination now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationFigures {
+    /// Which one.
+    pub address: SocketAddr,
+    /// Its counters.
+    pub counters: Counters,
+    /// Connections in the state "established".
+    pub active: u32,
+    /// Connections in other states.
+    pub inactive: u32,
+    /// Of persistence: clients that are bound to it.
+    pub persistent: u32,
+}
+
+/// Who balances in the kernel.
+pub trait Engine {
+    /// As an operator calls it: `ipvs`, `xdp`.
+    fn name(&self) -> &'static str;
+
+    /// All services that are there, ours and others', with the settings that this engine knows.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn observe(&mut self) -> Result<Vec<Service>, Fault>;
+
+    /// What it cannot do of what is asked for, one sentence each; nothing is changed by asking.
+    fn judge(&self, service: &Service) -> Vec<String>;
+
+    /// Takes one step.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps; then this step was not taken.
+    fn take(&mut self, step: &Step) -> Result<(), Fault>;
+
+    /// What happens to the connections of a destination or a service that is removed, as a sentence.
+    fn removal(&self) -> &'static str;
+
+    /// What it counted.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn figures(&mut self) -> Result<Vec<Figures>, Fault>;
+}
