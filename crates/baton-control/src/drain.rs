@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use baton_model::Global;
 
-/// How often to look whether the last connection has gone.
-pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often to look whether the last connection has gone, at first ...
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+/// ... and in the end: a process that waits for hours for one connection does not wake others' cores for it.
+const LOOK_LATE: Duration = Duration::from_secs(1);
+/// In between, it is noticed this part of the time too late that the last one is gone.
+const LATE_BY: u32 = 20;
 
 /// A soft stop under way.
 #[derive(Clone, Debug)]
@@ -67,11 +71,14 @@ impl Drain {
                 DrainStep::StopListening
             }
             Stage::Draining { .. } if left == (Left { connections: 0, listeners: 0 }) => DrainStep::Done,
-            Stage::Draining { since } => match self.hard_stop_after.map(|after| since + after) {
-                Some(end) if now >= end => DrainStep::HardStop,
-                Some(end) => DrainStep::Wait(end.min(now + LOOK_EVERY)),
-                None => DrainStep::Wait(now + LOOK_EVERY),
-            },
+            Stage::Draining { since } => {
+                let next = now + (now.saturating_duration_since(since) / LATE_BY).clamp(LOOK_FIRST, LOOK_LATE);
+                match self.hard_stop_after.map(|after| since + after) {
+                    Some(end) if now >= end => DrainStep::HardStop,
+                    Some(end) => DrainStep::Wait(end.min(next)),
+                    None => DrainStep::Wait(next),
+                }
+            }
         }
     }
 }
@@ -104,7 +111,17 @@ mod tests {
 
     #[test]
     fn without_settings_it_waits_for_the_last_one() {
-        check(None, None, &[(0, 2, 1), (0, 2, 1), (500, 0, 1), (600, 0, 0)], "stop, until 20, until 520, done");
+        check(None, None, &[(0, 2, 1), (0, 2, 1), (500, 0, 1), (600, 0, 0)], "stop, until 20, until 525, done");
+    }
+
+    #[test]
+    fn it_looks_less_often_the_longer_it_waits() {
+        check(
+            None,
+            None,
+            &[(0, 1, 0), (10, 1, 0), (4000, 1, 0), (90_000, 1, 0)],
+            "stop, until 30, until 4200, until 91000",
+        );
     }
 
     #[test]
