@@ -16,7 +16,7 @@ use crate::relay::{chosen, count, unless_cut};
 use crate::route;
 use crate::state::Counter;
 use crate::state::enter;
-use crate::upstream::{self, ConnectFailed, Connection};
+use crate::upstream::{ConnectFailed, Connection, Opening};
 use crate::view::BackendView;
 
 /// Serves a connection to its end.
@@ -71,9 +71,10 @@ async fn connect(
         });
         let Client { deadline, registered, addresses, .. } = client;
         count(core, entry, Counter::Connects);
+        let count = &|counter| count(core, entry, counter);
         let session = &registered.session;
-        let counting = |counter| count(core, entry, counter);
-        match upstream::open(core, session, deadline, &slot, proxy, addresses, name, &counting).await {
+        let opening = Opening { core, session, backend: proxy, client: addresses, slot: &slot, count };
+        match opening.open(deadline, name).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);
                 entry.connect_time = Some(core.now().saturating_duration_since(began));

@@ -30,7 +30,7 @@ use crate::request::connection_mode;
 use crate::respond;
 use crate::route;
 use crate::state::Counter;
-use crate::upstream::{self, ConnectFailed, Connection};
+use crate::upstream::{ConnectFailed, Connection, Opening};
 use crate::view::BackendView;
 use crate::work::Work;
 
@@ -266,9 +266,10 @@ async fn connect(
     let began = core.now();
     let Client { deadline, registered, addresses, .. } = client;
     count(core, entry, Counter::Connects);
+    let count = &|counter| count(core, entry, counter);
     let (session, proxy) = (&registered.session, &backend.plan.proxy);
-    let counting = |counter| count(core, entry, counter);
-    let opened = upstream::open(core, session, deadline, slot, proxy, addresses, name, &counting).await?;
+    let opening = Opening { core, session, backend: proxy, client: addresses, slot, count };
+    let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));
     Ok(opened)

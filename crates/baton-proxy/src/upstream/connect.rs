@@ -31,57 +31,89 @@ pub enum ConnectFailed {
     WrongName(Ended),
 }
 
-/// Connects to the server the slot is for, sends its PROXY header if it wants one, and agrees on TLS where that is spoken; `name`
-/// is asked for then. All of it within `timeout connect`. `count` counts at the server and its backend.
-#[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
-pub async fn open(
-    core: &Core,
-    session: &Session,
-    deadline: &mut Deadline,
-    slot: &Slot,
-    backend: &Proxy,
-    client: &Addresses,
-    name: Option<Box<str>>,
-    count: &dyn Fn(Counter),
-) -> Result<Connection, ConnectFailed> {
-    let config = slot.config();
-    let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
-    let peer = endpoint(config, client).ok_or_else(ours)?;
-    let started = connect::start(&peer, &options(config, backend, client)).map_err(|failed| {
-        if failed.is_ours() {
-            core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
-            ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
-        } else {
-            refused()
-        }
-    })?;
-    let established = matches!(started, Started::Connected(_));
-    let mut stream = watch(started.into_fd()).map_err(|_| ours())?;
-    if backend.tcp.no_linger {
-        stream.reset_on_close();
+/// One attempt to get a new connection to the server of a slot.
+pub struct Opening<'a> {
+    /// Whose thread it is.
+    pub core: &'a Core,
+    /// The client's session, which may be cut.
+    pub session: &'a Session,
+    /// The backend.
+    pub backend: &'a Proxy,
+    /// Where the client came from and what it connected to.
+    pub client: &'a Addresses,
+    /// The permission, with the server's settings.
+    pub slot: &'a Slot,
+    /// Counts at the server and its backend.
+    pub count: &'a dyn Fn(Counter),
+}
+
+impl Opening<'_> {
+    /// Connects, sends a PROXY header if the server wants one, and agrees on TLS where that is spoken, asking for `name`: all
+    /// within `timeout connect`.
+    ///
+    /// # Errors
+    /// Says whether another attempt is worth it.
+    pub async fn open(&self, deadline: &mut Deadline, name: Option<Box<str>>) -> Result<Connection, ConnectFailed> {
+        let mut stream = self.connect(deadline).await?;
+        self.introduce(&mut stream, deadline).await?;
+        let encryption = self.encrypt(&mut stream, deadline, name.as_deref()).await?;
+        let server = self.slot.server().clone();
+        let (config, idle_since) = (self.slot.config().clone(), self.core.now());
+        Ok(Connection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
     }
-    deadline.set(backend.timeouts.connect.map(|limit| core.now() + limit));
-    if !established {
-        let connected = until(core, session, deadline, |cx| stream.poll_connected(cx)).await;
-        match connected {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(refused()),
-            Err(interrupt) => return Err(interrupted(interrupt)),
+
+    async fn connect(&self, deadline: &mut Deadline) -> Result<Stream, ConnectFailed> {
+        let Opening { core, backend, client, .. } = self;
+        let config = self.slot.config();
+        let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
+        let peer = endpoint(config, client).ok_or_else(ours)?;
+        let started = connect::start(&peer, &options(config, backend, client)).map_err(|failed| {
+            if failed.is_ours() {
+                core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
+                ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
+            } else {
+                refused()
+            }
+        })?;
+        let established = matches!(started, Started::Connected(_));
+        let stream = watch(started.into_fd()).map_err(|_| ours())?;
+        if backend.tcp.no_linger {
+            stream.reset_on_close();
+        }
+        deadline.set(backend.timeouts.connect.map(|limit| core.now() + limit));
+        if established {
+            return Ok(stream);
+        }
+        match until(core, self.session, deadline, |cx| stream.poll_connected(cx)).await {
+            Ok(Ok(())) => Ok(stream),
+            Ok(Err(_)) => Err(refused()),
+            Err(interrupt) => Err(interrupted(interrupt)),
         }
     }
-    let mut header = Vec::new();
-    write_header(config.send_proxy, client, &mut header);
-    let mut sent = 0;
-    while sent < header.len() {
-        match until(core, session, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
-            Ok(Ok(count)) => sent += count,
-            Ok(Err(_)) => return Err(refused()),
-            Err(interrupt) => return Err(interrupted(interrupt)),
+
+    /// The PROXY header.
+    async fn introduce(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<(), ConnectFailed> {
+        let mut header = Vec::new();
+        write_header(self.slot.config().send_proxy, self.client, &mut header);
+        let mut sent = 0;
+        while sent < header.len() {
+            match until(self.core, self.session, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
+                Ok(Ok(count)) => sent += count,
+                Ok(Err(_)) => return Err(refused()),
+                Err(interrupt) => return Err(interrupted(interrupt)),
+            }
         }
+        Ok(())
     }
-    let mut encryption = None;
-    if let Some(wanted) = slot.encryption() {
-        let asked = name.as_deref();
+
+    async fn encrypt(
+        &self,
+        stream: &mut Stream,
+        deadline: &mut Deadline,
+        asked: Option<&str>,
+    ) -> Result<Option<Agreed>, ConnectFailed> {
+        let Opening { core, session, backend, slot, count, .. } = *self;
+        let Some(wanted) = slot.encryption() else { return Ok(None) };
         let failed = |failure: Failure| {
             count(Counter::TlsFailures);
             complain(core, slot, backend, &failure);
@@ -90,8 +122,8 @@ pub async fn open(
             failed(Failure::of(&error, refusal));
             unwilling(&error, asked)
         };
-        let begun = wanted.begin(&mut stream, asked, core.records.clone()).map_err(|error| unwilling(error, None))?;
-        encryption = Some(Agreed::new(Arc::clone(wanted), &begun));
+        let begun = wanted.begin(stream, asked, core.records.clone()).map_err(|error| unwilling(error, None))?;
+        let agreed = Agreed::new(Arc::clone(wanted), &begun);
         match until(core, session, deadline, |cx| stream.poll_handshake(cx)).await {
             Ok(Ok(())) => stream.note_facts(|agreed| Facts::of(agreed, asked, begun.identity)),
             Ok(Err(broken)) => {
@@ -109,17 +141,15 @@ pub async fn open(
             }
             Err(Interrupt::Abort) => return Err(interrupted(Interrupt::Abort)),
         }
-    }
-    if let Some(facts) = stream.facts() {
-        count(Counter::TlsSessions);
-        if facts.resumed {
-            count(Counter::TlsResumed);
+        if let Some(facts) = stream.facts() {
+            count(Counter::TlsSessions);
+            if facts.resumed {
+                count(Counter::TlsResumed);
+            }
+            slot.server().handshake_done();
         }
-        slot.server().handshake_done();
+        Ok(Some(agreed))
     }
-    let server = slot.server().clone();
-    let (config, idle_since) = (config.clone(), core.now());
-    Ok(Connection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
 }
 
 /// Says why there is no handshake with a server, once for as long as it stays the reason: to standard error and to its backend's

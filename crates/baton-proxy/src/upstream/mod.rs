@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use baton_model::{ProxyProtocol, Server};
 
-pub use connect::{ConnectFailed, open};
+pub use connect::{ConnectFailed, Opening};
 pub use encryption::{Agreed, Encryption};
 pub use pool::Upstreams;
 
