@@ -30,6 +30,7 @@ pub mod notify;
 pub mod process;
 pub mod qdisc;
 pub mod retire;
+pub mod route;
 pub mod splice;
 pub mod state;
 pub mod stream;
