@@ -90,4 +90,26 @@ pub trait Engine {
     /// # Errors
     /// What the kernel refuses, with what helps.
     fn figures(&mut self) -> Result<Vec<Figures>, Fault>;
+
+    /// Looks again at what others change and this engine depends on, such as the MAC addresses of destinations; to be called every
+    /// few seconds. Gives what is in the way now, a sentence each; empty is well.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+
+    /// How it is set up here, as a sentence for an operator, such as on which interfaces; empty when there is nothing to say.
+    fn manner(&self) -> String {
+        String::new()
+    }
+
+    /// Removes what this engine needs besides services, after the last of them was removed.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn leave(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 }

@@ -7,6 +7,7 @@
 
 pub mod engine;
 pub mod service;
+pub mod xdp;
 
 pub use baton_kernel::Fault;
 pub use engine::{Counters, Engine, Figures, Step};
