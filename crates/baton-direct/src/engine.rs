@@ -2,7 +2,33 @@
 
 use std::net::SocketAddr;
 
+use crate::settings::{Settings, SyncRole, Tune};
 use crate::{Destination, Fault, Key, Service};
+
+/// A service as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Its settings.
+    pub service: Service,
+    /// What it has that a [`Service`] cannot say, in words such as `scheduler rr`: then `service` is the nearest to it, and who
+    /// wants the key sets all of it anew. Empty for what was set by an engine.
+    pub beyond: Vec<String>,
+}
+
+impl From<Service> for Observed {
+    fn from(service: Service) -> Self {
+        Self { service, beyond: Vec::new() }
+    }
+}
+
+/// What an engine found of the settings of the whole network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// What is to be set.
+    pub tunes: Vec<Tune>,
+    /// What cannot be set, one sentence each.
+    pub refused: Vec<String>,
+}
 
 /// One change to the kernel. The steps of a plan are in the order in which they are safe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +45,19 @@ pub enum Step {
     EditDestination(Key, Destination),
     /// A destination goes.
     RemoveDestination(Key, SocketAddr),
+}
+
+impl Step {
+    /// The service that it is about.
+    pub fn key(&self) -> Key {
+        match self {
+            Step::AddService(service) | Step::EditService(service) => service.key,
+            Step::RemoveService(key)
+            | Step::AddDestination(key, _)
+            | Step::EditDestination(key, _)
+            | Step::RemoveDestination(key, _) => *key,
+        }
+    }
 }
 
 /// What the kernel counted of a service or of a destination. They only grow as long as it is there.
@@ -63,7 +102,7 @@ pub struct DestinationFigures {
 }
 
 /// Who balances in the kernel.
-pub trait Engine {
+pub trait Engine: Send {
     /// As an operator calls it: `ipvs`, `xdp`.
     fn name(&self) -> &'static str;
 
@@ -71,7 +110,7 @@ pub trait Engine {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn observe(&mut self) -> Result<Vec<Service>, Fault>;
+    fn observe(&mut self) -> Result<Vec<Observed>, Fault>;
 
     /// What it cannot do of what is asked for, one sentence each; nothing is changed by asking.
     fn judge(&self, service: &Service) -> Vec<String>;
@@ -90,6 +129,25 @@ pub trait Engine {
     /// # Errors
     /// What the kernel refuses, with what helps.
     fn figures(&mut self) -> Result<Vec<Figures>, Fault>;
+
+    /// Which settings of the whole network namespace differ from what is asked for. `started` are the connection sync daemons
+    /// that are ours. An engine without such settings has nothing to do.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn tuning(&mut self, settings: &Settings, started: &[SyncRole]) -> Result<Tuning, Fault> {
+        let _ = (settings, started);
+        Ok(Tuning::default())
+    }
+
+    /// Changes one of them.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps; then it is as it was.
+    fn tune(&mut self, tune: &Tune) -> Result<(), Fault> {
+        let _ = tune;
+        Ok(())
+    }
 
     /// Looks again at what others change and this engine depends on, such as the MAC addresses of destinations; to be called every
     /// few seconds. Gives what is in the way now, a sentence each; empty is well.

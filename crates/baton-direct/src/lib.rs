@@ -1,14 +1,26 @@
 //! Balancing in the kernel: clients' packets go to a real server as they are, and the real server answers by itself.
 //!
-//! What shall be there is a list of [`Service`]s, plain data. An [`Engine`] says what is there, and the difference is a plan of
-//! steps that touches nothing that did not change, so that the connections of what did not change live on. This crate knows
-//! addresses and the kernel's objects; it knows neither files nor health checks: who knows them gives it another list.
+//! What shall be there is a list of [`Service`]s, plain data. An [`Engine`] says what is there, and the difference is a [`Plan`] of
+//! steps that touches nothing that did not change, so that the connections of what did not change live on. A [`Director`] joins the
+//! two, and keeps a record of what is its own. This crate knows addresses and the kernel's objects; it knows neither files of
+//! configuration nor health checks: who knows them gives it another list.
 #![forbid(unsafe_code)]
 
+pub mod choose;
+pub mod director;
 pub mod engine;
+pub mod plan;
+pub mod record;
 pub mod service;
+pub mod settings;
+#[cfg(test)]
+mod testing;
 pub mod xdp;
 
 pub use baton_kernel::Fault;
-pub use engine::{Counters, Engine, Figures, Step};
+pub use choose::Asked;
+pub use director::{Director, OnExit, Report};
+pub use engine::{Counters, DestinationFigures, Engine, Figures, Observed, Step, Tuning};
+pub use plan::{Plan, Planned, Refused};
 pub use service::{Destination, Forwarding, Key, Persistence, Protocol, Scheduler, Service, Tunnel};
+pub use settings::{Settings, SyncDaemon, SyncRole, Timeouts, Tune};

@@ -52,7 +52,11 @@ impl State {
         State::open_at(&run)
     }
 
-    fn open_at(run: &Path) -> Result<State, Fault> {
+    /// The same in a folder that no variable changes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_at(run: &Path) -> Result<State, Fault> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
         let namespace = namespace.map_err(|error| fault(Path::new("/proc/thread-self/ns/net"), &error))?;
         let folder = run.join(namespace.to_string());

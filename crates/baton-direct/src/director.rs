@@ -1,0 +1,258 @@
+//! The director: makes the kernel what is asked for, step by step, and knows what is its own.
+//!
+//! It holds nothing that connections need. When it ends, however it ends, the kernel goes on; the next one finds the record and
+//! what is in the kernel, and does only what differs.
+
+use std::collections::BTreeSet;
+
+use crate::record::{Opened, Record};
+use crate::settings::{SyncRole, Tune};
+use crate::{Asked, Engine, Fault, Figures, Key, Plan, Refused, Service, Settings, Step, choose};
+
+/// What stays in the kernel when the program ends for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExit {
+    /// Everything: connections go on, and new ones are balanced as it was last.
+    #[default]
+    Keep,
+    /// Nothing that is ours.
+    Flush,
+}
+
+/// An engine with the record of what is ours.
+pub struct Director {
+    engine: Box<dyn Engine>,
+    reason: String,
+    settings: Settings,
+    record: Record,
+    /// What was ours last: whose figures are shown.
+    ours: BTreeSet<Key>,
+}
+
+/// What became of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What was done, one sentence each, in its order.
+    pub done: Vec<String>,
+    /// Services that somebody else had put there and that are ours now.
+    pub taken_over: Vec<Key>,
+    /// What was left out, because it cannot be done.
+    pub refused: Vec<Refused>,
+    /// What the kernel refused. What depended on it was left out; the next reconciliation tries it again.
+    pub failed: Vec<Fault>,
+    /// What else the operator should know, one sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing was done and nothing is to be said.
+    pub fn is_empty(&self) -> bool {
+        *self == Report::default()
+    }
+}
+
+impl Director {
+    /// Chooses the engine and opens it, in the calling thread's network namespace. Nothing is changed.
+    ///
+    /// # Errors
+    /// Without a kernel that can do it, or without the right; it says which and what helps.
+    pub fn open(asked: Asked, settings: &Settings) -> Result<Director, Fault> {
+        let (engine, reason) = choose::engine(asked, settings)?;
+        let record = Record::open(engine.name(), settings)?;
+        Director::with(engine, reason, settings, record)
+    }
+
+    /// With an engine that was chosen already.
+    fn with(engine: Box<dyn Engine>, reason: String, settings: &Settings, record: Record) -> Result<Director, Fault> {
+        let ours = record.read()?.owners.ours;
+        Ok(Director { engine, reason, settings: settings.clone(), record, ours })
+    }
+
+    /// `ipvs` or `xdp`.
+    pub fn engine_name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// Why this engine, a sentence.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What happens to the connections of a server or a service that is removed, a sentence.
+    pub fn removal(&self) -> &'static str {
+        self.engine.removal()
+    }
+
+    /// How the engine is set up here, a sentence; empty when there is nothing to say.
+    pub fn manner(&self) -> String {
+        self.engine.manner()
+    }
+
+    /// Other settings from now on: they are set with the next reconciliation. The owner and what an engine is opened with stay as
+    /// they were.
+    pub fn set(&mut self, settings: &Settings) {
+        let Settings { owner, xdp, .. } = std::mem::take(&mut self.settings);
+        self.settings = Settings { owner, xdp, ..settings.clone() };
+    }
+
+    /// What the engine cannot do of what is asked for. It asks the kernel nothing.
+    pub fn judge(&self, desired: &[Service]) -> Vec<Refused> {
+        let reasons = |service: &Service| {
+            let what = format!("service {}", service.key);
+            self.engine.judge(service).into_iter().map(move |why| Refused { what: what.clone(), why })
+        };
+        desired.iter().flat_map(reasons).collect()
+    }
+
+    /// What [`reconcile`](Self::reconcile) would do now. Nothing is changed.
+    ///
+    /// # Errors
+    /// What cannot be read of the kernel or of the records.
+    pub fn plan(&mut self, desired: &[Service]) -> Result<Plan, Fault> {
+        let opened = self.record.read()?;
+        plan(&mut *self.engine, &self.settings, &opened, desired)
+    }
+
+    /// Makes the kernel what is asked for. What did not change is not touched, what is not ours is left alone, and what is there
+    /// under a key that is asked for becomes ours. A second time there is nothing left to do.
+    ///
+    /// # Errors
+    /// What cannot be read of the kernel, or cannot be written to the record: then nothing was done, or what was done is in the
+    /// record. A step that the kernel refuses is in the report instead.
+    pub fn reconcile(&mut self, desired: &[Service]) -> Result<Report, Fault> {
+        let mut opened = self.record.read()?;
+        let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
+        let report = carry_out(&mut *self.engine, &mut opened, &plan);
+        self.ours.clone_from(&opened.owners.ours);
+        report
+    }
+
+    /// What the kernel counted of the services that are ours.
+    ///
+    /// # Errors
+    /// What cannot be read of the kernel.
+    pub fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+        let mut figures = self.engine.figures()?;
+        figures.retain(|service| self.ours.contains(&service.key));
+        Ok(figures)
+    }
+
+    /// Looks again at what others change and the engine depends on; to be called every few seconds. Gives what is in the way now,
+    /// a sentence each; empty is well.
+    ///
+    /// # Errors
+    /// What cannot be read of the kernel.
+    pub fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+        self.engine.refresh()
+    }
+
+    /// The end. What was kept is still in the record: the next director goes on with it.
+    ///
+    /// # Errors
+    /// As [`reconcile`](Self::reconcile).
+    pub fn leave(&mut self, on_exit: OnExit) -> Result<Report, Fault> {
+        match on_exit {
+            OnExit::Keep => Ok(Report::default()),
+            OnExit::Flush => {
+                self.set(&Settings::default());
+                let report = self.reconcile(&[])?;
+                // Others of our kind may have services in this engine.
+                if report.failed.is_empty() && self.record.read()?.owners.others.is_empty() {
+                    self.engine.leave()?;
+                }
+                Ok(report)
+            }
+        }
+    }
+}
+
+fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: &[Service]) -> Result<Plan, Fault> {
+    let observed = engine.observe()?;
+    let started: Vec<SyncRole> = opened.sync.iter().copied().collect();
+    let tuning = engine.tuning(settings, &started)?;
+    let mut plan = Plan::new(&observed, desired, &opened.owners, |service| engine.judge(service), engine.removal());
+    plan.tunes = tuning.tunes;
+    let refused = |why| Refused { what: "global".into(), why };
+    plan.refused.extend(tuning.refused.into_iter().map(refused));
+    if let Some(fault) = &opened.unreadable {
+        let asked: BTreeSet<Key> = desired.iter().map(|service| service.key).collect();
+        let left: Vec<String> = observed
+            .iter()
+            .map(|found| found.service.key)
+            .filter(|key| !asked.contains(key))
+            .map(|key| key.to_string())
+            .collect();
+        let left = if left.is_empty() { "nothing".to_owned() } else { left.join(", ") };
+        plan.remarks.push(format!(
+            "the record of what is ours is lost: {fault}; so nothing is removed that is not asked for, and left where it is: {left}"
+        ));
+    }
+    Ok(plan)
+}
+
+/// Takes the steps of a plan. The record comes first: whoever finds it finds at least what we put there.
+fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Result<Report, Fault> {
+    let mut report = Report {
+        taken_over: plan.taken_over.clone(),
+        refused: plan.refused.clone(),
+        remarks: plan.remarks.clone(),
+        ..Report::default()
+    };
+    let (mut ours, mut sync) = (opened.owners.ours.clone(), opened.sync.clone());
+    ours.extend(&plan.taken_over);
+    ours.extend(plan.steps.iter().filter_map(|planned| match &planned.step {
+        Step::AddService(service) => Some(service.key),
+        _ => None,
+    }));
+    sync.extend(plan.tunes.iter().filter_map(|tune| match tune {
+        Tune::StartSync(role, _) => Some(*role),
+        _ => None,
+    }));
+    opened.write(ours.clone(), sync.clone())?;
+
+    for tune in &plan.tunes {
+        let is_done = match engine.tune(tune) {
+            Ok(()) => {
+                report.done.push(tune.to_string());
+                true
+            }
+            Err(fault) => {
+                report.failed.push(fault);
+                false
+            }
+        };
+        match tune {
+            Tune::StopSync(role) if is_done => drop(sync.remove(role)),
+            Tune::StartSync(role, _) if !is_done => drop(sync.remove(role)),
+            // Stopped to be started with other settings.
+            Tune::StartSync(role, _) => drop(sync.insert(*role)),
+            _ => {}
+        }
+    }
+    let mut missing = BTreeSet::new();
+    for planned in &plan.steps {
+        let key = planned.step.key();
+        if missing.contains(&key) {
+            continue; // a destination of a service that could not be added
+        }
+        match engine.take(&planned.step) {
+            Ok(()) => report.done.push(planned.sentence.clone()),
+            Err(fault) => {
+                report.failed.push(fault);
+                if let Step::AddService(_) = planned.step {
+                    missing.insert(key);
+                }
+                continue;
+            }
+        }
+        if let Step::RemoveService(_) = planned.step {
+            ours.remove(&key);
+        }
+    }
+    ours.retain(|key| !missing.contains(key) && !plan.gone.contains(key));
+    opened.write(ours, sync)?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use baton_kernel::state::State;
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Memory, services, sorted};
+
+/// A director of a kernel in memory whose record is in a folder.
+fn director(memory: &Memory, folder: &tempfile::TempDir, owner: &str) -> Director {
+    let settings = Settings { owner: owner.into(), ..Settings::default() };
+    let record = Record::open_in(State::open_at(folder.path()).unwrap(), "memory", &settings);
+    Director::with(Box::new(memory.clone()), "it is a test".into(), &settings, record).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Killed after any step, the next director makes it what is asked for then, and what is others' is as it was.
+    #[test]
+    fn killed_between_steps_nothing_of_ours_is_orphaned(
+        foreign in services(), first in services(), second in services(), steps in 0..12usize,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Memory::of(foreign.clone());
+        director(&memory, &folder, "").reconcile(&first).unwrap();
+        let between = [&first[..], &second].concat();
+        *memory.dies_after.lock().unwrap() = Some(steps);
+        let killed = catch_unwind(AssertUnwindSafe(|| director(&memory, &folder, "").reconcile(&second)));
+        drop(killed);
+        *memory.dies_after.lock().unwrap() = None;
+        let is_asked = |key: &Key| between.iter().any(|service| service.key == *key);
+        director(&memory, &folder, "").reconcile(&[]).unwrap();
+        let left = foreign.iter().filter(|service| !is_asked(&service.key)).cloned();
+        prop_assert_eq!(memory.services(), sorted(left));
+        prop_assert!(std::fs::read_dir(State::open_at(folder.path()).unwrap().folder()).unwrap().all(|entry| {
+            entry.unwrap().file_name().to_str().unwrap().ends_with(".lock")
+        }), "an empty record is none");
+    }
+}
+
+#[test]
+fn two_owners_do_not_touch_each_others_services() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = Memory::default();
+    let (one, other) = (crate::testing::service(80), crate::testing::service(81));
+    director(&memory, &folder, "one").reconcile(std::slice::from_ref(&one)).unwrap();
+    let both = [one.clone(), other.clone()];
+    let report = director(&memory, &folder, "other").reconcile(&both).unwrap();
+    assert_eq!(report.refused.len(), 1, "{report:?}");
+    assert!(report.refused[0].why.contains("`one`"), "{report:?}");
+    assert_eq!(memory.services(), both);
+    let mut last = director(&memory, &folder, "other");
+    assert_eq!(last.figures().unwrap().len(), 1, "figures are of its own services");
+    assert!(last.leave(OnExit::Keep).unwrap().is_empty());
+    assert_eq!(memory.services(), both);
+    last.leave(OnExit::Flush).unwrap();
+    assert_eq!(memory.services(), [one]);
+}
+
+#[test]
+fn a_record_that_is_lost_is_said_and_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = Memory::default();
+    let services = [crate::testing::service(80), crate::testing::service(81)];
+    let mut first = director(&memory, &folder, "");
+    first.reconcile(&services).unwrap();
+    std::fs::write(first.record.path(), "{").unwrap();
+    let mut next = director(&memory, &folder, "");
+    let report = next.reconcile(&services[1..]).unwrap();
+    assert_eq!(report.taken_over, [services[1].key]);
+    assert!(report.done.is_empty());
+    let remark = &report.remarks[0];
+    assert!(remark.contains(&next.record.path()) && remark.contains("left where it is: tcp 10.0.0.1:80"), "{remark}");
+    assert_eq!(memory.services(), services);
+    assert!(next.reconcile(&services[1..]).unwrap().is_empty(), "it is whole again");
+}
+
+#[test]
+fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let services = [crate::testing::service(80), crate::testing::service(81)];
+    let memory = Memory { refuses: Some(services[0].key), ..Memory::default() };
+    let mut director = director(&memory, &folder, "");
+    let report = director.reconcile(&services).unwrap();
+    assert_eq!((report.failed.len(), report.done.len()), (1, 2), "{report:?}");
+    assert_eq!(memory.services(), services[1..]);
+    assert!(director.plan(&services).unwrap().taken_over.is_empty());
+}

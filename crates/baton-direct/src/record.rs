@@ -1,0 +1,132 @@
+//! What is ours in the kernel: a file that outlives the program.
+//!
+//! The kernel does not know who made a service. So before a director adds one or takes one over, it writes down that it is its own, and only
+//! after it removed one it strikes it out: a program that is killed between two steps leaves nothing that the next one would take
+//! for somebody else's. A service that is in the record and not in the kernel is nothing; the next record lacks it.
+//!
+//! There is a file for each engine and owner ([`Settings::owner`]) in the folder of the network namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_kernel::state::{Lock, State};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Owners;
+use crate::{Fault, Key, Settings, SyncRole};
+
+/// Where records are.
+const RUN: &str = "/run/baton-direct";
+/// The owner without a name.
+const OWNER: &str = "baton";
+/// What a record is written as. Another one's is not ours to read.
+const VERSION: u32 = 1;
+
+/// What a file of the record says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    version: u32,
+    owner: String,
+    services: BTreeSet<Key>,
+    /// Connection sync daemons that we started.
+    #[serde(default)]
+    sync: BTreeSet<SyncRole>,
+}
+
+/// One engine's record of one owner.
+#[derive(Debug)]
+pub struct Record {
+    state: State,
+    /// The engine's name: the kind of the file.
+    engine: &'static str,
+    owner: String,
+}
+
+/// What the records say, read under the lock of the engine.
+#[derive(Debug)]
+pub struct Opened<'a> {
+    record: &'a Record,
+    _lock: Lock,
+    /// Whose services are whose.
+    pub owners: Owners,
+    /// Connection sync daemons that are ours.
+    pub sync: BTreeSet<SyncRole>,
+    /// Why our record could not be read; then nothing is ours.
+    pub unreadable: Option<Fault>,
+}
+
+impl Record {
+    /// The record of an engine in the calling thread's network namespace. Nothing is read yet.
+    ///
+    /// # Errors
+    /// Without the right to write in `/run/baton-direct`.
+    pub fn open(engine: &'static str, settings: &Settings) -> Result<Record, Fault> {
+        Ok(Record::open_in(State::open(RUN)?, engine, settings))
+    }
+
+    /// The record in another folder.
+    pub(crate) fn open_in(state: State, engine: &'static str, settings: &Settings) -> Record {
+        let owner = if settings.owner.is_empty() { OWNER } else { &settings.owner };
+        Record { state, engine, owner: owner.replace('/', "_") }
+    }
+
+    /// Reads all records of this engine, and keeps others from changing theirs until the end.
+    ///
+    /// # Errors
+    /// When the folder cannot be read. A record of ours that cannot be read is none: see [`Opened::unreadable`].
+    pub fn read(&self) -> Result<Opened<'_>, Fault> {
+        let lock = self.state.lock(self.engine, "all")?;
+        let mut opened =
+            Opened { record: self, _lock: lock, owners: Owners::default(), sync: BTreeSet::new(), unreadable: None };
+        match self.of(&self.owner) {
+            Ok(written) => {
+                opened.owners.ours = written.services;
+                opened.sync = written.sync;
+            }
+            Err(fault) => opened.unreadable = Some(fault),
+        }
+        let mut others: BTreeMap<Key, String> = BTreeMap::new();
+        for name in self.state.names(self.engine)?.iter().filter(|name| **name != self.owner) {
+            // What another one's record does not say is its own to repair.
+            let services = self.of(name).map(|written| written.services).unwrap_or_default();
+            others.extend(services.into_iter().map(|key| (key, name.clone())));
+        }
+        opened.owners.others = others;
+        Ok(opened)
+    }
+
+    /// Where it is, for messages.
+    pub fn path(&self) -> String {
+        self.state.folder().join(format!("{}-{}.json", self.engine, self.owner)).display().to_string()
+    }
+
+    fn of(&self, owner: &str) -> Result<Written, Fault> {
+        let written: Written =
+            self.state.read(self.engine, owner)?.unwrap_or_else(|| Written { version: VERSION, ..Written::default() });
+        if written.version != VERSION {
+            let reason = format!("is of version {}, and this program writes version {VERSION}", written.version);
+            return Err(Fault::new(self.path(), reason, "run the program that wrote it, or remove it"));
+        }
+        Ok(written)
+    }
+}
+
+impl Opened<'_> {
+    /// Writes what is ours from now on.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the record is as it was.
+    pub fn write(&mut self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Result<(), Fault> {
+        let Record { state, engine, owner } = self.record;
+        if self.unreadable.is_none() && (&services, &sync) == (&self.owners.ours, &self.sync) {
+            return Ok(());
+        }
+        let written = Written { version: VERSION, owner: owner.clone(), services, sync };
+        if written.services.is_empty() && written.sync.is_empty() {
+            state.remove(engine, owner)?;
+        } else {
+            state.write(engine, owner, &written)?;
+        }
+        (self.owners.ours, self.sync, self.unreadable) = (written.services, written.sync, None);
+        Ok(())
+    }
+}
