@@ -7,6 +7,8 @@
 //! A socket that is closed vanishes from the map by itself; while its colour is active, the kernel looks for a listening socket
 //! as if the program were not there.
 
+pub mod direct;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -118,6 +120,21 @@ fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> Refus
     }
 }
 
+/// Whether programs can be pinned in this folder, which need not be there.
+fn mounted(folder: &Path) -> Result<(), Refused> {
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    match statfs(there) {
+        Ok(found) if found.filesystem_type() == MAGIC => Ok(()),
+        Ok(_) => Err(Refused {
+            doing: "BPF",
+            said: format!("{} is not in a BPF file system", folder.display()),
+            remedy: "mount one: mount -t bpf bpf /sys/fs/bpf",
+            is_no_right: false,
+        }),
+        Err(error) => Err(refused("BPF")(io::Error::from(error))),
+    }
+}
+
 impl Choice {
     /// Of the folder in which it is pinned; whether anything is there is another question.
     pub fn at(folder: &Path) -> Choice {
@@ -129,17 +146,7 @@ impl Choice {
     /// # Errors
     /// That no BPF file system is mounted, and what to do.
     pub fn check(&self) -> Result<(), Refused> {
-        let there = self.folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-        match statfs(there) {
-            Ok(found) if found.filesystem_type() == MAGIC => Ok(()),
-            Ok(_) => Err(Refused {
-                doing: "BPF",
-                said: format!("{} is not in a BPF file system", self.folder.display()),
-                remedy: "mount one: mount -t bpf bpf /sys/fs/bpf",
-                is_no_right: false,
-            }),
-            Err(error) => Err(refused("BPF")(io::Error::from(error))),
-        }
+        mounted(&self.folder)
     }
 
     /// Whether anything is there, whole or not.

@@ -10,7 +10,7 @@ use super::*;
 use crate::netns;
 
 /// Runs `work` in a network namespace of its own, with a BPF file system that nobody else sees.
-fn apart(work: impl FnOnce(&Path) + Send) {
+pub(in crate::bpf) fn apart(work: impl FnOnce(&Path) + Send) {
     let folder = tempfile::tempdir().unwrap();
     let outcome = netns::in_new(|| {
         unshare(CloneFlags::CLONE_NEWNS)?;

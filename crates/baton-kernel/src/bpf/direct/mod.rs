@@ -1,0 +1,586 @@
+//! Direct routing by XDP: the BPF program `direct.c`, its maps, and where they outlive us.
+//!
+//! All is pinned in one folder of a BPF file system for each network namespace: the maps, and a link for each interface that ties the
+//! program to it. As long as they are there, packets are forwarded, whether a process of ours lives or not. A new process
+//! finds the maps, and puts its own program into the links without a packet passing beside it.
+//!
+//! Here are the maps as they are; what is to be in them, the engine of `baton-direct` decides.
+
+mod slots;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+use socket2::{Domain, Socket, Type};
+
+use super::{FILE_SYSTEM, Refused, mounted, refused};
+use crate::Fault;
+use crate::sockopt;
+
+pub use slots::*;
+
+/// The compiled program.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/direct.o"));
+
+/// Changes with the structures of the maps and what they mean.
+const VERSION: u32 = 1;
+/// `SERVICES_MAX` of direct.c.
+pub const SERVICES_MAX: usize = 256;
+/// `SERVERS_MAX` of direct.c.
+pub const SERVERS_MAX: usize = 4096;
+/// Connections that can be remembered at most, whatever is asked for.
+const FLOWS_MAX: u32 = 1 << 24;
+/// Bytes that a test packet may grow by: two VLAN tags.
+const GROWTH: usize = 8;
+
+/// The maps' names in direct.c, and their files'.
+const MAPS: [&str; 10] =
+    ["places", "macs", "services", "servers", "tables", "flows", "of_services", "of_servers", "reasons", "layout"];
+
+/// How a program is tied to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel makes anything of a packet.
+    Native,
+    /// In the network stack, for drivers that have nothing of it.
+    Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        })
+    }
+}
+
+/// What the program said of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Gone (`XDP_DROP`).
+    Drop,
+    /// To the network stack (`XDP_PASS`).
+    Pass,
+    /// Back where it came from (`XDP_TX`).
+    Send,
+    /// By another interface (`XDP_REDIRECT`).
+    Redirect,
+    /// Anything else, which the program never says.
+    Wrong(u32),
+}
+
+/// Maps and links in one folder.
+pub struct Direct {
+    folder: PathBuf,
+    program: Option<Ebpf>,
+    places: HashMap<MapData, Place, u32>,
+    macs: HashMap<MapData, OwnMac, u32>,
+    services: Array<MapData, Service>,
+    servers: Array<MapData, Server>,
+    tables: Array<MapData, Table>,
+    flows: HashMap<MapData, FlowKey, Flow>,
+    of_services: PerCpuArray<MapData, Counters>,
+    of_servers: PerCpuArray<MapData, Counters>,
+    reasons: PerCpuArray<MapData, u64>,
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// The folder of this thread's network namespace.
+///
+/// # Errors
+/// Without `/proc`.
+pub fn folder() -> Result<PathBuf, Fault> {
+    use std::os::unix::fs::MetadataExt;
+    let namespace = fs::metadata("/proc/thread-self/ns/net");
+    let namespace = namespace.map_err(|error| Fault::io("/proc/thread-self/ns/net", &error))?;
+    Ok(Path::new(FILE_SYSTEM).join("baton-direct").join(namespace.ino().to_string()))
+}
+
+/// Whether programs can be pinned in this folder.
+///
+/// # Errors
+/// That no BPF file system is mounted, and what to do.
+pub fn check(folder: &Path) -> Result<(), Fault> {
+    mounted(folder).map_err(fault)
+}
+
+impl Direct {
+    /// What is there; `None` for nothing, or for something that was never finished or belonged to a network namespace that is gone.
+    ///
+    /// # Errors
+    /// When it is another version's, or cannot be read.
+    pub fn find(folder: &Path) -> Result<Option<Direct>, Fault> {
+        if !folder.join("layout").exists() {
+            return Ok(None);
+        }
+        let layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(folder, "layout")?)).map_err(other)?;
+        let layout = layout.get(&0, 0).map_err(refused("the map layout")).map_err(fault)?;
+        if layout.version == 0 || layout.namespace != namespace() {
+            return Ok(None);
+        }
+        if layout.version != VERSION {
+            return Err(Fault::new(
+                folder.display().to_string(),
+                format!("its maps are of version {}, and this program's are of version {VERSION}", layout.version),
+                format!(
+                    "end the Baton that made them with `on-exit flush`, or remove the folder (rm -r {}): either ends what is \
+                     forwarded, and this one starts anew",
+                    folder.display()
+                ),
+            ));
+        }
+        Direct::open(folder).map(Some)
+    }
+
+    /// What is there, or a new set of maps that remembers `flows` connections.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), and what the kernel refuses; then nothing is left of it.
+    pub fn make(folder: &Path, flows: u32) -> Result<Direct, Fault> {
+        check(folder)?;
+        if let Some(there) = Direct::find(folder)? {
+            return Ok(there);
+        }
+        remove(folder)?;
+        let made = Direct::make_anew(folder, flows.clamp(1, FLOWS_MAX));
+        if made.is_err() {
+            let _ = remove(folder);
+        }
+        made
+    }
+
+    fn make_anew(folder: &Path, flows: u32) -> Result<Direct, Fault> {
+        fs::create_dir_all(folder).map_err(refused("the folder of the BPF objects")).map_err(fault)?;
+        let program = load(folder, flows)?;
+        let mut direct = Direct::open(folder)?;
+        direct.program = Some(program);
+        let mut layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(folder, "layout")?)).map_err(other)?;
+        let own = Layout { version: VERSION, zero: 0, namespace: namespace() };
+        layout.set(0, own, 0).map_err(refused("the map layout")).map_err(fault)?;
+        Ok(direct)
+    }
+
+    fn open(folder: &Path) -> Result<Direct, Fault> {
+        Ok(Direct {
+            folder: folder.to_owned(),
+            program: None,
+            places: HashMap::try_from(Map::HashMap(map(folder, "places")?)).map_err(other)?,
+            macs: HashMap::try_from(Map::HashMap(map(folder, "macs")?)).map_err(other)?,
+            services: Array::try_from(Map::Array(map(folder, "services")?)).map_err(other)?,
+            servers: Array::try_from(Map::Array(map(folder, "servers")?)).map_err(other)?,
+            tables: Array::try_from(Map::Array(map(folder, "tables")?)).map_err(other)?,
+            flows: HashMap::try_from(Map::LruHashMap(map(folder, "flows")?)).map_err(other)?,
+            of_services: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "of_services")?)).map_err(other)?,
+            of_servers: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "of_servers")?)).map_err(other)?,
+            reasons: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "reasons")?)).map_err(other)?,
+        })
+    }
+
+    /// Ties the program to an interface, in the driver where that can do it.
+    ///
+    /// # Errors
+    /// When another program is there, which is left alone, or the kernel refuses it.
+    pub fn attach(&mut self, interface: u32, name: &str) -> Result<Mode, Fault> {
+        if let Some((_, mode)) = self.attached()?.into_iter().find(|(there, _)| *there == interface) {
+            return Ok(mode);
+        }
+        let place = || format!("interface {name}");
+        let mut native = None;
+        for (mode, asked) in [(Mode::Native, XdpMode::Driver), (Mode::Generic, XdpMode::Skb)] {
+            let folder = self.folder.clone();
+            let program = self.program()?;
+            match program.attach_to_if_index(interface, asked) {
+                Ok(link) => {
+                    let link =
+                        program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?;
+                    let link: FdLink =
+                        link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
+                    link.pin(folder.join(link_name(interface, mode)))
+                        .map_err(refused("pinning the link of the BPF program"))
+                        .map_err(fault)?;
+                    return Ok(mode);
+                }
+                Err(error) if is_occupied(&error) => {
+                    return Err(Fault::new(
+                        place(),
+                        "another XDP program is there, and it is left alone",
+                        format!(
+                            "`ip link show dev {name}` shows it; end it (ip link set dev {name} xdp off), or name another interface"
+                        ),
+                    ));
+                }
+                Err(error) => {
+                    let refusal = refused("tying the BPF program to it")(error);
+                    if mode == Mode::Generic {
+                        let (said, remedy) = refusal.parts();
+                        let native: String = native.map(|said| format!("; in the driver: {said}")).unwrap_or_default();
+                        return Err(Fault::new(place(), format!("{said}{native}"), remedy));
+                    }
+                    native = Some(refusal.parts().0);
+                }
+            }
+        }
+        Err(Fault::new(place(), "no way to tie the BPF program to it", ""))
+    }
+
+    /// Takes the program from an interface.
+    ///
+    /// # Errors
+    /// Without the right.
+    pub fn detach(&mut self, interface: u32) -> Result<(), Fault> {
+        for mode in [Mode::Native, Mode::Generic] {
+            unpin(&self.folder.join(link_name(interface, mode)))?;
+        }
+        Ok(())
+    }
+
+    /// The interfaces that it is tied to, by number.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
+        let entries =
+            fs::read_dir(&self.folder).map_err(|error| Fault::io(self.folder.display().to_string(), &error))?;
+        let mut found: Vec<(u32, Mode)> =
+            entries.filter_map(|entry| link_of(entry.ok()?.file_name().to_str()?)).collect();
+        found.sort_unstable_by_key(|(interface, _)| *interface);
+        Ok(found)
+    }
+
+    /// Puts this process's program into the links that are there, without a packet passing beside it. Gives the interfaces
+    /// whose links had nothing to be tied to any more; those links are removed.
+    ///
+    /// # Errors
+    /// What the kernel refuses; then the program that was there goes on.
+    pub fn renew(&mut self) -> Result<Vec<u32>, Fault> {
+        let mut lost = Vec::new();
+        for (interface, mode) in self.attached()? {
+            let path = self.folder.join(link_name(interface, mode));
+            let link: FdLink =
+                PinnedLink::from_pin(&path).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
+            let link: XdpLink = link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
+            let program = self.program()?;
+            match program.attach_to_link(link) {
+                // The file holds the link; what this process has of it is closed.
+                Ok(link) => {
+                    drop(program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?);
+                }
+                Err(error) if os_error(&error) == Some(libc::ENOLINK) => {
+                    unpin(&path)?;
+                    lost.push(interface);
+                }
+                Err(error) => return Err(fault(refused("replacing the BPF program")(error))),
+            }
+        }
+        Ok(lost)
+    }
+
+    fn program(&mut self) -> Result<&mut Xdp, Fault> {
+        let loaded = match self.program.take() {
+            Some(loaded) => loaded,
+            None => load(&self.folder, 0)?,
+        };
+        let program = self.program.insert(loaded).program_mut("direct").expect("it is in direct.c");
+        program.try_into().map_err(|error: ProgramError| other(error))
+    }
+
+    /// What the program would do with a packet that comes in on the interface with number 1 of this network namespace, which is
+    /// the loopback; and what would leave. Connections are remembered and counted as ever. At least 14 bytes.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn run(&mut self, packet: &[u8]) -> Result<(Verdict, Vec<u8>), Fault> {
+        let mut after = vec![0; packet.len() + GROWTH];
+        let options = TestRunOptions { data_in: Some(packet), data_out: Some(&mut after), ..TestRunOptions::default() };
+        let result = self.program()?.test_run(options).map_err(refused("running the BPF program")).map_err(fault)?;
+        after.truncate(result.data_size_out as usize);
+        let verdict = match result.return_value {
+            1 => Verdict::Drop,
+            2 => Verdict::Pass,
+            3 => Verdict::Send,
+            4 => Verdict::Redirect,
+            wrong => Verdict::Wrong(wrong),
+        };
+        Ok((verdict, after))
+    }
+
+    /// Nanoseconds that the program takes for a packet, on average over so many runs with the same one.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn time(&mut self, packet: &[u8], runs: u32) -> Result<u64, Fault> {
+        let options = TestRunOptions { data_in: Some(packet), repeat: runs, ..TestRunOptions::default() };
+        let result = self.program()?.test_run(options).map_err(refused("running the BPF program")).map_err(fault)?;
+        Ok(result.duration.as_nanos() as u64)
+    }
+
+    /// The slot of a service.
+    ///
+    /// # Errors
+    /// Of the kernel; that there is no such slot.
+    pub fn service(&self, slot: u32) -> Result<Service, Fault> {
+        self.services.get(&slot, 0).map_err(refused("a service")).map_err(fault)
+    }
+
+    /// Changes the slot of a service.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn set_service(&mut self, slot: u32, service: &Service) -> Result<(), Fault> {
+        self.services.set(slot, service, 0).map_err(refused("a service")).map_err(fault)
+    }
+
+    /// The slot of a server.
+    ///
+    /// # Errors
+    /// Of the kernel; that there is no such slot.
+    pub fn server(&self, slot: u32) -> Result<Server, Fault> {
+        self.servers.get(&slot, 0).map_err(refused("a server")).map_err(fault)
+    }
+
+    /// Changes the slot of a server.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn set_server(&mut self, slot: u32, server: &Server) -> Result<(), Fault> {
+        self.servers.set(slot, server, 0).map_err(refused("a server")).map_err(fault)
+    }
+
+    /// Writes one of the tables, of which every service has two: twice its slot's number, and one more.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn set_table(&mut self, number: u32, table: &Table) -> Result<(), Fault> {
+        self.tables.set(number, table, 0).map_err(refused("a table")).map_err(fault)
+    }
+
+    /// Which slot packets for a place belong to.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn set_place(&mut self, place: &Place, slot: u32) -> Result<(), Fault> {
+        self.places.insert(place, slot, 0).map_err(refused("a virtual address")).map_err(fault)
+    }
+
+    /// Packets for a place belong to nobody any more; it is no error when they did not before.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn remove_place(&mut self, place: &Place) -> Result<(), Fault> {
+        gone(self.places.remove(place)).map_err(refused("a virtual address")).map_err(fault)
+    }
+
+    /// All places, with their slots.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn places(&self) -> Result<Vec<(Place, u32)>, Fault> {
+        self.places.iter().collect::<Result<_, _>>().map_err(refused("the virtual addresses")).map_err(fault)
+    }
+
+    /// The interfaces' MAC addresses for which packets are taken: these, and no others.
+    ///
+    /// # Errors
+    /// Of the kernel, such as that there are too many.
+    pub fn set_macs(&mut self, wanted: &[OwnMac]) -> Result<(), Fault> {
+        for mac in wanted {
+            self.macs.insert(mac, 1, 0).map_err(refused("a MAC address of an interface")).map_err(fault)?;
+        }
+        let there: Vec<OwnMac> = self.macs.keys().flatten().collect();
+        for old in there.iter().filter(|mac| !wanted.contains(mac)) {
+            gone(self.macs.remove(old)).map_err(refused("a MAC address of an interface")).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// What is remembered of a connection.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, Fault> {
+        match self.flows.get(key, 0) {
+            Ok(flow) => Ok(Some(flow)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(fault(refused("a connection")(error))),
+        }
+    }
+
+    /// What was counted of a service's slot, by all processors.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn counted_of_service(&self, slot: u32) -> Result<Counters, Fault> {
+        self.of_services.get(&slot, 0).map(|all| sum(&all)).map_err(refused("counters")).map_err(fault)
+    }
+
+    /// What was counted of a server's slot, by all processors.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn counted_of_server(&self, slot: u32) -> Result<Counters, Fault> {
+        self.of_servers.get(&slot, 0).map(|all| sum(&all)).map_err(refused("counters")).map_err(fault)
+    }
+
+    /// Begins to count from 0 for a service's slot.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn clear_service(&mut self, slot: u32) -> Result<(), Fault> {
+        let none = zeroes(&self.of_services)?;
+        self.of_services.set(slot, none, 0).map_err(refused("counters")).map_err(fault)
+    }
+
+    /// Begins to count from 0 for a server's slot.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn clear_server(&mut self, slot: u32) -> Result<(), Fault> {
+        let none = zeroes(&self.of_servers)?;
+        self.of_servers.set(slot, none, 0).map_err(refused("counters")).map_err(fault)
+    }
+
+    /// How many packets were not just forwarded, for this reason.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn reason(&self, reason: Reason) -> Result<u64, Fault> {
+        let counted = self.reasons.get(&(reason as u32), 0).map_err(refused("counters")).map_err(fault)?;
+        Ok(counted.iter().sum())
+    }
+
+    /// Ends it: no packet is forwarded any more, and nothing is remembered.
+    ///
+    /// # Errors
+    /// When files could not be removed.
+    pub fn remove(mut self) -> Result<(), Fault> {
+        // The kernel unties a program a moment after its link is gone; without services it has nothing to do from now on.
+        let there: Vec<Place> = self.places.keys().flatten().collect();
+        for place in there {
+            let _ = self.places.remove(&place);
+        }
+        remove(&self.folder)
+    }
+}
+
+/// Loads the program with the maps of a folder; those that are not there are made, for so many connections.
+fn load(folder: &Path, flows: u32) -> Result<Ebpf, Fault> {
+    let mut loader = EbpfLoader::new();
+    for name in MAPS {
+        loader.map_pin_path(name, folder.join(name));
+    }
+    if flows > 0 {
+        loader.map_max_entries("flows", flows);
+    }
+    let mut object = loader.load(OBJECT).map_err(refused("loading the BPF program")).map_err(fault)?;
+    let program: &mut Xdp = object.program_mut("direct").expect("it is in direct.c").try_into().map_err(other)?;
+    program.load().map_err(refused("loading the BPF program")).map_err(fault)?;
+    Ok(object)
+}
+
+/// Removes links first, then all else.
+fn remove(folder: &Path) -> Result<(), Fault> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let links =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).filter(|name| link_of(name).is_some());
+    for name in links.collect::<Vec<_>>().iter().map(String::as_str).chain(MAPS) {
+        unpin(&folder.join(name))?;
+    }
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::io(folder.display().to_string(), &error)),
+        _ => Ok(()),
+    }
+}
+
+fn unpin(path: &Path) -> Result<(), Fault> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::io(path.display().to_string(), &error)),
+        _ => Ok(()),
+    }
+}
+
+fn link_name(interface: u32, mode: Mode) -> String {
+    format!("link-{interface}-{mode}")
+}
+
+fn link_of(name: &str) -> Option<(u32, Mode)> {
+    let (interface, mode) = name.strip_prefix("link-")?.split_once('-')?;
+    let mode = match mode {
+        "native" => Mode::Native,
+        "generic" => Mode::Generic,
+        _ => return None,
+    };
+    Some((interface.parse().ok()?, mode))
+}
+
+/// What no other network namespace has as long as the machine is up; 0 where the kernel does not say (Linux before 5.14).
+fn namespace() -> u64 {
+    let mut cookie = [0; 8];
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
+    let read =
+        socket.and_then(|socket| sockopt::bytes_of(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie));
+    if read.is_ok_and(|length| length == cookie.len()) { u64::from_ne_bytes(cookie) } else { 0 }
+}
+
+fn map(folder: &Path, name: &str) -> Result<MapData, Fault> {
+    MapData::from_pin(folder.join(name)).map_err(refused("a BPF map")).map_err(fault)
+}
+
+fn zeroes(of: &PerCpuArray<MapData, Counters>) -> Result<aya::maps::PerCpuValues<Counters>, Fault> {
+    let all = of.get(&0, 0).map_err(refused("counters")).map_err(fault)?;
+    aya::maps::PerCpuValues::try_from(vec![Counters::default(); all.len()]).map_err(refused("counters")).map_err(fault)
+}
+
+fn sum(all: &[Counters]) -> Counters {
+    all.iter().fold(Counters::default(), |sum, one| Counters {
+        connections: sum.connections + one.connections,
+        packets: sum.packets + one.packets,
+        bytes: sum.bytes + one.bytes,
+    })
+}
+
+/// That something is not there is what was wanted.
+fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
+    match removed {
+        Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn os_error(error: &ProgramError) -> Option<i32> {
+    match error {
+        ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
+        _ => None,
+    }
+}
+
+/// Whether another program is on the interface.
+fn is_occupied(error: &ProgramError) -> bool {
+    matches!(os_error(error), Some(libc::EBUSY | libc::EEXIST))
+}
+
+fn fault(refused: Refused) -> Fault {
+    let (said, remedy) = refused.parts();
+    Fault::new("engine xdp", said, remedy)
+}
+
+/// What only another version of these maps brings about.
+fn other(error: impl std::error::Error) -> Fault {
+    fault(refused("the BPF objects")(error))
+}
+
+#[cfg(test)]
+mod tests;

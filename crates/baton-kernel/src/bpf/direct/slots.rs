@@ -1,0 +1,270 @@
+//! What is in the maps: the structures of `direct.c`, field by field. Addresses and ports are in the network's byte order.
+
+use std::net::{IpAddr, SocketAddr};
+
+use aya::Pod;
+
+/// Entries of a table: a prime, as Maglev wants it. `TABLE` of direct.c.
+pub const TABLE: usize = 16_381;
+/// An entry of a table that stands for nobody.
+pub const NOBODY: u16 = 0xffff;
+
+/// The hash table of a service: numbers of servers' slots.
+pub type Table = [u16; TABLE];
+
+/// TCP's and UDP's numbers.
+pub const TCP: u8 = libc::IPPROTO_TCP as u8;
+/// The same.
+pub const UDP: u8 = libc::IPPROTO_UDP as u8;
+
+/// Flags of a service.
+pub const HASH_PORT: u32 = 1;
+/// A client's later connections go where its first one went.
+pub const STICK: u32 = 2;
+/// No connection is remembered.
+pub const ONE_PACKET: u32 = 4;
+
+/// What packets come for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// `AF_INET` or `AF_INET6`.
+    pub family: u8,
+    /// [`TCP`] or [`UDP`]; 0, with port 0, for the address itself.
+    pub protocol: u8,
+    /// 0: every port.
+    pub port: [u8; 2],
+    /// The first four bytes for IPv4.
+    pub address: [u8; 16],
+}
+
+/// A virtual service.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// 1, or 0 for a free slot.
+    pub is_used: u32,
+    /// Which of the tables.
+    pub table: u32,
+    /// [`HASH_PORT`] and so on.
+    pub flags: u32,
+    /// How long a client sticks, seconds.
+    pub timeout: u32,
+    /// The bits of a client's address that count.
+    pub mask: [u8; 16],
+    /// What comes for it.
+    pub place: Place,
+    /// The agent's own.
+    pub settings: u32,
+}
+
+/// A real server of a service.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Counts the uses of this slot, from 1; 0 for a free one.
+    pub generation: u32,
+    /// The slot of its service.
+    pub service: u32,
+    /// By which interface it is reached; 0 as long as its MAC address is unknown.
+    pub interface: u32,
+    /// Its share; 0: nothing new.
+    pub weight: u32,
+    /// Bytes of the interface's largest packet; 0: any.
+    pub mtu: u32,
+    /// Its MAC address.
+    pub to: [u8; 6],
+    /// The interface's MAC address.
+    pub from: [u8; 6],
+    /// How many VLAN tags its packets get.
+    pub tags: u32,
+    /// Their protocols, the outer one first.
+    pub protocols: [[u8; 2]; 2],
+    /// Their VLANs' numbers.
+    pub numbers: [u16; 2],
+    /// Its port, for the agent.
+    pub port: u32,
+    /// `AF_INET` or `AF_INET6`, for the agent.
+    pub family: u32,
+    /// Its own address, for the agent.
+    pub address: [u8; 16],
+}
+
+/// A connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The client's address.
+    pub client: [u8; 16],
+    /// The slot of its service.
+    pub service: u32,
+    /// The client's port. With `to` 0 as well: all connections of a client that sticks.
+    pub from: [u8; 2],
+    /// The virtual port.
+    pub to: [u8; 2],
+}
+
+/// What is remembered of a connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// The slot of its server.
+    pub server: u32,
+    /// The slot's generation.
+    pub generation: u32,
+    /// When its last packet came, seconds of the machine's uptime.
+    pub seen: u32,
+    /// 1: the client has closed it.
+    pub state: u32,
+}
+
+/// A MAC address that an interface takes packets for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OwnMac {
+    /// The interface.
+    pub interface: u32,
+    /// The MAC address.
+    pub address: [u8; 6],
+    /// 0.
+    pub zero: u16,
+}
+
+/// What was counted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that were given to a server.
+    pub connections: u64,
+    /// Packets from clients.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+}
+
+/// Why packets were not just forwarded: the `enum reason` of direct.c, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// To a virtual address, but to no port of a service: to the network stack.
+    NoService,
+    /// A fragment: to the network stack.
+    Fragment,
+    /// IPv4 options or IPv6 extension headers: to the network stack.
+    Options,
+    /// Neither TCP nor UDP, and no ICMP error of a connection: to the network stack.
+    Protocol,
+    /// Headers cut short or contradictory: to the network stack.
+    Malformed,
+    /// More VLAN tags than two: to the network stack.
+    Tags,
+    /// To another MAC address: to the network stack.
+    NotOurs,
+    /// Nobody takes new connections: to the network stack, which refuses them.
+    NoServer,
+    /// The connection's server has no MAC address: dropped.
+    NoMac,
+    /// Too large for the interface of the server: dropped.
+    TooBig,
+    /// No room before the packet for another VLAN tag: dropped.
+    NoRoom,
+    /// The connection's server was removed, another one was chosen: forwarded.
+    Gone,
+    /// The connection could not be remembered: forwarded.
+    Unremembered,
+    /// An ICMP error about a connection: forwarded.
+    Errors,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 14] = [
+        Reason::NoService,
+        Reason::Fragment,
+        Reason::Options,
+        Reason::Protocol,
+        Reason::Malformed,
+        Reason::Tags,
+        Reason::NotOurs,
+        Reason::NoServer,
+        Reason::NoMac,
+        Reason::TooBig,
+        Reason::NoRoom,
+        Reason::Gone,
+        Reason::Unremembered,
+        Reason::Errors,
+    ];
+}
+
+// SAFETY: of all of these, too: they are C structures of integers and arrays of integers without padding (the test
+// `nothing_is_padded` holds them to it), so that every byte is initialized and every pattern of bytes is a value.
+unsafe impl Pod for Place {}
+// SAFETY: see above.
+unsafe impl Pod for Service {}
+// SAFETY: see above.
+unsafe impl Pod for Server {}
+// SAFETY: see above.
+unsafe impl Pod for FlowKey {}
+// SAFETY: see above.
+unsafe impl Pod for Flow {}
+// SAFETY: see above.
+unsafe impl Pod for OwnMac {}
+// SAFETY: see above.
+unsafe impl Pod for Counters {}
+// SAFETY: see above.
+unsafe impl Pod for Layout {}
+
+/// Which structures these are, and whose.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) version: u32,
+    pub(super) zero: u32,
+    /// The network namespace: its folder's number is given again after its end.
+    pub(super) namespace: u64,
+}
+
+/// An address as the maps have it: its family, and its bytes.
+pub fn bytes_of(address: IpAddr) -> (u8, [u8; 16]) {
+    match address {
+        IpAddr::V4(four) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&four.octets());
+            (libc::AF_INET as u8, bytes)
+        }
+        IpAddr::V6(six) => (libc::AF_INET6 as u8, six.octets()),
+    }
+}
+
+/// The address of such bytes.
+pub fn address_of(family: u8, bytes: [u8; 16]) -> IpAddr {
+    if i32::from(family) == libc::AF_INET {
+        IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]])
+    } else {
+        IpAddr::from(bytes)
+    }
+}
+
+impl Place {
+    /// Of a service.
+    pub fn new(protocol: u8, at: SocketAddr) -> Place {
+        let (family, address) = bytes_of(at.ip());
+        Place { family, protocol, port: at.port().to_be_bytes(), address }
+    }
+
+    /// The address alone, for whatever it is used.
+    pub fn address_alone(self) -> Place {
+        Place { protocol: 0, port: [0; 2], ..self }
+    }
+
+    /// Its address and port.
+    pub fn socket_address(&self) -> SocketAddr {
+        SocketAddr::new(address_of(self.family, self.address), u16::from_be_bytes(self.port))
+    }
+}
+
+impl Server {
+    /// Its own address and port.
+    pub fn socket_address(&self) -> SocketAddr {
+        SocketAddr::new(address_of(self.family as u8, self.address), self.port as u16)
+    }
+}
