@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::ipvs::Ipvs;
 use crate::{Engine, Fault, Settings, xdp};
 
 /// What is asked for.
@@ -40,18 +41,19 @@ impl fmt::Display for Asked {
     }
 }
 
+const ASKED_FOR: &str = "the configuration asks for it";
+const KERNEL_HAS_IT: &str = "the kernel has IPVS, which knows every scheduler, tunnels and masquerading";
+
 /// Opens the engine, and says in a sentence why it is this one.
 ///
 /// # Errors
 /// With what is missing for the one asked for, or for each of them.
 pub fn engine(asked: Asked, settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
     match asked {
-        Asked::Ipvs => Ok((ipvs()?, "the configuration asks for it".into())),
-        Asked::Xdp => Ok((xdp::open(&settings.xdp)?, "the configuration asks for it".into())),
-        Asked::Auto => match ipvs() {
-            Ok(ipvs) => {
-                Ok((ipvs, "the kernel has IPVS, which knows every scheduler and both ways of NAT and tunnels".into()))
-            }
+        Asked::Ipvs => Ok((Box::new(Ipvs::open()?), ASKED_FOR.into())),
+        Asked::Xdp => Ok((xdp::open(&settings.xdp)?, ASKED_FOR.into())),
+        Asked::Auto => match Ipvs::open() {
+            Ok(ipvs) => Ok((Box::new(ipvs), KERNEL_HAS_IT.into())),
             Err(no_ipvs) => match xdp::open(&settings.xdp) {
                 Ok(xdp) => {
                     Ok((xdp, format!("the kernel's IPVS cannot be used ({}: {})", no_ipvs.place, no_ipvs.reason)))
@@ -62,18 +64,4 @@ pub fn engine(asked: Asked, settings: &Settings) -> Result<(Box<dyn Engine>, Str
             },
         },
     }
-}
-
-/// Not built into this program.
-fn xdp(_: &Settings) -> Result<Box<dyn Engine>, Fault> {
-    Err(Fault::new(
-        "engine xdp",
-        "this program was built without it",
-        "build it with `--features bpf`, which takes clang",
-    ))
-}
-
-/// Not built into this program.
-fn ipvs() -> Result<Box<dyn Engine>, Fault> {
-    Err(Fault::new("engine ipvs", "this program was built without it", ""))
 }

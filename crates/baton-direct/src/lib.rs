@@ -9,6 +9,7 @@
 pub mod choose;
 pub mod director;
 pub mod engine;
+pub mod ipvs;
 pub mod plan;
 pub mod record;
 pub mod service;

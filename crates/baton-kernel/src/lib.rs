@@ -19,6 +19,7 @@ pub mod half_open;
 pub mod holders;
 pub mod inherit;
 pub mod ipset;
+pub mod ipvs;
 pub mod listen;
 pub mod listeners;
 pub mod namespace;

@@ -45,6 +45,12 @@ impl Attributes {
         self.raw(kind, &[value])
     }
 
+    /// A number in this machine's order.
+    #[must_use]
+    pub fn u16(self, kind: u16, value: u16) -> Self {
+        self.raw(kind, &value.to_ne_bytes())
+    }
+
     /// A number in this machine's order, as routing netlink wants.
     #[must_use]
     pub fn u32(self, kind: u16, value: u32) -> Self {
@@ -123,6 +129,26 @@ impl<'a> Attribute<'a> {
     pub fn text(self) -> Option<&'a str> {
         let text = self.value.strip_suffix(&[0]).unwrap_or(self.value);
         std::str::from_utf8(text).ok()
+    }
+
+    /// A number of one byte.
+    pub fn u8(self) -> Option<u8> {
+        self.value.first().copied()
+    }
+
+    /// A number in this machine's order.
+    pub fn u16(self) -> Option<u16> {
+        self.value.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+    }
+
+    /// A number in the network's order.
+    pub fn u16_be(self) -> Option<u16> {
+        self.value.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+
+    /// A number in this machine's order.
+    pub fn u64(self) -> Option<u64> {
+        self.value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
     }
 
     /// A number in this machine's order.

@@ -33,6 +33,12 @@ impl Request {
         Self { kind, flags, body }
     }
 
+    /// A message as if it came from the kernel.
+    #[cfg(test)]
+    pub(crate) fn reply(self) -> Reply {
+        Reply { kind: self.kind, body: self.body }
+    }
+
     /// As it goes to the kernel.
     pub(super) fn framed(&self, flags: u16, number: u32) -> Vec<u8> {
         let length = HEADER + self.body.len();

@@ -6,9 +6,12 @@
 
 mod attributes;
 mod events;
+mod generic;
 mod message;
 
 pub use attributes::{Attribute, Attributes, Reader};
+pub use generic::Generic;
+pub(crate) use generic::attributes as generic_attributes;
 pub(crate) use message::UNNAMED;
 pub use message::{Reply, Request};
 
@@ -45,15 +48,18 @@ pub enum Protocol {
     Netfilter,
     /// Sockets and their states (`NETLINK_SOCK_DIAG`).
     SockDiag,
+    /// Families that have a name and no number of their own (`NETLINK_GENERIC`); see [`Generic`].
+    Generic,
 }
 
 impl Protocol {
     fn number(self) -> isize {
-        use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
+        use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
         match self {
             Self::Route => NETLINK_ROUTE,
             Self::Netfilter => NETLINK_NETFILTER,
             Self::SockDiag => NETLINK_SOCK_DIAG,
+            Self::Generic => NETLINK_GENERIC,
         }
     }
 }
