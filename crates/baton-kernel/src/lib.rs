@@ -28,6 +28,7 @@ pub mod netns;
 pub mod nfqueue;
 pub mod nftables;
 pub mod notify;
+pub mod packet;
 pub mod process;
 pub mod qdisc;
 pub mod retire;
