@@ -16,6 +16,7 @@ pub mod service;
 pub mod settings;
 #[cfg(test)]
 mod testing;
+mod wire;
 pub mod xdp;
 
 pub use baton_kernel::Fault;
