@@ -11,11 +11,16 @@ pub mod director;
 pub mod engine;
 pub mod ipvs;
 pub mod plan;
+pub mod probe;
 pub mod record;
 pub mod service;
 pub mod settings;
+mod station;
+pub mod sysctl;
 #[cfg(test)]
 mod testing;
+pub mod vip;
+pub mod who_has;
 mod wire;
 pub mod xdp;
 

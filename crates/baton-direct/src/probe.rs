@@ -1,0 +1,252 @@
+//! Whether the virtual address is set up on a real server: a packet with the virtual address as its destination, to the real
+//! server's hardware address, as a director sends it.
+//!
+//! For TCP it is a SYN to the service's port. A SYN-ACK or an RST comes from whoever has the address; the SYN-ACK is ended by an RST. For
+//! anything else it is ICMP's echo, which a firewall on the real server may swallow: then a server whose address is set up looks
+//! as if it had none. The packet may go one hop only, so that a real server without the address cannot pass it on to one that has it.
+//!
+//! What comes back goes to an address of this machine's own and is seen before the machine judges it: a director that has the
+//! virtual address itself would drop a packet from it. The real server must be a neighbour: direct routing reaches no other. Takes
+//! CAP_NET_RAW. The call blocks until there is an answer or the time is over; give it a thread.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use baton_kernel::Fault;
+use baton_kernel::packet::{EtherType, Filter, PacketSocket, ReservedPort};
+use baton_kernel::route::{Mac, Reachability, RouteKind, Routing};
+
+use crate::station::Station;
+use crate::who_has;
+use crate::wire::tcp::{self, Answer, Ports};
+use crate::wire::{ETHERNET, Path, echo, packet};
+
+/// How often a packet is sent: it or its answer may be lost.
+const TRIES: u32 = 3;
+/// The part of the time in which the hardware address has to be found.
+const RESOLVING_PART: u32 = 3;
+
+/// What to ask with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// A SYN to this port.
+    Tcp(u16),
+    /// An echo request.
+    Echo,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The virtual address.
+    pub vip: IpAddr,
+    /// The real server's own address, of the same family.
+    pub server: IpAddr,
+    /// What to ask with.
+    pub with: With,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The real server takes packets for the virtual address.
+    SetUp {
+        /// Whether somebody listens on the port; `None` when no port was asked.
+        listens: Option<bool>,
+    },
+    /// It does not, as far as one can see.
+    Missing(Missing),
+}
+
+/// Why the virtual address seems not to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Nobody answered. A firewall on the real server looks the same.
+    Silent,
+    /// The real server would have carried the packet on: it does not have the address, and forwards packets.
+    Forwards,
+    /// The real server's own address has no answer either.
+    NoNeighbour,
+    /// The real server is behind this router.
+    Behind(IpAddr),
+    /// There is no way to the real server.
+    NoWay,
+    /// The real server is this machine, which does not have the address.
+    NotHere,
+}
+
+impl Found {
+    /// Whether the real server may get clients.
+    pub fn is_set_up(self) -> bool {
+        matches!(self, Found::SetUp { .. })
+    }
+}
+
+/// Asks one real server.
+///
+/// # Errors
+/// Without CAP_NET_RAW, for addresses of two families, or when this machine has no address of its own to ask from.
+pub fn probe(asked: &Asked, within: Duration) -> Result<Found, Fault> {
+    let deadline = Instant::now() + within;
+    let place = || format!("probe of {} on {}", asked.vip, asked.server);
+    if asked.vip.is_ipv4() != asked.server.is_ipv4() {
+        return Err(Fault::new(place(), "one is IPv4 and the other IPv6", "direct routing takes both of one family"));
+    }
+    let mut routing = Routing::open()?;
+    let Some(route) = routing.route_to(asked.server)? else { return Ok(Found::Missing(Missing::NoWay)) };
+    match (route.kind, route.via) {
+        (RouteKind::Local, _) => {
+            let is_here = routing.addresses()?.iter().any(|known| known.address == asked.vip);
+            return Ok(if is_here { Found::SetUp { listens: None } } else { Found::Missing(Missing::NotHere) });
+        }
+        (RouteKind::Unicast, Some(router)) => return Ok(Found::Missing(Missing::Behind(router))),
+        (RouteKind::Unicast, None) => {}
+        (RouteKind::Broadcast | RouteKind::Multicast | RouteKind::Refused, _) => {
+            return Ok(Found::Missing(Missing::NoWay));
+        }
+    }
+    let station = Station::by_index(&mut routing, route.interface)?;
+    let own = route.source.filter(|source| *source != asked.vip).or_else(|| station.own_address(asked.vip));
+    let Some(own) = own else {
+        let reason = format!("this machine has no address of its own on {} to ask from", station.link.name);
+        return Err(Fault::new(place(), reason, "give it one besides the virtual address"));
+    };
+    let Some(to) = hardware_address(&mut routing, &station, asked.server, within / RESOLVING_PART)? else {
+        return Ok(Found::Missing(Missing::NoNeighbour));
+    };
+    let path = Path { from: station.mac, to, source: own, destination: asked.vip, hops: 1 };
+    ask(asked, station.link.index, &path, deadline).map_err(|fault| match fault {
+        Trouble::Fault(fault) => fault,
+        Trouble::Io(error) => Fault::io(place(), &error),
+    })
+}
+
+/// Where to send to: what the kernel is sure of, or else what a question of our own finds.
+fn hardware_address(
+    routing: &mut Routing,
+    station: &Station,
+    server: IpAddr,
+    within: Duration,
+) -> Result<Option<Mac>, Fault> {
+    let known = routing.neighbour(station.link.index, server)?;
+    let is_sure = |state| matches!(state, Reachability::Reachable | Reachability::Permanent | Reachability::NoArp);
+    match known.filter(|known| is_sure(known.reachability)).and_then(|known| known.mac) {
+        Some(mac) => Ok(Some(mac)),
+        None => who_has::first(station, server, within),
+    }
+}
+
+enum Trouble {
+    Fault(Fault),
+    Io(io::Error),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Fault(fault)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Io(error)
+    }
+}
+
+fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<Found, Trouble> {
+    let kind = EtherType::of(asked.vip);
+    let answers = PacketSocket::open(interface, kind, &between(asked.vip, path.source))?;
+    let refusals = PacketSocket::open(interface, kind, &between(asked.server, path.source))?;
+    let number = RandomState::new().build_hasher().finish() as u32;
+    // Nobody connects from this port meanwhile.
+    let reserved = match asked.with {
+        With::Tcp(_) => Some(ReservedPort::tcp(path.source)?),
+        With::Echo => None,
+    };
+    let ports = Ports {
+        source: reserved.as_ref().map(ReservedPort::number).unwrap_or_default(),
+        destination: if let With::Tcp(port) = asked.with { port } else { 0 },
+    };
+    let question = match asked.with {
+        With::Tcp(_) => tcp::syn(path, ports, number),
+        With::Echo => echo::request(path, number),
+    };
+    let start = Instant::now();
+    let left = deadline.saturating_duration_since(start);
+    for number_of_try in 1..=TRIES {
+        answers.send(&question)?;
+        while let Some(frame) = answers.receive(start + left * number_of_try / TRIES)? {
+            let Some(packet) = packet(&frame) else { continue };
+            match asked.with {
+                With::Echo if echo::is_reply(&packet, asked.vip, number) => {
+                    return Ok(Found::SetUp { listens: None });
+                }
+                With::Echo => {}
+                With::Tcp(_) => match tcp::answer(&packet, asked.vip, ports, number) {
+                    Some(Answer::Listens(sequence)) => {
+                        answers.send(&tcp::reset(path, ports, sequence))?;
+                        return Ok(Found::SetUp { listens: Some(true) });
+                    }
+                    Some(Answer::Refuses) => return Ok(Found::SetUp { listens: Some(false) }),
+                    None => {}
+                },
+            }
+        }
+        // What is there by now is enough to know why nobody answers.
+        while let Some(frame) = refusals.receive(start)? {
+            if packet(&frame).is_some_and(|packet| echo::is_exceeded(&packet, asked.vip)) {
+                return Ok(Found::Missing(Missing::Forwards));
+            }
+        }
+    }
+    Ok(Found::Missing(Missing::Silent))
+}
+
+/// Packets from one address to another.
+fn between(source: IpAddr, destination: IpAddr) -> Filter {
+    let base = ETHERNET as u32;
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            Filter::new().bytes(base + 12, &source.octets()).bytes(base + 16, &destination.octets())
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            Filter::new().bytes(base + 8, &source.octets()).bytes(base + 24, &destination.octets())
+        }
+        // Nothing is of two families; it was looked at before.
+        _ => Filter::new(),
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::SetUp { listens: Some(true) } => f.write_str("the virtual address is set up, and its port listens"),
+            Found::SetUp { listens: Some(false) } => {
+                f.write_str("the virtual address is set up, and nobody listens on its port")
+            }
+            Found::SetUp { listens: None } => f.write_str("the virtual address is set up"),
+            Found::Missing(missing) => missing.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Silent => f.write_str("nobody answers for the virtual address there: is it set up on lo?"),
+            Missing::Forwards => {
+                f.write_str("the virtual address is not set up there, and the server forwards packets")
+            }
+            Missing::NoNeighbour => f.write_str("the server's own address does not answer on this link"),
+            Missing::Behind(router) => {
+                write!(f, "the server is behind the router {router}; direct routing reaches only neighbours")
+            }
+            Missing::NoWay => f.write_str("there is no way to the server"),
+            Missing::NotHere => f.write_str("the server is this machine, which does not have the virtual address"),
+        }
+    }
+}

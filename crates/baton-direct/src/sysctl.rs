@@ -1,0 +1,179 @@
+//! Settings of the kernel's network (sysctl(8)): read, set, and judged for a director and for a real server.
+//!
+//! They are those of the calling thread's network namespace. What is judged is said, never changed.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use baton_kernel::Fault;
+
+/// Where they are.
+const FOLDER: &str = "/proc/sys";
+/// Bytes of a value that are read at most.
+const VALUE_MAX: usize = 4096;
+
+/// A setting, by its path below `/proc/sys`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct Sysctl(String);
+
+impl Sysctl {
+    /// By its path, such as `net/ipv4/ip_forward`.
+    pub fn new(path: impl Into<String>) -> Sysctl {
+        Sysctl(path.into())
+    }
+
+    /// Of IPv4 on an interface, or on `all` or `default`.
+    pub fn ipv4(interface: &str, name: &str) -> Sysctl {
+        Sysctl(format!("net/ipv4/conf/{interface}/{name}"))
+    }
+
+    /// Of IPv6 on an interface, or on `all` or `default`.
+    pub fn ipv6(interface: &str, name: &str) -> Sysctl {
+        Sysctl(format!("net/ipv6/conf/{interface}/{name}"))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(FOLDER).join(&self.0)
+    }
+
+    /// Its value; `None` when the kernel has no such setting.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn read(&self) -> Result<Option<String>, Fault> {
+        match fs::read(self.path()) {
+            Ok(mut bytes) => {
+                bytes.truncate(VALUE_MAX);
+                Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned()))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Its value, where it is a number.
+    pub fn number(&self) -> Option<i64> {
+        self.read().ok().flatten()?.parse().ok()
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// Without the right, in a container where settings are read-only, or when there is no such setting.
+    pub fn write(&self, value: &str) -> Result<(), Fault> {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(self.path())
+            .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
+            .map_err(|error| self.fault(&error))
+    }
+
+    fn fault(&self, error: &io::Error) -> Fault {
+        let remedy = match error.kind() {
+            ErrorKind::PermissionDenied => "run it as root".into(),
+            ErrorKind::ReadOnlyFilesystem => format!("settings are read-only here; set it outside: sysctl -w {self}=…"),
+            _ => String::new(),
+        };
+        Fault::new(format!("setting {self}"), error.to_string(), remedy)
+    }
+}
+
+impl fmt::Display for Sysctl {
+    /// As `sysctl` writes it: with dots, and a slash for the dot of an interface's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let swapped = self.0.chars().map(|character| match character {
+            '/' => '.',
+            '.' => '/',
+            other => other,
+        });
+        f.write_str(&swapped.collect::<String>())
+    }
+}
+
+/// A setting that is in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// Which one.
+    pub setting: Sysctl,
+    /// What it is.
+    pub found: String,
+    /// What it should be.
+    pub wanted: &'static str,
+    /// What happens otherwise, as a half-sentence.
+    pub why: &'static str,
+}
+
+impl Advice {
+    /// The command that sets it.
+    pub fn remedy(&self) -> String {
+        format!("sysctl -w {}={}", self.setting, self.wanted)
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}: {}; {}", self.setting, self.found, self.why, self.remedy())
+    }
+}
+
+/// What a director does, as far as settings depend on it.
+#[derive(Clone, Debug, Default)]
+pub struct Director {
+    /// Some server is reached by masquerade.
+    pub masquerades_ipv4: bool,
+    /// The same for IPv6.
+    pub masquerades_ipv6: bool,
+    /// Some service keeps clients where they were (persistence), by IPVS.
+    pub is_persistent: bool,
+    /// The interfaces by which clients come and servers are reached, as far as they are known.
+    pub interfaces: Vec<String>,
+}
+
+/// What is in the way of a director.
+pub fn director(director: &Director) -> Vec<Advice> {
+    let mut advice = Vec::new();
+    let mut want = |setting: Sysctl, is_right: &dyn Fn(i64) -> bool, wanted, why| {
+        if let Some(found) = setting.number().filter(|found| !is_right(*found)) {
+            advice.push(Advice { setting, found: found.to_string(), wanted, why });
+        }
+    };
+    if director.masquerades_ipv4 {
+        let why = "masqueraded packets are not forwarded";
+        want(Sysctl::new("net/ipv4/ip_forward"), &|found| found == 1, "1", why);
+        // The kernel sends redirects when `all` or the interface has it.
+        let why = "servers are told to send past the director, which breaks masqueraded connections";
+        for interface in ["all"].into_iter().chain(director.interfaces.iter().map(String::as_str)) {
+            want(Sysctl::ipv4(interface, "send_redirects"), &|found| found == 0, "0", why);
+        }
+    }
+    if director.masquerades_ipv6 {
+        let why = "masqueraded packets are not forwarded";
+        want(Sysctl::ipv6("all", "forwarding"), &|found| found >= 1, "1", why);
+    }
+    // With one interface the way back is always that one.
+    if let [first, _, ..] = &director.interfaces[..] {
+        let why = "requests that come in by another interface than answers would leave by are dropped";
+        for interface in ["all", first].into_iter().chain(director.interfaces.iter().skip(1).map(String::as_str)) {
+            want(Sysctl::ipv4(interface, "rp_filter"), &|found| found != 1, "2", why);
+        }
+    }
+    if director.is_persistent {
+        let why = "clients that stick to a server with weight 0 get there with each new connection";
+        want(Sysctl::new("net/ipv4/vs/expire_quiescent_template"), &|found| found == 1, "1", why);
+    }
+    advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_sysctl() {
+        assert_eq!(Sysctl::ipv4("eth0.7", "arp_ignore").to_string(), "net.ipv4.conf.eth0/7.arp_ignore");
+        assert_eq!(Sysctl::new("net/ipv4/there_is_none").read().unwrap(), None);
+        assert!(Sysctl::new("net/ipv4/there_is_none").write("1").unwrap_err().to_string().contains("there_is_none"));
+    }
+}

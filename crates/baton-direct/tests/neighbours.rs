@@ -1,0 +1,235 @@
+//! Virtual addresses on a real link: who answers for them, whether they are set up on a real server, and how a director takes them.
+
+mod network;
+
+use std::net::{IpAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use baton_direct::probe::{Asked, Found, Missing, With, probe};
+use baton_direct::vip::{PROTOCOL, Vip, Vips, announce_often};
+use baton_direct::who_has::{known_as, who_has};
+use baton_kernel::route::Routing;
+use network::{Machine, alone, vips};
+
+/// How long an answer may take that is expected; nothing waits for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long is waited where nobody is to answer.
+const SHORT: Duration = Duration::from_millis(150);
+
+fn put(machine: &Machine, vip: IpAddr, interface: &str) {
+    let words = if vip.is_ipv4() { format!("{vip}/32") } else { format!("{vip}/128 nodad") };
+    machine.run(&format!("ip address add {words} dev {interface}"));
+}
+
+#[test]
+fn all_who_answer_for_an_address_are_found() {
+    alone(|| {
+        let [director, one, two] = [Machine::new("director", 1), Machine::new("one", 11), Machine::new("two", 12)];
+        for vip in vips() {
+            let answers = || director.inside(|| who_has("eth0", vip, SHORT).unwrap());
+            assert!(answers().is_empty(), "{vip}");
+            put(&director, vip, "eth0");
+            assert!(answers().is_empty(), "we do not answer ourselves");
+            put(&one, vip, "eth0");
+            assert_eq!(answers(), [one.mac()], "{vip}");
+            put(&two, vip, "eth0");
+            let mut both = [one.mac(), two.mac()];
+            let mut found = answers();
+            both.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, both, "{vip}");
+        }
+        let known = director.inside(|| known_as("eth0", &[one.mac()]).unwrap());
+        assert!(known.get(&one.mac()).is_none_or(|known| known.contains(&one.ipv4()) || known.contains(&one.ipv6())));
+        let fault = director.inside(|| who_has("lo", vips()[0], SHORT).unwrap_err());
+        assert!(fault.to_string().contains("interface lo: has no neighbours"), "{fault}");
+        let fault = director.inside(|| who_has("eth7", vips()[0], SHORT).unwrap_err());
+        assert!(fault.to_string().contains("there is no such interface"), "{fault}");
+        director.run("ip link set eth0 down");
+        let fault = director.inside(|| who_has("eth0", vips()[0], SHORT).unwrap_err());
+        assert!(fault.to_string().contains("is down; ip link set eth0 up"), "{fault}");
+    });
+}
+
+#[test]
+fn an_address_on_lo_answers_for_ipv4_and_not_for_ipv6() {
+    alone(|| {
+        let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
+        let [vip, vip6] = vips();
+        put(&one, vip, "lo");
+        put(&one, vip6, "lo");
+        assert_eq!(director.inside(|| who_has("eth0", vip, SHORT).unwrap()), [one.mac()]);
+        assert!(director.inside(|| who_has("eth0", vip6, SHORT).unwrap()).is_empty(), "the kernel asks the interface");
+        one.run("sysctl -qw net.ipv4.conf.all.arp_ignore=1");
+        assert!(director.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
+    });
+}
+
+#[test]
+fn a_probe_tells_whether_the_address_is_set_up() {
+    alone(|| {
+        let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
+        for vip in vips() {
+            let server = one.address(vip);
+            let ask = |with, within| director.inside(|| probe(&Asked { vip, server, with }, within).unwrap());
+            // Nobody listens, and a director that does not have the address is no other case than one that has.
+            for _ in 0..2 {
+                assert_eq!(ask(With::Tcp(80), SHORT), Found::Missing(Missing::Silent), "{vip}");
+                assert_eq!(ask(With::Echo, SHORT), Found::Missing(Missing::Silent), "{vip}");
+                put(&one, vip, "lo");
+                assert_eq!(ask(With::Tcp(80), PATIENCE), Found::SetUp { listens: Some(false) }, "{vip}");
+                assert_eq!(ask(With::Echo, PATIENCE), Found::SetUp { listens: None }, "{vip}");
+                let listener = one.inside(|| TcpListener::bind((vip, 80)).unwrap());
+                assert_eq!(ask(With::Tcp(80), PATIENCE), Found::SetUp { listens: Some(true) }, "{vip}");
+                drop(listener);
+                one.run(&format!("ip address del {vip} dev lo"));
+                let _ = director
+                    .try_run(&format!("ip address add {vip}/{} dev eth0", if vip.is_ipv4() { 32 } else { 128 }));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_probe_leaves_no_connection_behind() {
+    alone(|| {
+        let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
+        for vip in vips() {
+            put(&one, vip, "lo");
+            put(&director, vip, "eth0");
+            let listener = one.inside(|| TcpListener::bind((vip, 80)).unwrap());
+            let server = one.address(vip);
+            for _ in 0..20 {
+                let found = director.inside(|| probe(&Asked { vip, server, with: With::Tcp(80) }, PATIENCE).unwrap());
+                assert!(found.is_set_up());
+            }
+            let end = Instant::now() + PATIENCE;
+            // The last RST is on its way.
+            while !one.run("ss -Htan state syn-recv state established").is_empty() {
+                assert!(Instant::now() < end, "{}", one.run("ss -tan"));
+            }
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err(), "no handshake was complete");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_forwards_does_not_answer_with_anothers_address() {
+    alone(|| {
+        let [director, one, two] = [Machine::new("director", 1), Machine::new("one", 11), Machine::new("two", 12)];
+        for vip in vips() {
+            one.run("sysctl -qw net.ipv4.ip_forward=1");
+            one.run("sysctl -qw net.ipv6.conf.all.forwarding=1");
+            put(&two, vip, "eth0");
+            let asked = Asked { vip, server: one.address(vip), with: With::Tcp(80) };
+            let found = director.inside(|| probe(&asked, PATIENCE).unwrap());
+            assert_eq!(found, Found::Missing(Missing::Forwards), "{vip}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_asked_is_said() {
+    alone(|| {
+        let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
+        let [vip, vip6] = vips();
+        let ask = |vip, server: &str| {
+            let asked = Asked { vip, server: server.parse().unwrap(), with: With::Tcp(80) };
+            director.inside(move || probe(&asked, SHORT))
+        };
+        assert_eq!(ask(vip, "192.0.2.99").unwrap(), Found::Missing(Missing::NoNeighbour));
+        assert_eq!(ask(vip, "198.51.100.1").unwrap(), Found::Missing(Missing::NoWay));
+        director.run("ip route add default via 192.0.2.11");
+        assert_eq!(ask(vip, "198.51.100.1").unwrap(), Found::Missing(Missing::Behind(one.ipv4())));
+        assert!(ask(vip6, "192.0.2.11").unwrap_err().to_string().contains("of one family"));
+        assert_eq!(ask(vip, "192.0.2.1").unwrap(), Found::Missing(Missing::NotHere));
+        put(&director, vip, "lo");
+        assert!(ask(vip, "192.0.2.1").unwrap().is_set_up());
+        let alone = director.inside(|| {
+            baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
+            who_has("eth0", vip, SHORT).unwrap_err()
+        });
+        assert!(alone.remedy.contains("CAP_NET_RAW"), "{alone}");
+    });
+}
+
+fn on_eth0(address: IpAddr) -> Vip {
+    Vip { address, interface: "eth0".into(), prefix: if address.is_ipv4() { 32 } else { 128 } }
+}
+
+#[test]
+fn a_director_takes_addresses_and_gives_only_its_own_back() {
+    alone(|| {
+        let director = Machine::new("director", 1);
+        director.inside(|| {
+            let wanted: Vec<Vip> = vips().map(on_eth0).to_vec();
+            let theirs = on_eth0("192.0.2.8".parse().unwrap());
+            network::run("ip address add 192.0.2.8/32 dev eth0");
+            let before = network::run("ip address show");
+            let report =
+                Vips::open("").unwrap().reconcile(&[&wanted[..], std::slice::from_ref(&theirs)].concat()).unwrap();
+            assert_eq!((&report.added, &report.foreign), (&wanted, &vec![theirs]));
+            assert_eq!(report.faults, []);
+            let marked = Routing::open().unwrap().addresses().unwrap();
+            assert_eq!(marked.iter().filter(|address| address.protocol == PROTOCOL).count(), 2);
+            // Another process, after a crash of the first, and another owner, who has none.
+            assert_eq!(Vips::open("other").unwrap().reconcile(&[]).unwrap().removed, []);
+            let report = Vips::open("").unwrap().reconcile(&wanted).unwrap();
+            assert_eq!((report.added, report.kept.len()), (Vec::new(), 2));
+            // Somebody takes one away and puts it there again: it is theirs now.
+            network::run("ip address del 192.0.2.7/32 dev eth0");
+            network::run("ip address add 192.0.2.7/32 dev eth0");
+            assert_eq!(Vips::open("").unwrap().reconcile(&wanted).unwrap().foreign, wanted[..1]);
+            assert_eq!(Vips::open("").unwrap().reconcile(&[]).unwrap().removed, wanted[1..]);
+            network::run("ip address del 192.0.2.7/32 dev eth0");
+            assert_eq!(network::run("ip address show"), before);
+            let wrong = Vip { interface: "eth9".into(), ..wanted[0].clone() };
+            let report = Vips::open("").unwrap().reconcile(&[wrong, wanted[1].clone()]).unwrap();
+            assert!(report.faults[0].to_string().contains("eth9"), "{:?}", report.faults);
+            assert_eq!(report.added, wanted[1..]);
+        });
+    });
+}
+
+#[test]
+fn an_announcement_moves_an_address_that_neighbours_know() {
+    alone(|| {
+        let [client, old, new] = [Machine::new("client", 1), Machine::new("old", 11), Machine::new("new", 12)];
+        for vip in vips() {
+            put(&old, vip, "eth0");
+            let known = || {
+                client.inside(|| {
+                    let mut routing = Routing::open().unwrap();
+                    let eth0 = routing.link("eth0").unwrap().index;
+                    routing.neighbour(eth0, vip).unwrap().and_then(|known| known.mac)
+                })
+            };
+            client.inside(|| {
+                let mut routing = Routing::open().unwrap();
+                let eth0 = routing.link("eth0").unwrap().index;
+                routing.resolve_neighbour(eth0, vip).unwrap();
+            });
+            let end = Instant::now() + PATIENCE;
+            while known() != Some(old.mac()) {
+                assert!(Instant::now() < end, "{vip} was not resolved");
+            }
+            old.run(&format!("ip address del {vip} dev eth0"));
+            new.inside(|| Vips::open("").unwrap().reconcile(&[on_eth0(vip)]).unwrap());
+            let mut waits = 0;
+            // A neighbour believes one announcement a second; another is ignored (`locktime`).
+            let end = Instant::now() + PATIENCE;
+            while known() != Some(new.mac()) {
+                assert!(Instant::now() < end, "{vip} did not move");
+                let faults = new.inside(|| {
+                    announce_often(&[on_eth0(vip)], |_| {
+                        waits += 1;
+                        true
+                    })
+                });
+                assert_eq!(faults, []);
+            }
+            assert!(waits >= 2);
+        }
+    });
+}
