@@ -8,11 +8,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use serde::Serialize;
+use nix::sys::stat::{major, minor};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 
@@ -26,6 +29,28 @@ const LOCK_TRIES: usize = 100;
 const LOCK_MODE: u32 = 0o600;
 /// Holds and flips of a machine at most.
 const NAMES_MAX: usize = 10_000;
+
+/// How often a lock is looked at that is waited for with a limit.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// The kernel's name of the time since it was booted.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Where something was written down: in which boot, and in which network namespace. The number by which a folder is named is
+/// given to another namespace when the first one is gone; this one never is. Objects of the kernel go with their place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    boot: String,
+    /// `None` where the kernel does not tell (`SO_NETNS_COOKIE`, Linux 5.14).
+    netns: Option<u64>,
+}
+
+impl Place {
+    /// This boot, and the network namespace of this thread.
+    pub fn here() -> Place {
+        let boot = fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
+        Place { boot, netns: crate::listen::netns_here() }
+    }
+}
 
 /// The folder of this network namespace.
 #[derive(Clone, Debug)]
@@ -151,6 +176,26 @@ impl State {
         self.take_lock(kind, name, FlockArg::LockExclusive).map(|lock| lock.expect("waiting ends with the lock"))
     }
 
+    /// Waits until the name is ours, for so long at most.
+    ///
+    /// # Errors
+    /// When its file cannot be opened; and when somebody has the name all the time: the words name the process.
+    pub fn lock_within(&self, kind: &str, name: &str, longest: Duration) -> Result<Lock, Fault> {
+        let end = Instant::now() + longest;
+        loop {
+            if let Some(lock) = self.try_lock(kind, name)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= end {
+                let path = self.path(kind, name, "lock");
+                let who = holder(&path).unwrap_or_else(|| "another process".to_owned());
+                let reason = format!("{who} has it locked, and {} s were not enough", longest.as_secs());
+                return Err(Fault::new(path.display().to_string(), reason, "see what that process does, or end it"));
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
+    }
+
     /// The name, if nobody has it; `None` when somebody does.
     ///
     /// # Errors
@@ -212,6 +257,21 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
+/// Who took the lock of a file, in words, if the kernel tells (`/proc/locks`).
+fn holder(path: &Path) -> Option<String> {
+    let file = fs::metadata(path).ok()?;
+    let place = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF`; who waits for one has an arrow before it.
+    let held = locks.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let found =
+        held.into_iter().find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str()))?;
+    let pid: u32 = found.get(4)?.parse().ok().filter(|pid| *pid > 0)?;
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    Some(if words.is_empty() { format!("process {pid}") } else { format!("process {pid} (`{words}`)") })
+}
+
 fn fault(path: &Path, error: &io::Error) -> Fault {
     let remedy = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
@@ -260,6 +320,32 @@ mod tests {
         lock.remove();
         drop(copy);
         assert!(waiting.join().unwrap(), "it gets a file that is there");
+    }
+
+    #[test]
+    fn who_has_a_lock_too_long_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open_at(folder.path()).unwrap();
+        let lock = state.lock_within("gate", "hold", Duration::ZERO).unwrap();
+        let refused = state.lock_within("gate", "hold", Duration::ZERO).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {} (", std::process::id())), "{refused}");
+        let waiting = std::thread::spawn({
+            let state = state.clone();
+            move || state.lock_within("gate", "hold", Duration::from_secs(20)).map(drop)
+        });
+        drop(lock);
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_place_is_this_boot_and_this_namespace() {
+        let here = Place::here();
+        assert_eq!(here, Place::here());
+        assert!(!here.boot.is_empty());
+        match crate::netns::in_new(Place::here) {
+            Ok(there) => assert!(there.boot == here.boot && there != here),
+            Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Listener {
     pub waiting: u32,
     /// Its number as a file, by which a process that has it open is found.
     pub inode: u32,
+    /// Who opened it.
+    pub user: u32,
 }
 
 /// The sockets that listen at a port, in the network namespace of this thread, in IPv4 and IPv6.
@@ -78,7 +80,7 @@ fn read(reply: &Reply) -> Option<Listener> {
     };
     let local = SocketAddr::new(ip, u16::from_be_bytes([bytes[4], bytes[5]]));
     let cookie = u64::from(word(44)) | u64::from(word(48)) << 32;
-    Some(Listener { cookie, local, waiting: word(56), inode: word(68) })
+    Some(Listener { cookie, local, waiting: word(56), user: word(64), inode: word(68) })
 }
 
 #[cfg(test)]
@@ -104,6 +106,7 @@ mod tests {
             let with_one = look();
             assert_eq!((before.waiting, with_one.waiting), (0, 1));
             assert_eq!(before.cookie, with_one.cookie);
+            assert_eq!(before.user, nix::unistd::geteuid().as_raw());
             let file = std::fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
             assert_eq!(file.to_str().unwrap(), format!("socket:[{}]", before.inode));
             drop(listener);

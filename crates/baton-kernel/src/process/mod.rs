@@ -1,9 +1,10 @@
-//! This process: who it runs as, what it may open, on which processors, and how it leaves the terminal.
+//! This process: who it runs as, what it may open, on which processors, and how it leaves the terminal; and others that it knows.
 
 pub mod activation;
 pub mod capabilities;
 pub mod cpus;
 pub mod daemon;
+pub mod known;
 pub mod limits;
 pub mod memory;
 pub mod over_exec;
