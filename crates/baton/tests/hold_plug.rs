@@ -15,8 +15,10 @@ use nix::unistd::Pid;
 use support::{lab, program, until};
 use tempfile::TempDir;
 
-/// Requests of one run of ab.
+/// Requests of one run of ab, unless `BATON_REQUESTS` says otherwise.
 const REQUESTS: u32 = 1500;
+/// Messages to the kernel of one process at most: more than any of them sends.
+const CALLS_MAX: usize = 200;
 /// Runs of ab without anything held, until one sees failures.
 const RUNS_MAX: usize = 10;
 
@@ -137,9 +139,9 @@ impl Server<'_> {
         self.command(&format!("-sf $(cat {})", self.machine.at("pid").display()))
     }
 
-    /// Runs ab while something is done again and again; gives how many requests failed, and how often it was done.
+    /// Runs ab while something is done again and again.
     #[track_caller]
-    fn under_load(&self, again: impl Fn() + Sync) -> (u32, u32) {
+    fn under_load(&self, again: impl Fn() + Sync) -> Told {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let events = scope.spawn(|| {
@@ -150,16 +152,40 @@ impl Server<'_> {
                 }
                 events
             });
-            let ab = said(&format!("ab -q -r -c 10 -n {REQUESTS} http://{}/", self.address));
+            let ab = said(&format!("ab -q -r -c 10 -n {} http://{}/", requests(), self.address));
             is_over.store(true, Ordering::Relaxed);
             let figure = |name: &str| {
                 let line = ab.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{ab}"));
                 line.split_whitespace().next().and_then(|word| word.parse::<u32>().ok()).expect("a number")
             };
-            assert_eq!(figure("Complete requests:"), REQUESTS);
-            (figure("Failed requests:"), events.join().expect("no event panics"))
+            assert_eq!(figure("Complete requests:"), requests());
+            let table = ab
+                .lines()
+                .filter(|line| line.trim_start().split_once('%').is_some_and(|(per, _)| per.parse::<u8>().is_ok()));
+            let table =
+                table.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", ");
+            Told { failed: figure("Failed requests:"), events: events.join().expect("no event panics"), table }
         })
     }
+}
+
+/// What ab told of a run.
+struct Told {
+    failed: u32,
+    /// How often something was done meanwhile.
+    events: u32,
+    /// How many per cent of the requests were served within how many milliseconds.
+    table: String,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} failed, {} reloads; ms: {}", self.failed, requests(), self.events, self.table)
+    }
+}
+
+fn requests() -> u32 {
+    std::env::var("BATON_REQUESTS").map_or(REQUESTS, |text| text.parse().expect("a number"))
 }
 
 impl Drop for Server<'_> {
@@ -180,8 +206,12 @@ fn no_request_fails_while_haproxy_reloads() {
         let before = rules();
 
         let reload = || assert!(Command::new("sh").args(["-c", &server.reload()]).status().expect("a shell").success());
-        let failed = (0..RUNS_MAX).map(|_| server.under_load(reload).0).find(|failed| *failed > 0);
-        assert!(failed.is_some(), "without holding, a reload resets what waits in its sockets");
+        let bare = (0..RUNS_MAX).map(|_| server.under_load(reload)).find(|told| told.failed > 0);
+        println!("nothing held: {}", bare.expect("without holding, a reload resets what waits in its sockets"));
+        println!(
+            "no reloads: {}",
+            server.under_load(|| std::thread::park_timeout(std::time::Duration::from_millis(100)))
+        );
 
         let to = server.address;
         let held_reload = || {
@@ -192,18 +222,17 @@ fn no_request_fails_while_haproxy_reloads() {
             assert_eq!(code, Some(0), "{said}");
         };
         // The lane of each run, and one that stands.
-        let (failed, of_runs) = server.under_load(held_reload);
-        assert_eq!(failed, 0, "of {REQUESTS}, {of_runs} reloads");
-        assert_eq!(rules(), before);
+        let of_runs = server.under_load(held_reload);
+        println!("a lane for each run: {of_runs}");
+        assert_eq!((of_runs.failed, rules()), (0, before.clone()));
         machine.done(&format!("setup --to {to}"));
         let standing = rules();
-        let (failed, standing_runs) = server.under_load(held_reload);
-        assert_eq!(failed, 0, "of {REQUESTS}, {standing_runs} reloads");
-        assert_eq!(rules(), standing);
+        let standing_runs = server.under_load(held_reload);
+        println!("a lane that stands: {standing_runs}");
+        assert_eq!((standing_runs.failed, rules()), (0, standing));
         machine.done("teardown");
         assert_eq!(rules(), before);
-        assert!(of_runs > 1 && standing_runs > 1, "{of_runs} {standing_runs}");
-        println!("{of_runs} and {standing_runs} reloads, {REQUESTS} requests each, none failed");
+        assert!(of_runs.events > 1 && standing_runs.events > 1);
     });
 }
 
@@ -299,6 +328,45 @@ fn what_is_not_possible_is_said_and_the_command_not_run() {
         assert!(!made.exists(), "the command was not run");
         assert_eq!(machine.run(&words(&made)).0, Some(0));
         assert!(made.exists());
+    });
+}
+
+#[test]
+fn what_the_kernel_refuses_in_the_middle_leaves_nothing() {
+    lab::inside(|| {
+        let machine = Machine::new();
+        said("iptables-legacy -t mangle -A OUTPUT -p tcp --syn -j MARK --set-mark 1");
+        let before = rules();
+        let log = machine.at("log");
+        let (mut refused, mut ran) = (0, 0);
+        for number in 1.. {
+            assert!(number < CALLS_MAX, "there is no end");
+            // Of each process, so many messages to the kernel are sent as they are, and the next one is refused.
+            let mut command = Command::new("strace");
+            command.args([
+                "-f",
+                "-qq",
+                "-e",
+                "trace=sendto",
+                "-e",
+                &format!("inject=sendto:error=EPERM:when={number}"),
+            ]);
+            command.arg("-o").arg(&log).arg(program()).env("BATON_RUN_DIR", machine.0.path());
+            command.args("hold --to :80 --method plug --max 20s -- echo it was run".split(' '));
+            let (code, told) = all(command.output().expect("strace is installed"));
+            assert_eq!(rules(), before, "message {number}: {told}");
+            match (code, told.contains("it was run")) {
+                (Some(125), false) => refused += 1,
+                (Some(0), true) => ran += 1,
+                other => panic!("message {number}: {other:?} {told}"),
+            }
+            assert_eq!(machine.run("status").0, Some(0), "message {number}: {told}");
+            if !fs::read_to_string(&log).expect("strace wrote it").contains("INJECTED") {
+                break;
+            }
+        }
+        assert!(refused > 1 && ran > 0, "{refused} refused, {ran} run");
+        println!("{refused} refused, {ran} run");
     });
 }
 

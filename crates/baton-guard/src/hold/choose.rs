@@ -1,19 +1,17 @@
 //! `--method auto`: which method fits the targets, and why.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 
+use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::method::{MethodName, Order};
 use super::plug;
+use super::settle::listening;
 use super::target::Targets;
 use crate::Fault;
-
-/// Listening sockets that are looked at.
-const LISTENERS_MAX: usize = 10_000;
 
 /// A method, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +36,7 @@ impl fmt::Display for Choice {
 /// # Errors
 /// When that one, or all, cannot be used here.
 pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault> {
+    judge_interfaces(order)?;
     if let Some(method) = asked {
         method.usable(order)?;
         return Ok(Choice { method, why: String::new() });
@@ -58,13 +57,22 @@ pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault>
     Err(Fault::new("every method", against.join("; "), "run it as root, on a kernel with netfilter"))
 }
 
+/// A rule for an interface that is not there would hold nothing, and nobody would know.
+fn judge_interfaces(order: &Order) -> Result<(), Fault> {
+    let missing = order.interfaces.iter().find(|name| if_nametoindex(name.as_str()).is_err());
+    missing.map_or(Ok(()), |name| {
+        let remedy = "`ip link` lists the interfaces of this network namespace";
+        Err(Fault::new(format!("--interface {name}"), "there is no such interface", remedy))
+    })
+}
+
 /// Whether all sockets that listen at the targets share their addresses (SO_REUSEPORT), so that a new process can listen beside
 /// them; with the reason for either.
 fn shared(targets: &Targets) -> Result<String, String> {
-    let listeners = listeners().map_err(|error| format!("nobody can tell who listens ({error})"))?;
+    let listeners = listening(targets).map_err(|fault| format!("nobody can tell who listens ({fault})"))?;
     let mut count = 0;
     for target in targets.iter() {
-        let serving: Vec<&Listener> = listeners.iter().filter(|listener| target.is_served_by(listener.local)).collect();
+        let serving: Vec<_> = listeners.iter().filter(|listener| target.is_served_by(listener.local)).collect();
         if serving.is_empty() {
             return Err(format!("nobody listens at {target}"));
         }
@@ -107,61 +115,6 @@ fn try_beside(at: SocketAddr, user: u32) -> Result<(), String> {
         }
         Err(error) => Err(format!("nobody can tell whether the socket at {at} shares its address ({error})")),
     }
-}
-
-/// A listening socket of TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listener {
-    local: SocketAddr,
-    user: u32,
-}
-
-/// Those of this network namespace. `/proc` lists them before all connections.
-fn listeners() -> std::io::Result<Vec<Listener>> {
-    let mut found = Vec::new();
-    // Of this thread: the namespace of the process's first thread may be another one.
-    for file in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
-        let file = match File::open(file) {
-            Ok(file) => file,
-            // Without IPv6.
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        for line in BufReader::new(file).lines().skip(1).take(LISTENERS_MAX) {
-            match listener(&line?) {
-                Some(listener) => found.push(listener),
-                None => break,
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// `0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 …`: state 0A listens, and the eighth word is
-/// the user.
-fn listener(line: &str) -> Option<Listener> {
-    let words: Vec<&str> = line.split_ascii_whitespace().take(8).collect();
-    if words.get(3) != Some(&"0A") {
-        return None;
-    }
-    let (address, port) = words.get(1)?.split_once(':')?;
-    // Words in the machine's byte order.
-    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
-    let ip = match address.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let mut bytes = [0; 16];
-            for at in 0..4 {
-                bytes[at * 4..at * 4 + 4].copy_from_slice(&word(at * 8)?);
-            }
-            IpAddr::V6(Ipv6Addr::from(bytes))
-        }
-        _ => return None,
-    };
-    Some(Listener {
-        local: SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?),
-        user: words.get(7)?.parse().ok()?,
-    })
 }
 
 #[cfg(test)]

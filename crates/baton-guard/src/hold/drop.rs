@@ -55,6 +55,7 @@ pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
 
 struct Drop {
     order: Order,
+    /// What may be there.
     by: Option<By>,
 }
 
@@ -86,29 +87,21 @@ impl Method for Drop {
 
     fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault> {
         journal.note(NFTABLES, &self.order.object_name())?;
-        let refusal = match transaction(&self.order).commit() {
-            Ok(()) => {
-                self.by = Some(By::Nftables);
-                return Ok(());
-            }
-            Err(refusal) => refusal,
-        };
-        if matches!(refusal.errno(), Some(Errno::EPERM | Errno::EEXIST | Errno::EACCES)) {
+        self.by = Some(By::Nftables);
+        let Err(refusal) = transaction(&self.order).commit() else { return Ok(()) };
+        // Of what the kernel refuses, nothing is done. Without an answer nobody knows.
+        self.by = self.by.take().filter(|_| refusal.errno().is_none());
+        if refusal.fault.is_no_right() || refusal.errno() == Some(Errno::EEXIST) {
             return Err(refusal.into());
         }
+        let _ = self.end();
         journal.note(IPTABLES, &self.order.object_name())?;
-        match add_chain(&self.order) {
-            Ok(()) => {
-                self.by = Some(By::Iptables);
-                Ok(())
-            }
-            Err(fault) => {
-                // One family may be done already.
-                remove_chain(&self.order)?;
-                let reason = format!("{}; and nftables: {refusal}", fault.reason);
-                Err(Fault { reason, ..fault })
-            }
-        }
+        // When the second family is refused, the first one is done already.
+        self.by = Some(By::Iptables);
+        add_chain(&self.order).map_err(|fault| {
+            let reason = format!("{}; and nftables: {refusal}", fault.reason);
+            Fault { reason, ..fault }
+        })
     }
 
     fn end(&mut self) -> Result<Held, Fault> {

@@ -20,7 +20,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 
-use super::method::{self, Held, MethodName};
+use super::method::{self, Held, Method, MethodName, Order};
 use super::record::{Claimed, File, Record};
 use super::settle::Before;
 use crate::Fault;
@@ -37,6 +37,8 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// How long old sockets and missing ones are waited for, after the command.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked, where nobody is held, whether somebody listens.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What asks the guardian to end the hold: when the server has settled, or at once. One byte tells them apart.
 const SETTLE: &[u8] = b"settle\n";
 const NOW: &[u8] = b"now\n";
@@ -86,7 +88,7 @@ impl Guardian {
     ///
     /// # Errors
     /// When it cannot; then all is as it was.
-    pub fn start(claimed: &Claimed) -> Result<Guardian, Fault> {
+    pub fn start(claimed: &mut Claimed) -> Result<Guardian, Fault> {
         let wrong = |error: io::Error| Fault::io("starting the guardian process", &error);
         let lock = claimed.lock.file();
         let number = over_exec::keep(lock).map_err(wrong)?;
@@ -101,7 +103,8 @@ impl Guardian {
         let mut child = spawned.map_err(wrong)?;
         let (ask, said) = (child.stdin.take(), child.stdout.take());
         let mut guardian = Guardian { child, ask, said: BufReader::new(said.expect("it was asked for")) };
-        match guardian.begin(&claimed.record) {
+        let written = claimed.guarded_by(guardian.child.id());
+        match written.and_then(|()| guardian.begin(&claimed.record)) {
             Ok(()) => Ok(guardian),
             Err(fault) => {
                 guardian.kill();
@@ -232,36 +235,34 @@ fn live() -> io::Result<()> {
     let mut line = String::new();
     (&mut input).take(LINE_BYTES_MAX).read_line(&mut line)?;
     let record: Record = serde_json::from_str(&line).map_err(io::Error::other)?;
-    let (order, max) = (record.order.clone(), record.order.max);
+    let order = record.order.clone();
     let mut file = match File::open(record) {
         Ok(file) => file,
         Err(fault) => return say(&Word::Failed(fault)),
     };
     // What cannot be seen is not waited for.
     let before = Before::look(&order.targets).ok();
-    let begun = method::prepare(&order).and_then(|mut method| method.begin(&mut file).map(|()| method));
-    let deadline = Instant::now() + max;
-    let mut method = match begun {
+    let mut method = match begin(&order, &mut file) {
         Ok(method) => method,
-        Err(fault) => {
-            // All is as it was: nothing to undo.
-            let _ = file.clear();
-            return say(&Word::Failed(fault));
-        }
+        Err(fault) => return say(&Word::Failed(fault)),
     };
-    if let Some(before) = before.as_ref().filter(|_| order.method != MethodName::Migrate) {
-        let _ = before.drained(DRAIN_MAX.min(max));
+    let deadline = Instant::now() + order.max;
+    let does_wait = order.method != MethodName::Migrate;
+    if let Some(before) = before.as_ref().filter(|_| does_wait) {
+        let _ = before.drained(DRAIN_MAX.min(order.max));
     }
     // Who is not heard is gone, which is seen next.
     let _ = say(&Word::Begun);
-    let cause = match cause(&input, &signals, deadline) {
+    let mut watch = Watch { before: before.as_ref().filter(|_| !does_wait), is_gone: false };
+    let cause = match cause(&input, &signals, deadline, &mut watch) {
         (Cause::Command, true) => {
+            watch.look();
             let linger = deadline.min(Instant::now() + file.record().linger);
-            match self::cause(&input, &signals, linger) {
+            match self::cause(&input, &signals, linger, &mut watch) {
                 (Cause::Deadline, _) => {
                     // What cannot be seen is not waited for.
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let _ = before.map(|before| before.replaced(SETTLE_MAX.min(left)));
+                    let _ = before.as_ref().map(|before| before.replaced(SETTLE_MAX.min(left)));
                     Cause::Command
                 }
                 // Told to hurry, or alone.
@@ -270,11 +271,12 @@ fn live() -> io::Result<()> {
         }
         (cause, _) => cause,
     };
-    let held = method.end().or_else(|_| {
+    let mut held = method.end().or_else(|_| {
         // What it could not undo with what it had may be undone with what it wrote down.
         method::undo(&order, &file.record().notes).map(|()| Held::default())
     });
-    if held.is_ok() {
+    if let Ok(held) = &mut held {
+        held.remarks.extend(watch.remark(&order));
         let _ = file.clear();
     }
     match (cause, &held) {
@@ -290,14 +292,63 @@ fn live() -> io::Result<()> {
     }
 }
 
+/// All or nothing: of what could not begin nothing is left. What could not be undone either stays in the file, for others to
+/// undo.
+fn begin(order: &Order, file: &mut File) -> Result<Box<dyn Method>, Fault> {
+    let mut method = match method::prepare(order) {
+        Ok(method) => method,
+        Err(fault) => {
+            let _ = file.clear();
+            return Err(fault);
+        }
+    };
+    let Err(fault) = method.begin(file) else { return Ok(method) };
+    // What one try has not undone, another one by what was written down may.
+    let undone = method.end().map(drop).or_else(|_| method::undo(order, &file.record().notes));
+    if undone.is_ok() {
+        let _ = file.clear();
+    }
+    Err(fault)
+}
+
+/// Looks, where nobody is held, whether somebody listens all the time.
+struct Watch<'a> {
+    before: Option<&'a Before>,
+    is_gone: bool,
+}
+
+impl Watch<'_> {
+    fn look(&mut self) {
+        self.is_gone = self.is_gone || self.before.is_some_and(Before::is_gone);
+    }
+
+    /// When to look next, if ever.
+    fn next(&self) -> Option<Instant> {
+        self.before.filter(|before| before.is_served() && !self.is_gone).map(|_| Instant::now() + LOOK_EVERY)
+    }
+
+    fn remark(&self, order: &Order) -> Option<String> {
+        self.is_gone.then(|| {
+            format!(
+                "the server was gone in between: nobody listened at {} for a while, and who connected then was refused; use \
+                 --method queue for a command that stops the server before it starts it again",
+                order.targets
+            )
+        })
+    }
+}
+
 /// Waits for what ends the hold, or `deadline`; and whether the server may settle before.
-fn cause(input: &BufReader<fs::File>, signals: &SignalFd, deadline: Instant) -> (Cause, bool) {
+fn cause(input: &BufReader<fs::File>, signals: &SignalFd, deadline: Instant, watch: &mut Watch<'_>) -> (Cause, bool) {
     let asked = input.get_ref();
     let mut fds = [PollFd::new(asked.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    match wait(&mut fds, Some(deadline)) {
-        Ok(1..) => {}
-        // Better too early than never.
-        Ok(_) | Err(_) => return (Cause::Deadline, false),
+    loop {
+        match wait(&mut fds, Some(watch.next().map_or(deadline, |next| next.min(deadline)))) {
+            Ok(1..) => break,
+            Ok(_) if Instant::now() < deadline => watch.look(),
+            // Better too early than never.
+            Ok(_) | Err(_) => return (Cause::Deadline, false),
+        }
     }
     let is_ready = |fd: &PollFd| fd.revents().is_some_and(|events| !events.is_empty());
     if !is_ready(&fds[0]) {

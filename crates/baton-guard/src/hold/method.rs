@@ -109,8 +109,8 @@ pub trait Journal {
 
 /// One way to hold new connections, prepared for an [`Order`]. It lives in the guardian process.
 ///
-/// `begin` does all or nothing. `end` undoes everything, may be called again, and is never called before `begin`. When the process
-/// is killed between them, `undo` of the method's module does it from order and notes, in another process. A method that has
+/// `end` undoes everything that a `begin` did or may have done, also one that failed; it may be called again, and is never called
+/// before `begin`. When the process is killed between them, `undo` of the method's module does it from order and notes, in another process. A method that has
 /// work to do meanwhile starts a thread.
 pub trait Method {
     /// What it will do. Changes nothing.
@@ -125,7 +125,7 @@ pub trait Method {
     /// From here on new connections are held.
     ///
     /// # Errors
-    /// When they cannot be; then everything is as it was.
+    /// When they cannot be; then `end` is called.
     fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault>;
 
     /// Lets them go, in their order, and undoes everything.
@@ -164,7 +164,8 @@ pub fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
 /// What was done to new connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// How many; for `drop` dropped SYNs, for `migrate` connections that were moved.
+    /// How many; for `drop` dropped SYNs, for `migrate` connections that were moved, to whatever address: the kernel counts them for
+    /// the whole network namespace.
     pub connections: u64,
     /// How many came above the limit and were let through.
     pub over_limit: u64,

@@ -7,10 +7,12 @@
 
 use std::fs;
 
+use baton_kernel::state::{Lock, Place, State};
+use serde::{Deserialize, Serialize};
+
 use super::method::{Held, Journal, Method, Notes, Order};
 use super::plan::Plan;
 use crate::Fault;
-use baton_kernel::state::{Lock, State};
 
 /// The setting.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -23,8 +25,27 @@ const FILE: (&str, &str) = ("sysctl", "tcp_migrate_req");
 /// How often somebody else may put the value back while we begin.
 const TRIES: usize = 100;
 
-/// Whether the kernel has the setting.
-pub(super) fn usable(_order: &Order) -> Result<(), Fault> {
+/// What the file says: the value from before, and where that was.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Before {
+    value: String,
+    place: Place,
+}
+
+impl Before {
+    /// What a run left that still needs the setting, or was killed. One of another place is none, and one that cannot be read
+    /// is lost.
+    fn read(state: &State) -> Option<Before> {
+        state.read::<Before>(FILE.0, FILE.1).ok().flatten().filter(|before| before.place == Place::here())
+    }
+}
+
+/// Whether the kernel has the setting, and it does what was asked for.
+pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+    if !order.interfaces.is_empty() {
+        let reason = "the setting is one for the whole network namespace, and knows no interfaces";
+        return Err(Fault::new("method migrate", reason, "leave --interface out, or choose another --method"));
+    }
     value().map(|_| ())
 }
 
@@ -35,7 +56,12 @@ pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
 
 /// Puts the value back, unless somebody else needs it still, who will do it then.
 pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
-    put_back(&State::open(crate::RUN)?)
+    put_back()
+}
+
+/// The same for everybody: the last one that needs the setting puts the value back.
+pub(super) fn put_back() -> Result<(), Fault> {
+    put_back_in(&State::open(crate::RUN)?)
 }
 
 struct Migrate {
@@ -63,12 +89,32 @@ impl Method for Migrate {
     }
 
     fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), Fault> {
+        let begun = self.switch_on();
+        if begun.is_err() {
+            // What cannot be put back now is put back with the next run's.
+            let _ = put_back();
+        }
+        begun
+    }
+
+    fn end(&mut self) -> Result<Held, Fault> {
+        let Some(running) = self.running.take() else { return Ok(Held::default()) };
+        let connections = moved().saturating_sub(running.moved);
+        let Running { state, share, .. } = running;
+        std::mem::drop(share);
+        put_back_in(&state)?;
+        Ok(Held { connections, ..Held::default() })
+    }
+}
+
+impl Migrate {
+    fn switch_on(&mut self) -> Result<(), Fault> {
         let state = State::open(crate::RUN)?;
         for _ in 0..TRIES {
             if let Some(_first) = state.try_lock(FILE.0, FILE.1)? {
                 // What a run left that was killed is the older truth.
-                if state.read::<String>(FILE.0, FILE.1)?.is_none() {
-                    state.write(FILE.0, FILE.1, &value()?)?;
+                if Before::read(&state).is_none() {
+                    state.write(FILE.0, FILE.1, &Before { value: value()?, place: Place::here() })?;
                 }
                 if let Err(fault) = set("1") {
                     state.remove(FILE.0, FILE.1)?;
@@ -77,30 +123,22 @@ impl Method for Migrate {
             }
             let share = state.share(FILE.0, FILE.1)?;
             // Nobody put it back between the two.
-            if state.read::<String>(FILE.0, FILE.1)?.is_some() {
+            if Before::read(&state).is_some() {
                 self.running = Some(Running { state, share, moved: moved() });
                 return Ok(());
             }
         }
         Err(Fault::new(SETTING_NAME, "is switched on and off by others all the time", "try again"))
     }
-
-    fn end(&mut self) -> Result<Held, Fault> {
-        let Some(running) = self.running.take() else { return Ok(Held::default()) };
-        let connections = moved().saturating_sub(running.moved);
-        let Running { state, share, .. } = running;
-        std::mem::drop(share);
-        put_back(&state)?;
-        Ok(Held { connections, ..Held::default() })
-    }
 }
 
 /// The last one that needs the setting puts it back. Our own share must be gone.
-fn put_back(state: &State) -> Result<(), Fault> {
+fn put_back_in(state: &State) -> Result<(), Fault> {
     let Some(_last) = state.try_lock(FILE.0, FILE.1)? else { return Ok(()) };
-    let Some(before) = state.read::<String>(FILE.0, FILE.1)? else { return Ok(()) };
-    if value()? != before {
-        set(&before)?;
+    if let Some(before) = Before::read(state)
+        && value()? != before.value
+    {
+        set(&before.value)?;
     }
     state.remove(FILE.0, FILE.1)
 }

@@ -22,6 +22,7 @@ mod migrate;
 pub mod plug;
 mod queue;
 mod report;
+mod unknown;
 
 pub use method::{Delay, Held, Journal, Method, MethodName, Notes, Order};
 pub use plan::Plan;

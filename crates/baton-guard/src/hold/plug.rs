@@ -66,12 +66,17 @@ pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
 
 /// Undoes what a dead process left.
 pub(super) fn undo(order: &Order, _notes: &Notes) -> Result<(), Fault> {
-    interfaces(order).try_for_each(|name| match Traffic::of(name) {
+    interfaces(order).try_for_each(forget)
+}
+
+/// Opens the plug of an interface, and takes the lane of a run down.
+pub(super) fn forget(interface: &str) -> Result<(), Fault> {
+    match Traffic::of(interface) {
         Ok(mut traffic) => open(&mut traffic).and_then(|()| remove(&mut traffic, OF_RUN).map(drop)),
         // With an interface goes all that was on it.
         Err(qdisc::Fault::NoInterface(_)) => Ok(()),
         Err(fault) => Err(fault.into()),
-    })
+    }
 }
 
 /// Puts up a lane for these targets that stands until [`teardown`], with its plug open. One that stands gets the targets that

@@ -39,7 +39,7 @@ pub(super) fn usable(order: &Order) -> Result<(), Fault> {
 pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
     rules::judge_interfaces(order)?;
     let way = Way::find(order)?;
-    Ok(Box::new(Holding { order: order.clone(), way, keeper: None }))
+    Ok(Box::new(Holding { order: order.clone(), way, keeper: None, may_have_rules: false }))
 }
 
 /// Undoes what a dead process left: rules, which let everything pass since.
@@ -56,6 +56,7 @@ struct Holding {
     order: Order,
     way: Way,
     keeper: Option<Keeper>,
+    may_have_rules: bool,
 }
 
 impl Method for Holding {
@@ -79,12 +80,15 @@ impl Method for Holding {
         let keeper = Keeper::start(queue, self.order.limit as usize, deadline);
         // Without rules nothing has come, so that one that is dropped here loses nothing.
         let keeper = keeper.map_err(|error| Fault::io("thread of the queue", &error))?;
-        self.way.make(&self.order, number)?;
         self.keeper = Some(keeper);
-        Ok(())
+        self.way.make(&self.order, number, &mut self.may_have_rules)
     }
 
     fn end(&mut self) -> Result<Held, Fault> {
+        if !self.may_have_rules {
+            self.keeper.take().map(Keeper::finish);
+            return Ok(Held::default());
+        }
         if let Some(keeper) = &mut self.keeper {
             // First, because nobody has to wait for what comes next.
             keeper.release();
@@ -93,6 +97,7 @@ impl Method for Holding {
         // The queue is empty when this has ended.
         let mut tally = self.keeper.take().map_or_else(|| Ok(Tally::default()), Keeper::finish)?;
         let mut remarks = Vec::from_iter(rules::unmake(&self.order, &self.way)?);
+        self.may_have_rules = false;
         if tally.repeated > 0 {
             remarks.push(format!("{} SYNs came again while the first one waited", tally.repeated));
         }

@@ -1,24 +1,37 @@
 //! The state file of a run: who holds what, since when, and how to undo it. While a run lives it has the lock of its file; a file
 //! without a lock is what a killed run left.
+//!
+//! A run is two processes, and the lock is both's. When the one that was started is gone, its guardian lets go by itself; one that
+//! hangs is ended here, and what it did undone. A file that cannot be read is in nobody's way: it is told, and `release` removes it.
 
-use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use baton_kernel::process::known::Known;
+use baton_kernel::state::{Lock, Place, State};
 use serde::{Deserialize, Serialize};
 
-use super::method::{self, Journal, Notes, Order};
+use super::method::{self, Journal, MethodName, Notes, Order};
+use super::unknown;
 use crate::Fault;
-use baton_kernel::state::{Lock, State};
 
 /// Kind of the files.
 const KIND: &str = "hold";
 /// Kind and name of the lock that is had while files are looked through.
 const GATE: (&str, &str) = ("gate", "hold");
+/// How long that may take somebody else: what dead runs left is undone meanwhile.
+const GATE_MAX: Duration = Duration::from_secs(15);
 
-/// How long a run is waited for whose process was killed, and how often it is looked at meanwhile.
+/// How long a guardian whose run was killed may take to let go, before it is ended; and how often it is looked at meanwhile.
 const DYING_MAX: Duration = Duration::from_secs(2);
 const DYING_PAUSE: Duration = Duration::from_millis(10);
+/// How long a killed guardian may take to be gone.
+const KILL_MAX: Duration = Duration::from_secs(2);
+/// How often one looks that waits for others to end.
+const WAIT_PAUSE: Duration = Duration::from_millis(20);
+/// How much longer than its deadline a run may take, with its beginning and its end.
+const OVERDUE: Duration = Duration::from_secs(20);
 
 /// What the state file of a run says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,13 +48,20 @@ pub struct Record {
     pub linger: Duration,
     /// When it began, in seconds since 1970.
     pub since: u64,
+    /// Where it was written.
+    pub place: Place,
+    /// The process that was started.
+    pub runner: Option<Known>,
+    /// Its guardian, once there is one.
+    pub guardian: Option<Known>,
 }
 
 impl Record {
-    /// A record that begins now.
+    /// A record of this process that begins now.
     pub fn new(order: Order, claims: Vec<String>, command: String, linger: Duration) -> Record {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        Record { order, notes: Notes::new(), claims, command, linger, since }
+        let (notes, place, runner) = (Notes::new(), Place::here(), Known::own());
+        Record { order, notes, claims, command, linger, since, place, runner, guardian: None }
     }
 
     /// How long ago it began, by the wall clock.
@@ -50,17 +70,43 @@ impl Record {
         SystemTime::now().duration_since(since).unwrap_or_default()
     }
 
+    /// Whether it was written in this boot and this network namespace. What another one had went with it.
+    pub fn is_here(&self) -> bool {
+        self.place == Place::here()
+    }
+
     /// Whether the process that was started still runs.
-    fn is_alive(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.order.run)).unwrap_or_default();
-        // Until somebody has waited for it, one that has ended is a zombie.
-        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    pub fn is_alive(&self) -> bool {
+        self.runner.is_some_and(Known::is_alive)
+    }
+
+    /// Whether it should have ended by itself, whatever its command does.
+    fn is_overdue(&self) -> bool {
+        self.age() > self.order.max + OVERDUE
     }
 
     /// Whether both cannot run at the same time.
     fn excludes(&self, other: &Record) -> bool {
         self.order.targets.overlaps(&other.order.targets)
             || self.claims.iter().any(|claim| other.claims.contains(claim))
+    }
+
+    fn name(&self) -> String {
+        self.order.run.to_string()
+    }
+
+    /// Ends the guardian of a run whose process is gone: it did not let go in its time.
+    fn end_guardian(&self, state: &State) -> Result<(), Fault> {
+        let place = format!("the guardian of run {}", self.order.run);
+        let Some(guardian) = self.guardian else {
+            let lock = state.folder().join(format!("{KIND}-{}.lock", self.order.run));
+            let remedy = format!("`fuser -v {}` shows it: end it, then `baton hold release`", lock.display());
+            return Err(Fault::new(place, "hangs, and its number was not written down", remedy));
+        };
+        guardian.kill(KILL_MAX).map_err(|error| {
+            let reason = format!("process {} hangs and could not be ended: {error}", guardian.pid);
+            Fault::new(place, reason, "end it, then `baton hold release`")
+        })
     }
 }
 
@@ -73,6 +119,8 @@ pub struct Claimed {
     pub record: Record,
     /// Its life sign; processes that inherit the descriptor keep it too.
     pub lock: Lock,
+    /// Files of others that could not be read, and so were not in the way.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Why there is no place.
@@ -98,32 +146,55 @@ impl Claimed {
     /// When somebody else holds the same, or the files cannot be used.
     pub fn claim(record: Record, wait: bool) -> Result<Claimed, Refused> {
         let state = State::open(crate::RUN)?;
-        let patience = Instant::now() + DYING_MAX;
+        let mut dying: Option<(u32, Instant)> = None;
+        let mut ended = None;
         loop {
-            let gate = state.lock(GATE.0, GATE.1)?;
+            let gate = gate(&state)?;
             // What cannot be undone elsewhere is no reason not to hold here.
             let in_the_way = clean(&state)?.into_iter().filter(|leftover| leftover.record.excludes(&record));
             if let Some(fault) = in_the_way.filter_map(|leftover| leftover.outcome.err()).next() {
                 return Err(fault.into());
             }
-            let Some(other) = records(&state)?.into_iter().find(|other| other.excludes(&record)) else {
-                let name = record.order.run.to_string();
+            let (others, unreadable) = files(&state)?;
+            let Some(other) = others.into_iter().find(|other| other.excludes(&record)) else {
+                let name = record.name();
                 let lock = state
                     .try_lock(KIND, &name)?
                     .ok_or_else(|| Fault::new(format!("run {name}"), "is there already", "see `baton hold status`"))?;
                 state.write(KIND, &name, &record)?;
-                return Ok(Claimed { state, record, lock });
+                return Ok(Claimed { state, record, lock, unreadable });
             };
             std::mem::drop(gate);
-            if wait {
-                state.lock(KIND, &other.order.run.to_string())?.remove();
-            } else if other.is_alive() || Instant::now() >= patience {
+            let run = other.order.run;
+            if other.is_alive() {
+                if !wait || other.is_overdue() {
+                    return Err(Refused::Busy(Box::new(other)));
+                }
+                thread::sleep(WAIT_PAUSE);
+                continue;
+            }
+            // Its guardian is about to let go, or hangs.
+            let until =
+                dying.filter(|(of, _)| *of == run).map_or_else(|| Instant::now() + DYING_MAX, |(_, until)| until);
+            dying = Some((run, until));
+            if Instant::now() < until {
+                thread::sleep(DYING_PAUSE);
+            } else if ended.replace(run) == Some(run) {
                 return Err(Refused::Busy(Box::new(other)));
             } else {
-                // Its guardian is about to let go, or to be gone itself.
-                thread::sleep(DYING_PAUSE);
+                other.end_guardian(&state)?;
+                dying = None;
             }
         }
+    }
+
+    /// Writes down which process the guardian is, before it does anything.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn guarded_by(&mut self, pid: u32) -> Result<(), Fault> {
+        self.record.guardian = i32::try_from(pid).ok().and_then(Known::of);
+        self.state.write(KIND, &self.record.name(), &self.record)
     }
 
     /// Forgets the run; nothing of it is left in the kernel.
@@ -131,7 +202,7 @@ impl Claimed {
     /// # Errors
     /// When the file cannot be removed.
     pub fn forget(self) -> Result<(), Fault> {
-        self.state.remove(KIND, &self.record.order.run.to_string())?;
+        self.state.remove(KIND, &self.record.name())?;
         self.lock.remove();
         Ok(())
     }
@@ -141,7 +212,7 @@ impl Claimed {
     /// # Errors
     /// What could not be undone. The file stays, for `baton hold release`.
     pub fn undo(self) -> Result<(), Fault> {
-        if let Some(record) = self.state.read::<Record>(KIND, &self.record.order.run.to_string())? {
+        if let Some(record) = self.state.read::<Record>(KIND, &self.record.name())? {
             method::undo(&record.order, &record.notes)?;
         }
         self.forget()
@@ -194,56 +265,184 @@ pub struct Leftover {
     pub outcome: Result<(), Fault>,
 }
 
-/// Runs that live, and what dead ones left.
+/// A file that nobody can read.
 #[derive(Debug)]
+pub struct Unreadable {
+    /// Which one, why, and what to do.
+    pub fault: Fault,
+    /// The number of its run, if its name is one.
+    pub run: Option<u32>,
+    /// Whether a run lives that has it.
+    pub is_living: bool,
+    name: String,
+}
+
+/// Runs that live, and what dead ones left.
+#[derive(Debug, Default)]
 pub struct Found {
     /// Those that hold.
     pub living: Vec<Record>,
+    /// Those that were killed and whose guardians are still there: letting go, or hanging.
+    pub orphaned: Vec<Record>,
     /// Those that were killed with their guardians; nothing was done about them.
     pub dead: Vec<Record>,
+    /// Files that nobody can read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Found {
+    /// Whether something of killed runs is left.
+    pub fn is_left(&self) -> bool {
+        !self.dead.is_empty() || !self.orphaned.is_empty() || !self.unreadable.is_empty()
+    }
 }
 
 /// Looks, and changes nothing.
 ///
 /// # Errors
-/// When the files cannot be read.
+/// When the folder cannot be read, or somebody else looks through it for too long.
 pub fn look() -> Result<Found, Fault> {
     let state = State::open(crate::RUN)?;
-    let _gate = state.lock(GATE.0, GATE.1)?;
-    let mut found = Found { living: Vec::new(), dead: Vec::new() };
-    for record in records(&state)? {
-        match state.try_lock(KIND, &record.order.run.to_string())? {
-            Some(_) => found.dead.push(record),
-            None => found.living.push(record),
+    let _gate = gate(&state)?;
+    let (records, unreadable) = files(&state)?;
+    let mut found = Found { unreadable, ..Found::default() };
+    for record in records {
+        let is_locked = state.try_lock(KIND, &record.name())?.is_none();
+        match (is_locked, record.is_alive()) {
+            (false, _) => found.dead.push(record),
+            (true, true) => found.living.push(record),
+            (true, false) => found.orphaned.push(record),
         }
     }
     Ok(found)
 }
 
+/// What was done about what killed runs left.
+#[derive(Debug)]
+pub struct Released {
+    /// Guardians that hung and were ended; or could not be.
+    pub guardians: Vec<Result<Known, Fault>>,
+    /// What was left.
+    pub leftovers: Vec<Leftover>,
+    /// Files that nobody could read, and whether they are gone now, with all that bears their number.
+    pub unreadable: Vec<(Unreadable, Result<(), Fault>)>,
+}
+
 /// Undoes what dead runs left.
 ///
 /// # Errors
-/// When the files cannot be read.
-pub fn release() -> Result<Vec<Leftover>, Fault> {
+/// When the folder cannot be read, or somebody else looks through it for too long.
+pub fn release() -> Result<Released, Fault> {
     let state = State::open(crate::RUN)?;
-    let _gate = state.lock(GATE.0, GATE.1)?;
-    clean(&state)
+    let guardians = end_guardians(&state)?;
+    let _gate = gate(&state)?;
+    let leftovers = clean(&state)?;
+    let (living, unreadable) = files(&state)?;
+    let has_plug = living.iter().any(|record| record.order.method == MethodName::Plug);
+    let mut gone = Vec::new();
+    for file in unreadable {
+        let Some(lock) = state.try_lock(KIND, &file.name)? else { continue };
+        let undone = file.run.map_or(Ok(()), |run| unknown::undo(run, has_plug));
+        let outcome = undone.and_then(|()| state.remove(KIND, &file.name)).map(|()| lock.remove());
+        gone.push((file, outcome));
+    }
+    Ok(Released { guardians, leftovers, unreadable: gone })
+}
+
+/// Ends guardians that do not let go though their runs are gone.
+fn end_guardians(state: &State) -> Result<Vec<Result<Known, Fault>>, Fault> {
+    let until = Instant::now() + DYING_MAX;
+    let mut ended = Vec::new();
+    for record in files(state)?.0.into_iter().filter(|record| !record.is_alive()) {
+        let is_locked = || state.try_lock(KIND, &record.name()).map(|lock| lock.is_none());
+        let mut hangs = is_locked()?;
+        while hangs && Instant::now() < until {
+            thread::sleep(DYING_PAUSE);
+            hangs = is_locked()?;
+        }
+        if hangs {
+            let done = record.end_guardian(state);
+            ended.extend(done.map(|()| record.guardian).transpose());
+        }
+    }
+    Ok(ended)
+}
+
+/// The lock that is had while files are looked through.
+fn gate(state: &State) -> Result<Lock, Fault> {
+    state.lock_within(GATE.0, GATE.1, GATE_MAX)
 }
 
 /// Under the gate's lock.
 fn clean(state: &State) -> Result<Vec<Leftover>, Fault> {
     let mut leftovers = Vec::new();
-    for record in records(state)? {
-        let name = record.order.run.to_string();
+    for record in files(state)?.0 {
+        let name = record.name();
         let Some(lock) = state.try_lock(KIND, &name)? else { continue };
-        let undone = method::undo(&record.order, &record.notes);
+        // What it had in another place went with that; what has its names here is somebody else's.
+        let undone = if record.is_here() { method::undo(&record.order, &record.notes) } else { Ok(()) };
         let outcome = undone.and_then(|()| state.remove(KIND, &name)).map(|()| lock.remove());
         leftovers.push(Leftover { record, outcome });
     }
     Ok(leftovers)
 }
 
-fn records(state: &State) -> Result<Vec<Record>, Fault> {
-    let read = |name: String| state.read(KIND, &name).transpose();
-    state.names(KIND)?.into_iter().filter_map(read).collect()
+/// All files: what they say, and those that nobody can read.
+fn files(state: &State) -> Result<(Vec<Record>, Vec<Unreadable>), Fault> {
+    let (mut records, mut unreadable) = (Vec::new(), Vec::new());
+    for name in state.names(KIND)? {
+        match state.read::<Record>(KIND, &name) {
+            // Gone meanwhile.
+            Ok(None) => {}
+            Ok(Some(record)) if record.name() == name => records.push(record),
+            Ok(Some(record)) => {
+                let path: PathBuf = state.folder().join(format!("{KIND}-{name}.json"));
+                let reason = format!("tells of run {}", record.order.run);
+                unreadable.push(self::unreadable(state, name, Fault::new(path.display().to_string(), reason, ""))?);
+            }
+            Err(fault) => unreadable.push(self::unreadable(state, name, fault)?),
+        }
+    }
+    Ok((records, unreadable))
+}
+
+fn unreadable(state: &State, name: String, fault: Fault) -> Result<Unreadable, Fault> {
+    let is_living = match state.try_lock(KIND, &name)? {
+        None => true,
+        Some(lock) => {
+            lock.remove();
+            false
+        }
+    };
+    let remedy = match is_living {
+        true => "a run has it that lives, perhaps of another version: `baton hold status` again when it has ended",
+        false => "`baton hold release` removes it, and undoes what its run may have left",
+    };
+    let fault = Fault { remedy: remedy.to_owned(), ..fault };
+    Ok(Unreadable { fault, run: name.parse().ok(), is_living, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::Targets;
+    use super::*;
+
+    fn record(run: u32) -> Record {
+        let targets = Targets::new(vec!["127.0.0.1:80".parse().unwrap()]).unwrap();
+        let (method, max) = (MethodName::Drop, Duration::from_secs(1));
+        let order = Order { run, method, targets, max, limit: 1, interfaces: Vec::new() };
+        Record::new(order, Vec::new(), "true".into(), Duration::ZERO)
+    }
+
+    #[test]
+    fn a_record_knows_its_place_and_its_process() {
+        let here = record(1);
+        assert!(here.is_here() && here.is_alive() && !here.is_overdue());
+        let long_ago = Record { since: 0, ..here.clone() };
+        assert!(long_ago.is_overdue());
+        let text = serde_json::to_string(&here).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), here);
+        let elsewhere = text.replace("\"netns\":", "\"netns\":1");
+        assert!(!serde_json::from_str::<Record>(&elsewhere).unwrap().is_here());
+    }
 }

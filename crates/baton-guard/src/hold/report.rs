@@ -47,12 +47,10 @@ impl Report {
         let (targets, time) = (&self.targets, milliseconds(self.held_for));
         let Held { connections, delay, .. } = self.held;
         match method {
-            MethodName::Migrate => {
-                format!(
-                    "migrate: the kernel moved {} to {targets} within {time}; nobody waited",
-                    count(connections, "connection")
-                )
-            }
+            MethodName::Migrate => format!(
+                "migrate: for {time} the kernel moved {} of this network namespace, those to {targets} among them; nobody waited",
+                count(connections, "connection")
+            ),
             MethodName::Drop => format!(
                 "drop: {} to {targets} dropped for {time}; clients send them again, 1 s after the first, then 2 s, 4 s …",
                 count(connections, "SYN")
@@ -124,7 +122,10 @@ mod tests {
             "queue: 12 connections to :80 held, for 143 ms in all; waited 6.1 ms in the median, 120 ms at most"
         );
         let text = report(MethodName::Migrate, Cause::Command, Held { connections: 1, ..Held::default() });
-        assert_eq!(text, "migrate: the kernel moved 1 connection to :80 within 143 ms; nobody waited");
+        assert_eq!(
+            text,
+            "migrate: for 143 ms the kernel moved 1 connection of this network namespace, those to :80 among them; nobody waited"
+        );
         let text = report(MethodName::Drop, Cause::Deadline, Held { over_limit: 2, ..Held::default() });
         assert!(text.contains("0 SYNs to :80") && text.contains("2 more came") && text.contains("--max"), "{text}");
     }

@@ -131,7 +131,7 @@ fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
     let order = order(asked, choice.method);
     let claims = method::prepare(&order)?.claims();
     let words: Vec<_> = asked.command.iter().map(|word| word.to_string_lossy()).collect();
-    let claimed = match Claimed::claim(Record::new(order, claims, words.join(" "), asked.linger), asked.wait) {
+    let mut claimed = match Claimed::claim(Record::new(order, claims, words.join(" "), asked.linger), asked.wait) {
         Ok(claimed) => claimed,
         Err(Refused::Fault(fault)) => return Err(fault),
         Err(Refused::Busy(other)) => {
@@ -145,14 +145,20 @@ fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
             return Err(Fault::new(asked.targets.to_string(), who, "wait for it by --wait"));
         }
     };
-    match Guardian::start(&claimed) {
+    claimed.unreadable.iter().for_each(|file| tell(&file.fault.to_string()));
+    match Guardian::start(&mut claimed) {
         Ok(guardian) => {
             Ok(Holding { claimed: Some(claimed), guardian: Some(guardian), begun: Instant::now(), max: asked.max })
         }
         Err(fault) => {
-            // It undid what it did; where it could not even say so, its notes tell what there may be.
-            claimed.undo()?;
-            Err(fault)
+            // It undid what it did; where it could not, or not even say so, its notes tell what there may be.
+            Err(match claimed.undo() {
+                Ok(()) => fault,
+                Err(left) => {
+                    let reason = format!("{}; and what was begun could not be undone: {left}", fault.reason);
+                    Fault { reason, remedy: "`baton hold release` tries again".into(), ..fault }
+                }
+            })
         }
     }
 }

@@ -78,6 +78,12 @@ impl Before {
         settle(longest, || Ok(self.open_ends(&listening(&self.targets)?)))
     }
 
+    /// Whether nobody listens at a target where somebody did. Who connects there is refused.
+    pub fn is_gone(&self) -> bool {
+        // What cannot be seen is not told.
+        listening(&self.targets).is_ok_and(|now| self.served.iter().any(|target| !is_served(target, &now)))
+    }
+
     /// Targets without a server that had one, and old sockets beside new ones.
     fn open_ends(&self, now: &[Listener]) -> usize {
         let unserved = self.served.iter().filter(|target| !is_served(target, now)).count();
@@ -106,7 +112,7 @@ fn is_served(target: &Target, listeners: &[Listener]) -> bool {
 }
 
 /// Who listens at one of the targets.
-fn listening(targets: &Targets) -> Result<Vec<Listener>, Fault> {
+pub(super) fn listening(targets: &Targets) -> Result<Vec<Listener>, Fault> {
     let mut found = Vec::new();
     for port in ports(targets) {
         found.extend(listeners::listening(port).map_err(|fault| unknown(port, &fault))?);
@@ -176,7 +182,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let before = Before::look(&targets(&listener)).unwrap();
+        assert!(!before.is_gone());
         drop(listener);
+        assert!(before.is_gone());
         assert_eq!(before.replaced(Duration::ZERO).unwrap().left, 1);
         let again = thread::spawn(move || TcpListener::bind(address).unwrap());
         assert_eq!(before.replaced(PATIENCE).unwrap().left, 0);
@@ -184,7 +192,7 @@ mod tests {
     }
 
     fn listener(cookie: u64, local: &str) -> Listener {
-        Listener { cookie, local: local.parse().unwrap(), waiting: 0, inode: 0 }
+        Listener { cookie, local: local.parse().unwrap(), waiting: 0, inode: 0, user: 0 }
     }
 
     #[test]

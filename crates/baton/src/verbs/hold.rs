@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use baton_guard::Fault;
 use baton_guard::hold::plug;
-use baton_guard::hold::record::{self, Claimed, Record, Refused};
+use baton_guard::hold::record::{self, Claimed, Leftover, Record, Refused, Released};
 use baton_guard::hold::run::{self, Asked, NOT_HELD, Report};
 use baton_guard::hold::{MethodName, Order, Target, Targets};
+use baton_kernel::process::known::Known;
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
@@ -49,16 +50,17 @@ pub struct HoldCommand {
     /// How: migrate, queue, plug, drop, or auto for the best one that fits (docs/hold.md)
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = method)]
     method: Method,
-    /// Let traffic flow after so long, whatever the command does
+    /// Let traffic flow after so long, whatever the command does: 300ms, 5s, 1m; a number alone is seconds
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     max: Duration,
     /// Connections held at the same time at most; what comes above is let through
     #[arg(long, value_name = "N", default_value_t = LIMIT, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     limit: u32,
-    /// Only on this network interface; may be given several times
+    /// Only on this network interface, which must be there; may be given several times; not with migrate
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// Hold on for so long after the command has ended, such as 300ms for one that only sends a signal
+    /// Hold on for so long after the command has ended, such as 300ms for one that only sends a signal; a number alone is
+    /// seconds
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     linger: Option<Duration>,
     /// Print what would be done, and do nothing
@@ -85,7 +87,7 @@ pub struct HoldCommand {
 enum Action {
     /// Show who holds what, and what killed runs left; 1 if there is such
     Status,
-    /// Undo what killed runs left
+    /// Undo what killed runs left; end their guardians if they hang; remove files that cannot be read
     Release,
     /// Put up the lane of --method plug, so that runs only close and open it; once, say at boot
     Setup(Setup),
@@ -243,39 +245,61 @@ fn status() -> Result<ExitCode, Fault> {
     for record in &found.living {
         super::print_line(format_args!("held    {}", line(record)));
     }
+    for record in &found.orphaned {
+        let and = "killed; its guardian lets go, and if it hangs, `baton hold release` ends it";
+        super::print_line(format_args!("ending  {}: {and}", line(record)));
+    }
     for record in &found.dead {
-        super::print_line(format_args!("left    {}: killed; `baton hold release` undoes it", line(record)));
+        let what = match record.is_here() {
+            true => "killed; `baton hold release` undoes it",
+            false => "of an earlier boot or network namespace; `baton hold release` forgets it",
+        };
+        super::print_line(format_args!("left    {}: {what}", line(record)));
+    }
+    for file in &found.unreadable {
+        super::print_line(format_args!("left    {}", file.fault));
     }
     let lanes = plug::standing()?;
     for lane in lanes.iter().filter(|lane| lane.stays) {
         super::print_line(format_args!("lane    {lane}"));
     }
-    if found.living.is_empty() && found.dead.is_empty() && !lanes.iter().any(|lane| lane.stays) {
+    if found.living.is_empty() && !found.is_left() && !lanes.iter().any(|lane| lane.stays) {
         super::print_line("Nothing is held, and nothing is left.");
     }
-    Ok(if found.dead.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if found.is_left() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn release() -> Result<ExitCode, Fault> {
-    let leftovers = record::release()?;
-    if leftovers.is_empty() {
+    let Released { guardians, leftovers, unreadable } = record::release()?;
+    if guardians.is_empty() && leftovers.is_empty() && unreadable.is_empty() {
         super::print_line("Nothing is left.");
     }
     let mut is_whole = true;
-    for leftover in leftovers {
-        let Record { order, .. } = &leftover.record;
-        match leftover.outcome {
-            Ok(()) => {
-                super::print_line(format_args!("released {} ({}, process {})", order.targets, order.method, order.run))
-            }
-            Err(fault) => {
-                is_whole = false;
-                super::say_line(format_args!(
-                    "baton: {} ({}, process {}): {fault}",
-                    order.targets, order.method, order.run
-                ));
-            }
+    let mut told = |done: Result<String, String>| match done {
+        Ok(sentence) => super::print_line(sentence),
+        Err(sentence) => {
+            is_whole = false;
+            super::say_line(format_args!("baton: {sentence}"));
         }
+    };
+    for guardian in guardians {
+        let ended = |guardian: Known| format!("ended the guardian process {}, which hung", guardian.pid);
+        told(guardian.map(ended).map_err(text));
+    }
+    for Leftover { record, outcome } in leftovers {
+        let Order { run, method, targets, .. } = &record.order;
+        let what = format!("{targets} ({method}, process {run})");
+        told(match outcome {
+            Ok(()) if record.is_here() => Ok(format!("released {what}")),
+            Ok(()) => Ok(format!("forgot {what}, of an earlier boot or network namespace")),
+            Err(fault) => Err(format!("{what}: {fault}")),
+        });
+    }
+    for (file, outcome) in unreadable {
+        told(match outcome {
+            Ok(()) => Ok(format!("removed {}, which could not be read", file.fault.place)),
+            Err(fault) => Err(format!("{}: {fault}", file.fault.place)),
+        });
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -162,6 +162,157 @@ fn what_the_kernel_refuses_leaves_nothing() {
 }
 
 #[test]
+fn what_the_kernel_refuses_in_the_middle_leaves_nothing() {
+    /// Calls of one process at most: more than any of them makes.
+    const CALLS_MAX: usize = 200;
+    alone(|machine| {
+        said("nft", &["add table inet mine { chain c { type filter hook input priority 0; tcp dport 22 accept; }; }"]);
+        said("iptables", &["-w", "-A", "INPUT", "-p", "tcp", "--dport", "80", "-j", "ACCEPT"]);
+        let rules = || [said("nft", &["list", "ruleset"]), said("iptables", &["-S"])];
+        let before = rules();
+        let log = machine.at("log");
+        for method in ["drop", "queue"] {
+            let (mut refused, mut ran) = (0, 0);
+            for number in 1.. {
+                assert!(number < CALLS_MAX, "{method}: there is no end");
+                // Of each process, so many messages to the kernel are sent as they are, and the next one is refused.
+                let fault = format!("inject=sendto:error=EPERM:when={number}");
+                let strace =
+                    ["strace", "-f", "-qq", "-o", log.to_str().expect("text"), "-e", "trace=sendto", "-e", &fault];
+                let words = ["--to", WEB, "--to", "10.9.0.9:81", "--method", method, "--", "echo", "it was run"];
+                let output = machine.under(&strace, &words).output().expect("strace is installed");
+                let said = text(&output.stderr);
+                assert_eq!(rules(), before, "{method}, call {number}: {said}");
+                match (output.status.code(), text(&output.stdout).as_str()) {
+                    (Some(125), "") => {
+                        assert!(said.contains("the command was not run"), "{said}");
+                        refused += 1;
+                    }
+                    (Some(0), "it was run\n") => ran += 1,
+                    other => panic!("{method}, call {number}: {other:?} {said}"),
+                }
+                let status = machine.run(&["status"]);
+                assert!(status.status.success(), "{method}, call {number}: {}{said}", text(&status.stdout));
+                if !fs::read_to_string(&log).expect("strace wrote it").contains("INJECTED") {
+                    break;
+                }
+            }
+            assert!(refused > 0 && ran > 0, "{method}: {refused} refused, {ran} run");
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_refused() {
+    alone(|machine| {
+        let check = |method: &str, interface: &str, expect: &str| {
+            let words = ["--to", WEB, "--method", method, "--interface", interface, "--", "echo", "ran"];
+            let output = machine.run(&words);
+            let said = text(&output.stderr);
+            assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), ""), "{method}: {said}");
+            assert!(said.contains(expect), "{method}: {said}");
+        };
+        for method in ["auto", "migrate", "queue", "drop"] {
+            check(method, "nowhere0", "--interface nowhere0: there is no such interface");
+        }
+        check("migrate", "lo", "knows no interfaces");
+        machine.assert_clean();
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_in_nobodys_way() {
+    alone(|machine| {
+        machine.run(&["status"]);
+        let file = machine.state().join("hold-4242.json");
+        for content in ["half of a", "{}"] {
+            fs::write(&file, content).expect("the folder is ours");
+            said(
+                "nft",
+                &[
+                    "add table inet baton-hold-4242 { chain syn { type filter hook prerouting priority -300; tcp dport 1 drop; }; }",
+                ],
+            );
+            let words = ["--to", WEB, "--method", "drop", "--", "echo", "it was run"];
+            let output = machine.run(&words);
+            let said = text(&output.stderr);
+            assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "it was run\n"), "{said}");
+            assert!(said.contains("hold-4242.json") && said.contains("`baton hold release` removes it"), "{said}");
+            let status = machine.run(&["status"]);
+            let told = text(&status.stdout);
+            assert_eq!(status.status.code(), Some(1), "{told}");
+            assert!(told.contains("hold-4242.json") && told.contains("`baton hold release`"), "{told}");
+            let released = machine.run(&["release"]);
+            let told = text(&released.stdout);
+            assert!(released.status.success() && told.contains("hold-4242.json, which could not be read"), "{told}");
+            machine.assert_clean();
+        }
+    });
+}
+
+#[test]
+fn a_guardian_that_hangs_after_its_run_was_killed_is_ended() {
+    alone(|machine| {
+        let _server = TcpListener::bind(WEB).expect("nobody else is here");
+        let hang = |method: &str| {
+            let running = machine.start(&["--to", WEB, "--method", method, "--max", "60s"], "exec sleep 0.1");
+            let guardian = running.guardian();
+            kill(Pid::from_raw(guardian), Signal::SIGSTOP).expect("it lives");
+            running.signal(Signal::SIGKILL);
+            drop(running);
+            assert_held(method);
+            guardian
+        };
+        for method in ["drop", "migrate", "queue"] {
+            let guardian = hang(method);
+            let status = machine.run(&["status"]);
+            assert_eq!(status.status.code(), Some(1));
+            assert!(text(&status.stdout).contains("ending  127.0.0.1:80"), "{}", text(&status.stdout));
+            let released = machine.run(&["release"]);
+            let told = text(&released.stdout);
+            assert!(released.status.success(), "{told}{}", text(&released.stderr));
+            assert!(told.contains(&format!("ended the guardian process {guardian}, which hung")), "{told}");
+            assert!(told.contains("released 127.0.0.1:80"), "{told}");
+            assert!(is_open() && migrate_setting() == "0");
+            machine.assert_clean();
+        }
+        for wait in [&["--wait"][..], &[]] {
+            hang("drop");
+            let words = [&["--to", WEB, "--method", "drop"], wait, &["--", "echo", "it was run"]].concat();
+            let output = machine.run(&words);
+            assert_eq!(text(&output.stdout), "it was run\n", "{}", text(&output.stderr));
+            machine.assert_clean();
+        }
+    });
+}
+
+#[test]
+fn what_another_boot_or_namespace_left_is_forgotten() {
+    alone(|machine| {
+        let running = machine.start(&["--to", WEB, "--method", "migrate", "--max", "60s"], "exec sleep 0.1");
+        kill_both(&running);
+        let run = running.pid();
+        drop(running);
+        // As if this were another namespace with the same number: the value from before is not its own.
+        for name in [format!("hold-{run}.json"), "sysctl-tcp_migrate_req.json".to_owned()] {
+            let file = machine.state().join(name);
+            let record = fs::read_to_string(&file).expect("it was left");
+            assert!(record.contains("\"netns\":"), "{record}");
+            fs::write(&file, record.replace("\"netns\":", "\"netns\":9")).expect("the folder is ours");
+        }
+        let status = machine.run(&["status"]);
+        assert!(text(&status.stdout).contains("of an earlier boot or network namespace"), "{status:?}");
+        let released = machine.run(&["release"]);
+        assert!(text(&released.stdout).contains("forgot 127.0.0.1:80 (migrate"), "{released:?}");
+        assert_eq!(migrate_setting(), "1", "nobody here switched it on");
+        let next = machine.run(&["--to", WEB, "--method", "migrate", "--", "true"]);
+        assert!(next.status.success(), "{}", text(&next.stderr));
+        assert_eq!(migrate_setting(), "1");
+        machine.assert_clean();
+    });
+}
+
+#[test]
 fn rules_and_disciplines_of_others_stay_as_they_are() {
     alone(|machine| {
         let nft = "add table inet mine { set s { type inet_service; elements = { 22, 80 }; }; chain c { type filter hook prerouting \

@@ -1,8 +1,12 @@
 //! Reloads of Debian's haproxy under load: without a hold some requests fail, with one none does.
 
+use std::env;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use baton_kernel::namespace;
 use baton_prove::load::LoadHandle;
@@ -48,13 +52,21 @@ impl Haproxy<'_> {
     /// The same while new connections to port 80 are held.
     #[track_caller]
     fn reload_held(&self, method: &str) {
-        let words = ["--to", ":80", "--method", method, "--max", "20s", "--", "sh", "-c", Self::RELOAD];
-        let mut command = self.0.hold(&words);
+        self.held(&["--to", ":80", "--method", method, "--max", "20s", "--", "sh", "-c", Self::RELOAD]);
+    }
+
+    /// `baton hold` with these words, in haproxy's folder; gives what it said.
+    #[track_caller]
+    fn held(&self, words: &[&str]) -> String {
+        let mut command = self.0.hold(words);
         let said = self.0.at("said");
         let file = fs::File::create(&said).expect("the folder is ours");
+        // A daemon would keep a pipe open.
         command.current_dir(self.0.folder.path()).stdout(Stdio::null()).stderr(file);
         let status = command.status().expect("the program was built");
-        assert!(status.success(), "{}", fs::read_to_string(said).unwrap_or_default());
+        let said = fs::read_to_string(said).expect("it was made above");
+        assert!(status.success(), "{said}");
+        said
     }
 }
 
@@ -173,6 +185,93 @@ fn clients_of_another_machine_are_held_too() {
             assert_nobody_fails(method, &end(load));
             machine.assert_clean();
         }
+    });
+}
+
+/// Requests of each run of ab. `BATON_REQUESTS=200000 cargo test -p baton --test hold ab_ -- --nocapture` is the large one.
+const REQUESTS: u32 = 3000;
+/// From one reload to the next, if it does not take longer.
+const RELOADED_EVERY: Duration = Duration::from_millis(100);
+
+/// What ab tells.
+struct Told {
+    failed: u32,
+    reloads: u32,
+    /// The lines of its table: how many per cent were served within how many milliseconds.
+    table: String,
+}
+
+/// `ab -r -c 10` while something is done every 100 ms.
+#[track_caller]
+fn ab(requests: u32, reload: impl Fn() + Send) -> Told {
+    let number = requests.to_string();
+    let (is_over, over) = mpsc::channel::<()>();
+    let (said, reloads) = thread::scope(|scope| {
+        let reloading = scope.spawn(move || {
+            let mut count = 0;
+            loop {
+                let begun = Instant::now();
+                reload();
+                count += 1;
+                let left = RELOADED_EVERY.saturating_sub(begun.elapsed());
+                if over.recv_timeout(left) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return count;
+                }
+            }
+        });
+        let words = ["-q", "-r", "-c", "10", "-n", &number, "http://127.0.0.1:80/"];
+        let output = Command::new("ab").args(words).stdin(Stdio::null()).output().expect("ab is installed");
+        drop(is_over);
+        (text(&output.stdout), reloading.join().expect("no reload fails"))
+    });
+    let figure = |name: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{said}"));
+        line.trim().parse::<u32>().expect("a number")
+    };
+    assert_eq!(figure("Complete requests:"), requests, "{said}");
+    let table =
+        said.lines().filter(|line| line.trim_start().split_once('%').is_some_and(|(per, _)| per.parse::<u8>().is_ok()));
+    let table = table.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", ");
+    Told { failed: figure("Failed requests:"), reloads, table }
+}
+
+#[test]
+fn ab_sees_resets_only_where_nothing_is_held() {
+    /// Runs without a hold until one sees failures.
+    const RUNS_MAX: usize = 20;
+    let requests = env::var("BATON_REQUESTS").map_or(REQUESTS, |text| text.parse().expect("a number"));
+    alone(|machine| {
+        let haproxy = Haproxy::start(machine, "127.0.0.1:80");
+        let bare = (0..RUNS_MAX).map(|_| ab(requests, || haproxy.reload())).find(|told| told.failed > 0);
+        let bare = bare.expect("without a hold, a reload resets what waits in its sockets");
+        println!("nothing held: {} of {requests} failed, {} reloads; ms: {}", bare.failed, bare.reloads, bare.table);
+        for (method, _) in RELOADS {
+            let told = ab(requests, || haproxy.reload_held(method));
+            println!("{method}: {} of {requests} failed, {} reloads; ms: {}", told.failed, told.reloads, told.table);
+            assert_eq!(told.failed, 0, "{method}");
+            assert!(told.reloads > 0);
+            machine.assert_clean();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_was_gone_in_between_is_told() {
+    alone(|machine| {
+        let haproxy = Haproxy::start(machine, "127.0.0.1:80");
+        let hold = |script: &str| {
+            let words = ["--to", WEB, "--", "sh", "-c", script];
+            let output = haproxy.held(&words);
+            assert!(output.contains("method migrate"), "{output}");
+            output
+        };
+        assert!(!hold(Haproxy::RELOAD).contains("gone in between"));
+        // A restart: the old process ends before the new one begins, which takes as long as it takes to be seen.
+        let restart = "old=$(cat pid); kill -TERM $old; while kill -0 $old 2>/dev/null; do sleep 0.01; done; sleep 0.2; \
+                       haproxy -D -f haproxy.cfg -p pid";
+        let output = hold(restart);
+        assert!(output.contains("the server was gone in between") && output.contains("--method queue"), "{output}");
+        machine.assert_clean();
     });
 }
 

@@ -60,6 +60,13 @@ impl Machine {
         running
     }
 
+    /// The folder of state of this network namespace, once there is one.
+    pub fn state(&self) -> PathBuf {
+        let folders = fs::read_dir(self.folder.path()).expect("the folder is ours").flatten();
+        let mut folders = folders.map(|entry| entry.path()).filter(|path| path.is_dir());
+        folders.next().expect("something was held or asked for")
+    }
+
     /// Nothing of ours is left.
     #[track_caller]
     pub fn assert_clean(&self) {

@@ -88,15 +88,19 @@ impl Way {
         }
     }
 
-    /// Makes the rules, all or none.
-    pub fn make(&self, order: &Order, number: u16) -> Result<(), Fault> {
+    /// Makes the rules, all or none. Whether some may be there, also after a failure, is told by `is_there`.
+    pub fn make(&self, order: &Order, number: u16, is_there: &mut bool) -> Result<(), Fault> {
+        *is_there = true;
         let Way::Iptables(programs) = self else {
-            return tables(order, self, number).commit().map_err(|fault| refused_by_kernel(&fault));
+            let made = tables(order, self, number).commit();
+            // Of what the kernel refuses, nothing is done. Without an answer nobody knows.
+            *is_there = made.as_ref().err().is_none_or(|refusal| refusal.errno().is_none());
+            return made.map_err(|fault| refused_by_kernel(&fault));
         };
         for iptables in programs {
             if let Err(error) = iptables.apply(MANGLE, &changes(order, iptables.family(), number)?) {
-                let undone = unmake_chains(order, programs);
-                return Err(undone.err().unwrap_or_else(|| refused(&error)));
+                *is_there = unmake_chains(order, programs).is_err();
+                return Err(refused(&error));
             }
         }
         Ok(())
@@ -185,9 +189,21 @@ fn refused_by_kernel(refusal: &nftables::Refusal) -> Fault {
     Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
 }
 
+/// Removes the table of a run of which only the number is known, with all that is in it.
+pub(in crate::hold) fn wipe(run: u32) -> Result<(), Fault> {
+    match Transaction::new().delete_table(&Table::inet(format!("{PREFIX}{run}"))).commit() {
+        // There is none, or no nftables.
+        Err(fault) if matches!(fault.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) => Ok(()),
+        done => done.map_err(|fault| refused_by_kernel(&fault)),
+    }
+}
+
 fn unmake_chains(order: &Order, programs: &[Iptables]) -> Result<(), Fault> {
-    let chain = chain(order)?;
-    programs.iter().try_for_each(|iptables| iptables.remove(&chain)).map_err(|error| refused(&error))
+    let chains = chains(order.run)?;
+    for (iptables, chain) in programs.iter().flat_map(|iptables| chains.iter().map(move |chain| (iptables, chain))) {
+        iptables.remove(chain).map_err(|error| refused(&error))?;
+    }
+    Ok(())
 }
 
 fn refused(error: &iptables::Error) -> Fault {
@@ -198,8 +214,10 @@ fn table(order: &Order) -> Table {
     Table::inet(order.object_name())
 }
 
-fn chain(order: &Order) -> Result<iptables::Chain, Fault> {
-    iptables::Chain::new(&format!("HOLD-{}", order.run)).map_err(|error| refused(&error))
+/// The chains of a run: for what is for this machine, and for what may be on its way to another one.
+pub(in crate::hold) fn chains(run: u32) -> Result<[iptables::Chain; 2], Fault> {
+    let chain = |end: &str| iptables::Chain::new(&format!("HOLD-{run}{end}")).map_err(|error| refused(&error));
+    Ok([chain("")?, chain("-FAR")?])
 }
 
 /// Where packets pass that are meant: what is for this machine at the end of its way in; and what is for the address of another one
@@ -288,38 +306,49 @@ fn families(order: &Order) -> Vec<iptables::Family> {
 }
 
 fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<Change>, Fault> {
-    let chain = chain(order)?;
-    let mut changes = vec![Change::Empty(chain.clone())];
+    let [near, far] = chains(order.run)?;
     let is_of = |target: &&Target| match (family, target.address) {
         (_, None) => true,
         (iptables::Family::Ipv4, Some(address)) => address.is_ipv4(),
         (iptables::Family::Ipv6, Some(address)) => address.is_ipv6(),
     };
-    let targets = order.targets.iter().filter(is_of);
-    for (target, by) in targets.flat_map(|target| incoming(order).into_iter().map(move |by| (target, by))) {
-        let by = by.map(|interface| format!("-i {interface} ")).unwrap_or_default();
-        let to = target.address.map(|address| format!("-d {address} ")).unwrap_or_default();
-        let words = format!(
-            "{by}{to}-p tcp -m tcp --dport {} --syn -m comment --comment \"{}\" -j NFQUEUE --queue-num {number} --queue-bypass",
-            target.port,
-            order.object_name()
-        );
-        changes.push(Change::Append(chain.clone(), words));
-    }
-    let elsewhere = order.targets.iter().filter(is_of).any(|target| target.address.is_some_and(may_be_elsewhere));
-    let hook = |from, matching: &str| Change::Hook {
+    let targets: Vec<&Target> = order.targets.iter().filter(is_of).collect();
+    let is_far = |target: &&Target| target.address.is_some_and(may_be_elsewhere);
+    let elsewhere: Vec<&Target> = targets.iter().copied().filter(is_far).collect();
+    let rules = |chain: &iptables::Chain, targets: &[&Target]| {
+        let each = targets.iter().flat_map(|target| incoming(order).into_iter().map(move |by| (*target, by)));
+        let rules = each.map(|(target, by)| Change::Append(chain.clone(), rule(order, target, by, number)));
+        std::iter::once(Change::Empty(chain.clone())).chain(rules).collect::<Vec<_>>()
+    };
+    let hook = |from, matching: &str, to: &iptables::Chain| Change::Hook {
         from,
         matching: matching.to_owned(),
-        to: chain.clone(),
+        to: to.clone(),
         place: Place::Last,
     };
-    changes.push(hook("INPUT", "-p tcp"));
-    // A target of all addresses would be caught there, too.
-    if elsewhere && order.targets.ports().next().is_none() {
-        changes.push(hook("FORWARD", "-p tcp"));
-        if order.interfaces.is_empty() {
-            changes.push(hook("OUTPUT", "! -o lo -p tcp"));
-        }
+    let mut changes = rules(&near, &targets);
+    if !elsewhere.is_empty() {
+        // A target of all addresses would be caught on its way to another machine, too: those have a chain of their own.
+        changes.extend(rules(&far, &elsewhere));
+    }
+    changes.push(hook("INPUT", "-p tcp", &near));
+    if !elsewhere.is_empty() {
+        changes.push(hook("FORWARD", "-p tcp", &far));
+    }
+    // What is made here comes in nowhere.
+    if !elsewhere.is_empty() && order.interfaces.is_empty() {
+        changes.push(hook("OUTPUT", "! -o lo -p tcp", &far));
     }
     Ok(changes)
+}
+
+/// Sends first packets to a target into the queue, in the words of iptables.
+fn rule(order: &Order, target: &Target, by: Option<&str>, number: u16) -> String {
+    let by = by.map(|interface| format!("-i {interface} ")).unwrap_or_default();
+    let to = target.address.map(|address| format!("-d {address} ")).unwrap_or_default();
+    format!(
+        "{by}{to}-p tcp -m tcp --dport {} --syn -m comment --comment \"{}\" -j NFQUEUE --queue-num {number} --queue-bypass",
+        target.port,
+        order.object_name()
+    )
 }

@@ -36,7 +36,7 @@ fn order(run: u32, listener: &TcpListener, limit: u32) -> Order {
 }
 
 fn holding(order: &Order, way: &Way) -> Holding {
-    Holding { order: order.clone(), way: way.clone(), keeper: None }
+    Holding { order: order.clone(), way: way.clone(), keeper: None, may_have_rules: false }
 }
 
 /// The ways that this kernel has: the machine's lacks the statement, or has it.
@@ -289,6 +289,44 @@ fn the_queue_of_another_program_is_left_alone() {
             theirs.decide(packet.id, Verdict::Accept).unwrap();
         }
         waits.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn by_iptables_far_targets_beside_near_ones_are_held_on_their_way() {
+    apart(|| {
+        firewall();
+        let targets = [":80", "127.0.0.1:81", "10.9.0.9:82", "[2001:db8::9]:83"].map(|target| target.parse().unwrap());
+        let (run, method) = (7, MethodName::Queue);
+        let targets = Targets::new(targets.to_vec()).unwrap();
+        let order = Order { run, method, targets, max: PATIENCE, limit: 1, interfaces: Vec::new() };
+        let way = Way::iptables(&order).unwrap();
+        // Chains of the host that iptables makes when it first needs them stay, empty.
+        let saved = || [said("iptables-save", &[]), said("ip6tables-save", &[])];
+        let before = saved();
+        way.make(&order, 3, &mut false).unwrap();
+        let check = |program: &str, far: &str, ports: [&str; 3]| {
+            let saved = said(program, &["-S", "-t", "mangle"]);
+            let saved = saved.lines().collect::<Vec<_>>();
+            let rules_of = |chain: &str| {
+                let rules: Vec<_> = saved.iter().filter(|line| line.starts_with(&format!("-A {chain} "))).collect();
+                assert!(rules.iter().all(|rule| rule.contains("-j NFQUEUE --queue-num 3 --queue-bypass")), "{saved:?}");
+                rules.iter().map(|rule| rule.split("--dport ").nth(1).unwrap()[..2].to_owned()).collect::<Vec<_>>()
+            };
+            assert_eq!(rules_of("BATON-HOLD-7"), ports.into_iter().filter(|port| !port.is_empty()).collect::<Vec<_>>());
+            assert_eq!(rules_of("BATON-HOLD-7-FAR"), [far]);
+            for jump in [
+                "INPUT -p tcp -j BATON-HOLD-7",
+                "FORWARD -p tcp -j BATON-HOLD-7-FAR",
+                "OUTPUT ! -o lo -p tcp -j BATON-HOLD-7-FAR",
+            ] {
+                assert!(saved.contains(&format!("-A {jump}").as_str()), "{jump}: {saved:?}");
+            }
+        };
+        check("iptables", "82", ["80", "81", "82"]);
+        check("ip6tables", "83", ["80", "83", ""]);
+        rules::silence(&order, &way).unwrap();
+        assert_eq!(saved(), before);
     });
 }
 
