@@ -10,6 +10,7 @@ pub mod choose;
 pub mod director;
 pub mod engine;
 pub mod ipvs;
+pub mod maglev;
 pub mod plan;
 pub mod probe;
 pub mod record;

@@ -1,4 +1,16 @@
 //! The engine `xdp`: a BPF program that sees packets before the kernel's network stack does.
+//!
+//! The program is `baton-kernel`'s, as are its maps and how they outlive us; here is what is put into them.
+//! [`crate::maglev`] makes the tables.
+
+#[cfg(feature = "bpf")]
+mod engine;
+#[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the engine judges"))]
+mod judge;
+#[cfg(feature = "bpf")]
+mod way;
+#[cfg(feature = "bpf")]
+mod words;
 
 use crate::{Engine, Fault};
 
@@ -23,9 +35,9 @@ impl Default for Settings {
 /// Opens it for the network namespace of this thread. Nothing is changed before the first step is taken.
 ///
 /// # Errors
-/// That this program was built without it, or what is missing here, with what helps.
+/// That this program was built without it.
 #[cfg(not(feature = "bpf"))]
-pub fn open(_settings: &Settings) -> Result<Box<dyn Engine + Send>, Fault> {
+pub fn open(_settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
     Err(Fault::new(
         "engine xdp",
         "this baton was built without it",
@@ -38,6 +50,28 @@ pub fn open(_settings: &Settings) -> Result<Box<dyn Engine + Send>, Fault> {
 /// # Errors
 /// What is missing here, with what helps.
 #[cfg(feature = "bpf")]
-pub fn open(_settings: &Settings) -> Result<Box<dyn Engine + Send>, Fault> {
-    Err(Fault::new("engine xdp", "it is not finished", "use the engine ipvs"))
+pub fn open(settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
+    Ok(Box::new(engine::Xdp::open(settings)?))
+}
+
+/// What became of packets that were not just forwarded, to be read after their number.
+#[cfg(feature = "bpf")]
+fn reason(reason: baton_kernel::bpf::direct::Reason) -> &'static str {
+    use baton_kernel::bpf::direct::Reason;
+    match reason {
+        Reason::NoService => "to other ports of a virtual address",
+        Reason::Fragment => "passed as fragments",
+        Reason::Options => "passed for IP options",
+        Reason::Protocol => "passed that are neither TCP nor UDP",
+        Reason::Malformed => "passed as malformed",
+        Reason::Tags => "passed with too many VLAN tags",
+        Reason::NotOurs => "to other MAC addresses",
+        Reason::NoServer => "passed because no server takes new connections",
+        Reason::NoMac => "dropped because the server has no MAC address",
+        Reason::TooBig => "dropped as too big for the server's interface",
+        Reason::NoRoom => "dropped without room for a VLAN tag",
+        Reason::Gone => "of connections whose server was removed",
+        Reason::Unremembered => "of connections that could not be remembered",
+        Reason::Errors => "ICMP errors given to servers",
+    }
 }

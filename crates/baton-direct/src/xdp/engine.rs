@@ -1,0 +1,493 @@
+//! The engine: services and destinations in the program's maps, and the program on interfaces.
+//!
+//! It keeps nothing that is not in the maps: whoever opens it next finds everything there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use baton_kernel::bpf::direct::{self, Direct, Mode, OwnMac, Reason, SERVERS_MAX, SERVICES_MAX, TABLE};
+use baton_kernel::route::{Link, Routing};
+
+use super::way::{self, Wait, Way};
+use super::{Settings, judge, words};
+use crate::maglev::{self, Member};
+use crate::{Counters, Destination, DestinationFigures, Engine, Fault, Figures, Key, Observed, Service, Step};
+
+/// MAC addresses that packets are taken for, at most: those of the interfaces, and of what stands on them.
+const MACS_MAX: usize = 256;
+
+/// The engine, in one network namespace.
+pub(super) struct Xdp {
+    settings: Settings,
+    folder: PathBuf,
+    routing: Routing,
+    /// Nothing before the first service.
+    direct: Option<Direct>,
+    /// Whether the links have this process's program.
+    is_renewed: bool,
+}
+
+impl Xdp {
+    pub(super) fn open(settings: &Settings) -> Result<Xdp, Fault> {
+        let folder = direct::folder()?;
+        direct::check(&folder)?;
+        let direct = Direct::find(&folder)?;
+        Ok(Xdp { settings: settings.clone(), folder, routing: Routing::open()?, direct, is_renewed: false })
+    }
+
+    /// The maps, with this process's program in the links.
+    fn ready(&mut self) -> Result<&mut Direct, Fault> {
+        let mut direct = match self.direct.take() {
+            Some(direct) => direct,
+            None => Direct::make(&self.folder, self.settings.flows)?,
+        };
+        if !self.is_renewed {
+            // Interfaces that are gone are looked for again by name.
+            direct.renew()?;
+            self.is_renewed = true;
+        }
+        Ok(self.direct.insert(direct))
+    }
+
+    fn found(&self, key: &Key) -> Result<u32, Fault> {
+        let there = self.services()?.into_iter().find(|(_, slot)| words::service(slot).key == *key);
+        there
+            .map(|(number, _)| number)
+            .ok_or_else(|| fault(key, "it is not there", "it was removed by somebody else; try again"))
+    }
+
+    /// The slots in use.
+    fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
+        let Some(direct) = &self.direct else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for number in 0..SERVICES_MAX as u32 {
+            let slot = direct.service(number)?;
+            if slot.is_used != 0 {
+                found.push((number, slot));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The slots in use.
+    fn servers(&self) -> Result<Vec<(u32, direct::Server)>, Fault> {
+        let Some(direct) = &self.direct else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for number in 0..SERVERS_MAX as u32 {
+            let slot = direct.server(number)?;
+            if slot.generation != 0 {
+                found.push((number, slot));
+            }
+        }
+        Ok(found)
+    }
+
+    fn servers_of(&self, service: u32) -> Result<Vec<(u32, direct::Server)>, Fault> {
+        let mut servers = self.servers()?;
+        servers.retain(|(_, slot)| slot.service == service);
+        Ok(servers)
+    }
+
+    fn add_service(&mut self, service: &Service) -> Result<(), Fault> {
+        let Some(place) = words::place(&service.key) else {
+            return Err(fault(&service.key, "the engine xdp has no firewall marks", "use the engine ipvs"));
+        };
+        self.ready()?;
+        if self.found(&service.key).is_ok() {
+            return self.edit_service(service);
+        }
+        self.tie(Some(place.socket_address().ip()), None)?;
+        let used: Vec<u32> = self.services()?.into_iter().map(|(number, _)| number).collect();
+        let Some(number) = (0..SERVICES_MAX as u32).find(|number| !used.contains(number)) else {
+            let reason = format!("there are {SERVICES_MAX} services, which is the most for the engine xdp");
+            return Err(fault(&service.key, reason, "use the engine ipvs"));
+        };
+        let direct = self.ready()?;
+        direct.clear_service(number)?;
+        direct.set_table(2 * number, &[direct::NOBODY; TABLE])?;
+        direct.set_service(number, &words::slot(service, place, 2 * number))?;
+        direct.set_place(&place.address_alone(), number)?;
+        direct.set_place(&place, number)
+    }
+
+    fn edit_service(&mut self, service: &Service) -> Result<(), Fault> {
+        let number = self.found(&service.key)?;
+        let direct = self.ready()?;
+        let there = direct.service(number)?;
+        direct.set_service(number, &words::slot(service, there.place, there.table))
+    }
+
+    fn remove_service(&mut self, key: &Key) -> Result<(), Fault> {
+        self.ready()?;
+        let number = self.found(key)?;
+        let servers = self.servers_of(number)?;
+        let services = self.services()?;
+        let direct = self.ready()?;
+        let place = direct.service(number)?.place;
+        direct.remove_place(&place)?;
+        let is_alone = |(other, slot): &(u32, direct::Service)| {
+            *other == number || slot.place.address_alone() != place.address_alone()
+        };
+        if services.iter().all(is_alone) {
+            direct.remove_place(&place.address_alone())?;
+        }
+        direct.set_service(number, &direct::Service::default())?;
+        servers.iter().try_for_each(|(number, slot)| free(direct, *number, slot))
+    }
+
+    fn add_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
+        self.ready()?;
+        let service = self.found(key)?;
+        let servers = self.servers()?;
+        if servers.iter().any(|(_, slot)| slot.service == service && slot.socket_address() == destination.address) {
+            return self.edit_destination(key, destination);
+        }
+        let number = (0..SERVERS_MAX as u32).find(|number| servers.iter().all(|(used, _)| used != number));
+        let Some(number) = number else {
+            let reason = format!("there are {SERVERS_MAX} servers, which is the most for the engine xdp");
+            return Err(fault(key, reason, "use the engine ipvs"));
+        };
+        let links = self.routing.links()?;
+        let way = self.way(&links, destination.address, Wait::ForAnswer)?.ok();
+        self.tie(None, way.map(|way| way.interface))?;
+        let is_native = self.is_native()?;
+        let (family, address) = direct::bytes_of(destination.address.ip());
+        let direct = self.ready()?;
+        // A free slot keeps the generation of its last use there.
+        let last = direct.server(number)?.service;
+        let mut slot = direct::Server {
+            generation: last.wrapping_add(1).max(1),
+            service,
+            weight: destination.weight,
+            port: destination.address.port().into(),
+            family: family.into(),
+            address,
+            ..direct::Server::default()
+        };
+        if let Some(way) = way {
+            lead(&mut slot, &way, is_native);
+        }
+        direct.clear_server(number)?;
+        direct.set_server(number, &slot)?;
+        self.fill(service)
+    }
+
+    fn edit_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
+        self.ready()?;
+        let service = self.found(key)?;
+        let (number, mut slot) = self.server(key, service, destination.address)?;
+        slot.weight = destination.weight;
+        self.ready()?.set_server(number, &slot)?;
+        self.fill(service)
+    }
+
+    fn remove_destination(&mut self, key: &Key, address: SocketAddr) -> Result<(), Fault> {
+        self.ready()?;
+        let service = self.found(key)?;
+        let (number, mut slot) = self.server(key, service, address)?;
+        // First nobody new comes, then it goes.
+        slot.weight = 0;
+        self.ready()?.set_server(number, &slot)?;
+        self.fill(service)?;
+        free(self.ready()?, number, &slot)
+    }
+
+    fn server(&self, key: &Key, service: u32, address: SocketAddr) -> Result<(u32, direct::Server), Fault> {
+        let there = self.servers_of(service)?.into_iter().find(|(_, slot)| slot.socket_address() == address);
+        there.ok_or_else(|| {
+            fault(key, format!("server {address} is not there"), "it was removed by somebody else; try again")
+        })
+    }
+
+    /// Writes the service's table anew, the one that is not in use, and then uses that one.
+    fn fill(&mut self, service: u32) -> Result<(), Fault> {
+        let mut servers = self.servers_of(service)?;
+        servers.retain(|(_, slot)| slot.weight > 0 && slot.interface != 0);
+        let member = |slot: &direct::Server| Member { name: words::name(slot), weight: slot.weight };
+        let members: Vec<Member> = servers.iter().map(|(_, slot)| member(slot)).collect();
+        let mut table = [direct::NOBODY; TABLE];
+        for (entry, place) in table.iter_mut().zip(maglev::table(&members, TABLE)) {
+            if let Some((number, _)) = servers.get(usize::from(place)) {
+                *entry = *number as u16;
+            }
+        }
+        let direct = self.ready()?;
+        let mut slot = direct.service(service)?;
+        let other = slot.table ^ 1;
+        direct.set_table(other, &table)?;
+        slot.table = other;
+        direct.set_service(service, &slot)
+    }
+
+    fn way(&mut self, links: &[Link], server: SocketAddr, wait: Wait) -> Result<Result<Way, String>, Fault> {
+        let named = self.named(links)?;
+        way::find(&mut self.routing, links, &named, server.ip(), wait)
+    }
+
+    /// Whether every packet is seen in a driver, where none is larger than its interface allows.
+    fn is_native(&self) -> Result<bool, Fault> {
+        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), Direct::attached)?;
+        Ok(attached.iter().all(|(_, mode)| *mode == Mode::Native))
+    }
+
+    /// The numbers of the interfaces that are named in the settings.
+    fn named(&self, links: &[Link]) -> Result<Vec<u32>, Fault> {
+        let number = |name: &String| {
+            let link = links.iter().find(|link| link.name == *name);
+            let none = || Fault::new(format!("interface {name}"), "there is no such interface", "`ip link` lists them");
+            link.map(|link| link.index).ok_or_else(none)
+        };
+        self.settings.interfaces.iter().map(number).collect()
+    }
+
+    /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
+    /// about to be added: a virtual address, and the interface of a server.
+    fn tie(&mut self, coming: Option<IpAddr>, server: Option<u32>) -> Result<(), Fault> {
+        let links = self.routing.links()?;
+        let named = self.named(&links)?;
+        let is_named = !named.is_empty();
+        let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
+        let direct = self.ready()?;
+        let mut tied = Vec::new();
+        for (there, _) in direct.attached()? {
+            // The link of an interface that is gone has nothing to do; where names are given, they are all.
+            if links.iter().all(|link| link.index != there) || (is_named && !wanted.contains(&there)) {
+                direct.detach(there)?;
+            } else {
+                tied.push(there);
+            }
+        }
+        let fresh: Vec<u32> = wanted.into_iter().filter(|wanted| !tied.contains(wanted)).collect();
+        // The addresses first: from its first packet on the program knows what is for it.
+        direct.set_macs(&macs(&links, &[&tied[..], &fresh].concat()))?;
+        let mut failed = None;
+        for index in fresh {
+            let name = links.iter().find(|link| link.index == index).map_or("", |link| &link.name);
+            match direct.attach(index, name) {
+                Ok(_) => tied.push(index),
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        // Of those that nobody named, one is enough.
+        failed.filter(|_| is_named || tied.is_empty()).map_or(Ok(()), Err)
+    }
+
+    /// Where nobody names any: the interfaces that have a virtual address, and those by which servers are reached.
+    fn unnamed(&mut self, links: &[Link], coming: Option<IpAddr>, server: Option<u32>) -> Result<Vec<u32>, Fault> {
+        let mut wanted: Vec<u32> = self.servers()?.iter().map(|(_, slot)| slot.interface).collect();
+        wanted.extend(server);
+        let mut virtuals: Vec<IpAddr> =
+            self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
+        virtuals.extend(coming);
+        for address in self.routing.addresses()? {
+            let link = links.iter().find(|link| link.index == address.interface);
+            if let Some(link) = link.filter(|link| !link.is_loopback && virtuals.contains(&address.address)) {
+                wanted.extend(way::below(links, &[], link).ok().map(|(below, _)| below));
+            }
+        }
+        wanted.retain(|number| *number != 0);
+        wanted.sort_unstable();
+        wanted.dedup();
+        Ok(wanted)
+    }
+}
+
+/// Frees a server's slot, which remembers its generation.
+fn free(direct: &mut Direct, number: u32, slot: &direct::Server) -> Result<(), Fault> {
+    direct.set_server(number, &direct::Server { service: slot.generation, ..direct::Server::default() })
+}
+
+fn lead(slot: &mut direct::Server, way: &Way, is_native: bool) {
+    slot.interface = way.interface;
+    slot.to = way.to;
+    slot.from = way.from;
+    slot.tags = way.tags as u32;
+    slot.protocols = way.protocols;
+    slot.numbers = way.numbers;
+    slot.mtu = if is_native { way.mtu } else { 0 };
+}
+
+/// The MAC addresses of interfaces and of all that stands on them, such as VLANs and the MACVLAN of a virtual router. A frame is
+/// seen on the interface below.
+fn macs(links: &[Link], tied: &[u32]) -> Vec<OwnMac> {
+    let mut macs = Vec::new();
+    for interface in tied {
+        let mut own = vec![*interface];
+        let mut at = 0;
+        while let Some(below) = own.get(at).copied().filter(|_| own.len() < MACS_MAX) {
+            // A veth's peer is not on it.
+            let stands = |link: &&Link| link.lower == Some(below) && link.kind.as_deref() != Some("veth");
+            own.extend(
+                links
+                    .iter()
+                    .filter(stands)
+                    .map(|link| link.index)
+                    .filter(|index| !own.contains(index))
+                    .collect::<Vec<_>>(),
+            );
+            at += 1;
+        }
+        for link in links.iter().filter(|link| own.contains(&link.index)) {
+            let mac = link.mac.map(|mac| OwnMac { interface: *interface, address: mac.0, zero: 0 });
+            macs.extend(mac.filter(|mac| !macs.contains(mac)));
+        }
+    }
+    macs.truncate(MACS_MAX);
+    macs
+}
+
+fn fault(key: &Key, reason: impl Into<String>, remedy: &str) -> Fault {
+    Fault::new(format!("service {key}"), reason, remedy)
+}
+
+fn counters(counted: direct::Counters) -> Counters {
+    Counters {
+        connections: counted.connections,
+        packets_in: counted.packets,
+        bytes_in: counted.bytes,
+        ..Counters::default()
+    }
+}
+
+impl Engine for Xdp {
+    fn name(&self) -> &'static str {
+        "xdp"
+    }
+
+    fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
+        // Another process may have begun or ended it.
+        self.direct = Direct::find(&self.folder)?;
+        let servers = self.servers()?;
+        let mut found = Vec::new();
+        for (number, slot) in self.services()? {
+            let mut service = words::service(&slot);
+            let own = servers.iter().filter(|(_, server)| server.service == number);
+            service.destinations = own.map(|(_, server)| words::destination(server)).collect();
+            found.push(Observed::from(service));
+        }
+        Ok(found)
+    }
+
+    fn judge(&self, service: &Service) -> Vec<String> {
+        judge::judge(service)
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), Fault> {
+        match step {
+            Step::AddService(service) => self.add_service(service),
+            Step::EditService(service) => self.edit_service(service),
+            Step::RemoveService(key) => self.remove_service(key),
+            Step::AddDestination(key, destination) => self.add_destination(key, destination),
+            Step::EditDestination(key, destination) => self.edit_destination(key, destination),
+            Step::RemoveDestination(key, address) => self.remove_destination(key, *address),
+        }
+    }
+
+    fn removal(&self) -> &'static str {
+        "connections of a server that is removed are given to another one: TCP ends there with a reset, which the client sees at once, \
+         and UDP goes on; connections of a service that is removed meet the network stack, as if Baton were not there"
+    }
+
+    fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+        let servers = self.servers()?;
+        let services = self.services()?;
+        let Some(direct) = &self.direct else { return Ok(Vec::new()) };
+        let mut figures = Vec::new();
+        for (number, slot) in services {
+            let mut destinations = Vec::new();
+            for (number, server) in servers.iter().filter(|(_, server)| server.service == number) {
+                destinations.push(DestinationFigures {
+                    address: server.socket_address(),
+                    counters: counters(direct.counted_of_server(*number)?),
+                    active: 0,
+                    inactive: 0,
+                    persistent: 0,
+                });
+            }
+            figures.push(Figures {
+                key: words::service(&slot).key,
+                counters: counters(direct.counted_of_service(number)?),
+                destinations,
+            });
+        }
+        Ok(figures)
+    }
+
+    fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+        if self.direct.is_none() {
+            return Ok(Vec::new());
+        }
+        self.ready()?;
+        let services = self.services()?;
+        let links = self.routing.links()?;
+        let is_native = self.is_native()?;
+        let mut troubles = Vec::new();
+        let mut changed = Vec::new();
+        for (number, mut slot) in self.servers()? {
+            let key =
+                services.iter().find(|(number, _)| *number == slot.service).map(|(_, slot)| words::service(slot).key);
+            let Some(key) = key else { continue };
+            let address = slot.socket_address();
+            match self.way(&links, address, Wait::Never)? {
+                Ok(way) => {
+                    let before = slot;
+                    lead(&mut slot, &way, is_native);
+                    if slot != before {
+                        self.ready()?.set_server(number, &slot)?;
+                        if before.interface == 0 {
+                            changed.push(slot.service);
+                        }
+                    }
+                }
+                // What it has is kept: whoever does not answer for a moment is not sent away, which is the health checks' to say.
+                Err(why) if slot.interface == 0 => {
+                    troubles.push(format!("service {key}: server {address} gets nothing: {why}"));
+                }
+                Err(why) => troubles.push(format!("service {key}: server {address} gets packets as before, but {why}")),
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed.into_iter().try_for_each(|service| self.fill(service))?;
+        if let Err(fault) = self.tie(None, None) {
+            troubles.push(fault.to_string());
+        }
+        Ok(troubles)
+    }
+
+    fn manner(&self) -> String {
+        let attached = self.direct.as_ref().and_then(|direct| direct.attached().ok()).unwrap_or_default();
+        if attached.is_empty() {
+            return "on no interface yet".into();
+        }
+        let name = |index: u32| {
+            let link = Routing::open().and_then(|mut routing| routing.link_by_index(index)).ok().flatten();
+            link.map_or_else(|| format!("interface {index}"), |link| link.name)
+        };
+        let how = |(index, mode): &(u32, Mode)| match mode {
+            Mode::Native => format!("{} (in its driver)", name(*index)),
+            Mode::Generic => format!("{} (generic: its driver has no XDP, which costs speed)", name(*index)),
+        };
+        let mut manner = format!("on {}", attached.iter().map(how).collect::<Vec<_>>().join(", "));
+        if let Some(direct) = &self.direct {
+            let counted = Reason::ALL.iter().filter_map(|reason| {
+                let packets = direct.reason(*reason).ok().filter(|packets| *packets > 0)?;
+                Some(format!("{packets} {}", super::reason(*reason)))
+            });
+            let counted = counted.collect::<Vec<_>>().join(", ");
+            if !counted.is_empty() {
+                manner.push_str(&format!("; packets: {counted}"));
+            }
+        }
+        manner
+    }
+
+    fn leave(&mut self) -> Result<(), Fault> {
+        self.direct = Direct::find(&self.folder)?;
+        if !self.services()?.is_empty() {
+            return Ok(());
+        }
+        self.is_renewed = false;
+        self.direct.take().map_or(Ok(()), Direct::remove)
+    }
+}

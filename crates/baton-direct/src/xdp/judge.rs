@@ -1,0 +1,122 @@
+//! What the engine cannot do, by the configuration alone.
+
+use std::net::SocketAddr;
+
+use crate::{Destination, Forwarding, Key, Protocol, Scheduler, Service};
+
+/// One sentence for each thing; none is well.
+pub(super) fn judge(service: &Service) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let virtual_at = match service.key {
+        Key::Address { protocol, address } => {
+            if address.ip().is_unspecified() || address.ip().is_multicast() {
+                reasons.push(format!("{} is no single address, and packets are found by theirs", address.ip()));
+            }
+            if service.one_packet && protocol == Protocol::Tcp {
+                reasons.push("TCP has no single packets".into());
+            }
+            Some(address)
+        }
+        Key::Mark { .. } => {
+            reasons.push(
+                "firewall marks are set after packets have passed the engine xdp; bind addresses, or use the engine ipvs".into(),
+            );
+            None
+        }
+    };
+    match service.scheduler {
+        // Round robin is by a hash of address and port, by weight; the rest is so already.
+        Scheduler::RoundRobin | Scheduler::Source | Scheduler::Maglev => {}
+        Scheduler::LeastConn
+        | Scheduler::Destination
+        | Scheduler::ShortestDelay
+        | Scheduler::NeverQueue
+        | Scheduler::Locality
+        | Scheduler::LocalityReplicated
+        | Scheduler::Failover
+        | Scheduler::Overflow
+        | Scheduler::TwoRandom => reasons.push(format!(
+            "the engine xdp chooses by a hash and does not see the ends of connections, so it has no scheduler '{}'; use \
+             roundrobin, source or mh, or the engine ipvs",
+            service.scheduler.word()
+        )),
+    }
+    reasons.extend(service.destinations.iter().flat_map(|destination| of_destination(destination, virtual_at)));
+    reasons
+}
+
+fn of_destination(destination: &Destination, virtual_at: Option<SocketAddr>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut refuse = |why: &str| reasons.push(format!("server {}: {why}", destination.address));
+    match destination.forwarding {
+        Forwarding::Direct => {}
+        Forwarding::Tunnel(_) => refuse("the engine xdp has no tunnels; use the engine ipvs"),
+        Forwarding::Masquerade => {
+            refuse("the engine xdp changes no addresses, so it cannot masquerade; use the engine ipvs");
+        }
+    }
+    let is_other_port = |at: SocketAddr| at.port() != destination.address.port() && at.port() != 0;
+    if destination.forwarding == Forwarding::Direct && virtual_at.is_some_and(is_other_port) {
+        refuse("by direct routing its port is the service's");
+    }
+    if destination.upper != 0 || destination.lower != 0 {
+        refuse("the engine xdp does not see the ends of connections, so it has no limits of them; use the engine ipvs");
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tunnel;
+
+    fn service(address: &str) -> Service {
+        let destination = Destination {
+            address: "10.0.0.2:80".parse().unwrap(),
+            forwarding: Forwarding::Direct,
+            weight: 1,
+            upper: 0,
+            lower: 0,
+        };
+        Service {
+            key: Key::Address { protocol: Protocol::Tcp, address: address.parse().unwrap() },
+            scheduler: Scheduler::RoundRobin,
+            hash_port: false,
+            fallback: false,
+            persistence: None,
+            one_packet: false,
+            destinations: vec![destination],
+        }
+    }
+
+    #[track_caller]
+    fn refuses(change: impl FnOnce(&mut Service), because: &str) {
+        let mut service = service("192.0.2.1:80");
+        change(&mut service);
+        let reasons = judge(&service);
+        assert!(reasons.len() == 1 && reasons[0].contains(because), "{reasons:?}");
+    }
+
+    #[test]
+    fn what_it_can_do() {
+        for scheduler in [Scheduler::RoundRobin, Scheduler::Source, Scheduler::Maglev] {
+            assert!(judge(&Service { scheduler, ..service("192.0.2.1:80") }).is_empty());
+        }
+        assert!(judge(&service("192.0.2.1:0")).is_empty(), "every port");
+    }
+
+    #[test]
+    fn what_it_cannot_do() {
+        refuses(|service| service.key = Key::Mark { mark: 7, ipv6: false }, "firewall marks");
+        refuses(|service| service.scheduler = Scheduler::LeastConn, "'wlc'");
+        refuses(|service| service.one_packet = true, "no single packets");
+        refuses(
+            |service| service.destinations[0].forwarding = Forwarding::Masquerade,
+            "10.0.0.2:80: the engine xdp changes no",
+        );
+        refuses(|service| service.destinations[0].forwarding = Forwarding::Tunnel(Tunnel::IpIp), "no tunnels");
+        refuses(|service| service.destinations[0].upper = 10, "no limits");
+        refuses(|service| service.destinations[0].address.set_port(8080), "port is the service's");
+        refuses(|service| *service = self::service("0.0.0.0:80"), "no single address");
+    }
+}

@@ -1,0 +1,160 @@
+//! How a packet gets to a server: its MAC address, and the interface and VLAN on which it is.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use baton_kernel::route::{Link, RouteKind, Routing};
+
+use crate::Fault;
+
+/// How often a neighbour is looked for that the kernel has just begun to ask for, and the pause between.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(10);
+/// VLAN tags that the program can write.
+const TAGS_MAX: usize = 2;
+/// IEEE 802.1Q.
+const VLAN: [u8; 2] = [0x81, 0x00];
+
+/// Whether to wait for a neighbour's answer for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    ForAnswer,
+    Never,
+}
+
+/// Where to send packets for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The interface on which frames leave, tags and all.
+    pub(super) interface: u32,
+    pub(super) to: [u8; 6],
+    pub(super) from: [u8; 6],
+    pub(super) tags: usize,
+    pub(super) protocols: [[u8; 2]; TAGS_MAX],
+    pub(super) numbers: [u16; TAGS_MAX],
+    pub(super) mtu: u32,
+}
+
+/// Looks for the way to a server; `attached` are the interfaces whose frames the program sees as they are. What is in the way is
+/// a sentence.
+pub(super) fn find(
+    routing: &mut Routing,
+    links: &[Link],
+    attached: &[u32],
+    server: IpAddr,
+    wait: Wait,
+) -> Result<Result<Way, String>, Fault> {
+    let Some(route) = routing.route_to(server)? else {
+        return Ok(Err("there is no route to it; give this machine an address in its network".into()));
+    };
+    match route.kind {
+        RouteKind::Unicast => {}
+        RouteKind::Local => {
+            return Ok(Err(
+                "it is this machine itself, which the engine xdp cannot send to; use the engine ipvs".into()
+            ));
+        }
+        _ => return Ok(Err("its route is none to a single machine".into())),
+    }
+    if let Some(router) = route.via {
+        return Ok(Err(format!(
+            "it is behind the router {router}, and direct routing needs it on the same network; give this machine an address there, or \
+             use a tunnel with the engine ipvs"
+        )));
+    }
+    let Some(link) = links.iter().find(|link| link.index == route.interface) else {
+        return Ok(Err("its interface is gone".into()));
+    };
+    let Some(from) = link.mac else {
+        return Ok(Err(format!("its interface {} has no MAC addresses", link.name)));
+    };
+    let Some(to) = neighbour(routing, link.index, server, wait)? else {
+        return Ok(Err(format!("nobody answers for its MAC address on {}", link.name)));
+    };
+    Ok(below(links, attached, link).map(|(interface, vlans)| {
+        let mut numbers = [0; TAGS_MAX];
+        numbers.iter_mut().zip(&vlans).for_each(|(number, vlan)| *number = *vlan);
+        Way { interface, to, from: from.0, tags: vlans.len(), protocols: [VLAN; TAGS_MAX], numbers, mtu: link.mtu }
+    }))
+}
+
+/// The MAC address, when the kernel knows it or finds it out at once.
+fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr, wait: Wait) -> Result<Option<[u8; 6]>, Fault> {
+    let known = |routing: &mut Routing| -> Result<Option<[u8; 6]>, Fault> {
+        Ok(routing.neighbour(interface, server)?.and_then(|neighbour| Some(neighbour.usable()?.0)))
+    };
+    if let Some(mac) = known(routing)? {
+        return Ok(Some(mac));
+    }
+    routing.resolve_neighbour(interface, server)?;
+    let tries = if wait == Wait::ForAnswer { TRIES } else { 0 };
+    for _ in 0..tries {
+        thread::sleep(PAUSE);
+        if let Some(mac) = known(routing)? {
+            return Ok(Some(mac));
+        }
+    }
+    Ok(None)
+}
+
+/// The interface below an interface's VLANs, and the VLANs' numbers, the outer one first.
+pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u32, Vec<u16>), String> {
+    let mut vlans = Vec::new();
+    let mut at = link;
+    while let (false, Some(number), Some(lower)) = (attached.contains(&at.index), at.vlan, at.lower) {
+        if vlans.len() == TAGS_MAX {
+            return Err(format!("its interface {} is a VLAN in more VLANs than {TAGS_MAX}", link.name));
+        }
+        let Some(parent) = links.iter().find(|parent| parent.index == lower) else {
+            return Err(format!(
+                "the interface below {} is in another network namespace; name it with `interface`",
+                at.name
+            ));
+        };
+        vlans.insert(0, number);
+        at = parent;
+    }
+    Ok((at.index, vlans))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, vlan: Option<(u16, u32)>) -> Link {
+        Link {
+            index,
+            name: format!("if{index}"),
+            mac: None,
+            mtu: 1500,
+            is_up: true,
+            has_carrier: true,
+            is_loopback: false,
+            has_neighbours: true,
+            kind: None,
+            vlan: vlan.map(|(number, _)| number),
+            lower: vlan.map(|(_, lower)| lower),
+            master: None,
+        }
+    }
+
+    #[test]
+    fn frames_leave_below_the_vlans() {
+        let links = [
+            link(1, None),
+            link(2, Some((10, 1))),
+            link(3, Some((20, 2))),
+            link(4, Some((30, 3))),
+            link(5, Some((1, 99))),
+        ];
+        let below = |attached: &[u32], at: usize| below(&links, attached, &links[at]);
+        assert_eq!(below(&[], 0), Ok((1, vec![])));
+        assert_eq!(below(&[], 1), Ok((1, vec![10])));
+        assert_eq!(below(&[], 2), Ok((1, vec![10, 20])));
+        assert_eq!(below(&[2], 2), Ok((2, vec![20])), "whoever is tied to the VLAN itself sees no tag of it");
+        assert_eq!(below(&[3], 2), Ok((3, vec![])));
+        assert!(below(&[], 3).unwrap_err().contains("more VLANs"));
+        assert!(below(&[], 4).unwrap_err().contains("another network namespace"));
+    }
+}
