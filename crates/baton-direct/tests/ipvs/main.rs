@@ -3,7 +3,9 @@
 #[path = "../../../baton/tests/support/lab/mod.rs"]
 mod lab;
 
+mod flow;
 mod plan;
+mod settings;
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,10 +1,23 @@
 //! What is set, changed, left alone and taken over.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
-use baton_direct::{Persistence, Tunnel};
+use baton_direct::{OnExit, Persistence, Tunnel};
 
 use super::*;
+
+/// Tells the test program that it is to change services until it is killed.
+const RESTLESS: &str = "BATON_TEST_RESTLESS";
+
+/// Services that somebody else has, with what no service of ours can have.
+const FOREIGN: &str = "ipvsadm -A -t 10.0.0.9:80 -s rr
+    ipvsadm -a -t 10.0.0.9:80 -r 10.0.1.9:80 -g -w 3
+    ipvsadm -A -u 10.0.0.9:5060 -s lc -p 60 --pe sip
+    ipvsadm -A -f 9 -s wlc
+    ipvsadm -a -f 9 -r 127.0.0.1:8080 -m
+    ipvsadm -A -t [2001:db8::9]:80 -s wrr";
 
 fn by(forwarding: Forwarding, destination: Destination) -> Destination {
     Destination { forwarding, ..destination }
@@ -100,5 +113,161 @@ fn everything_reads_back_as_it_was_set() {
         assert!(thresholds.contains("10.0.1.2:80                  1000       800"), "{thresholds}");
         let again = director.plan(&desired).unwrap();
         assert!(again.is_empty(), "{again}");
+    });
+}
+
+#[test]
+fn a_change_is_its_own_steps_and_leaves_others_services_alone() {
+    lab::inside(|| {
+        said(FOREIGN);
+        let foreign = dump();
+        let mut director = director();
+        let mut desired = everything();
+        done(director.reconcile(&desired).unwrap());
+        let before = dump();
+        let web = desired.iter_mut().find(|service| service.key == tcp("10.0.0.1:80")).unwrap();
+        web.scheduler = Scheduler::Failover;
+        web.destinations[0].weight = 7;
+        web.destinations[1].upper = 0;
+        web.destinations[1].lower = 0;
+        web.destinations[2].address = address("10.0.1.4:80");
+        desired.retain(|service| service.key != udp("10.0.0.1:53"));
+        let steps = done(director.reconcile(&desired).unwrap());
+        let removal = director.removal();
+        let expected = [
+            "change service tcp 10.0.0.1:80: fo, until now wrr",
+            "add server 10.0.1.4:80 to tcp 10.0.0.1:80: direct, weight 0",
+            "change server 10.0.1.1:80 of tcp 10.0.0.1:80: direct, weight 7, until now direct, weight 1",
+            "change server 10.0.1.2:80 of tcp 10.0.0.1:80: direct, weight 65535, until now direct, weight 65535, \
+             at most 1000 connections, again below 800",
+            &format!("remove server 10.0.1.3:80 of tcp 10.0.0.1:80: {removal}"),
+            &format!("remove service udp 10.0.0.1:53: {removal}"),
+        ];
+        assert_eq!(steps, expected);
+        let changed = |line: &&String| !["10.0.0.1:80 ", "10.0.0.1:53 "].iter().any(|key| line.contains(key));
+        let untouched = |lines: &[String]| lines.iter().filter(changed).cloned().collect::<Vec<_>>();
+        assert_eq!(untouched(&dump()), untouched(&before));
+        assert!(director.plan(&desired).unwrap().is_empty());
+        // Every other setting of a service and of a server, on what is there.
+        for service in &mut desired {
+            service.scheduler = Scheduler::Source;
+            service.hash_port = true;
+            service.persistence = Some(Persistence { timeout: Duration::from_secs(10), prefix: 16 });
+            for destination in &mut service.destinations {
+                destination.forwarding = Forwarding::Tunnel(Tunnel::Gue(1234));
+                destination.weight += 1;
+            }
+            service.destinations.retain(|destination| destination.weight <= 65_535);
+        }
+        desired.retain(|service| !service.destinations.iter().any(|destination| destination.address.port() == 8080));
+        done(director.reconcile(&desired).unwrap());
+        let again = director.plan(&desired).unwrap();
+        assert!(again.is_empty(), "{again}");
+        for service in &mut desired {
+            service.hash_port = false;
+            service.persistence = None;
+        }
+        desired.retain(|service| service.key != tcp("10.0.0.2:0"));
+        done(director.reconcile(&desired).unwrap());
+        assert!(director.plan(&desired).unwrap().is_empty());
+
+        // The next program goes on with it; what is kept is kept.
+        assert!(director.leave(OnExit::Keep).unwrap().is_empty());
+        let kept = dump();
+        let mut next = super::director();
+        assert!(next.plan(&desired).unwrap().to_string().is_empty());
+        assert_eq!(dump(), kept);
+        next.leave(OnExit::Flush).unwrap();
+        assert_eq!(dump(), foreign);
+        let folder = said("find /run/baton-direct -name '*.json'");
+        assert_eq!(folder, "", "an empty record is none");
+    });
+}
+
+#[test]
+fn what_is_there_is_taken_over_and_said() {
+    lab::inside(|| {
+        said(FOREIGN);
+        let others: Vec<String> = dump().into_iter().filter(|line| !line.contains("10.0.0.9:")).collect();
+        let mut director = director();
+        let sip = udp("10.0.0.9:5060");
+        let desired = [
+            service(tcp("10.0.0.9:80"), Scheduler::RoundRobin, &[to("10.0.1.9:80", 3)]),
+            service(sip, Scheduler::LeastConn, &[]),
+        ];
+        let plan = director.plan(&desired).unwrap().to_string();
+        let expected = [
+            "take over service tcp 10.0.0.9:80, which is there already and not in our record",
+            "take over service udp 10.0.0.9:5060, which is there already and not in our record",
+            "change service tcp 10.0.0.9:80: wrr, until now scheduler rr",
+            "change server 10.0.1.9:80 of tcp 10.0.0.9:80: direct, weight 3, until now direct, weight 3",
+            "change service udp 10.0.0.9:5060: wlc, until now scheduler lc, persistence engine sip",
+        ];
+        assert_eq!(plan.lines().collect::<Vec<_>>(), expected);
+        let report = director.reconcile(&desired).unwrap();
+        assert_eq!(report.taken_over, [desired[0].key, sip]);
+        assert_eq!(report.done, expected[2..]);
+        let mine =
+            ["-A -t 10.0.0.9:80 -s wrr", "-A -u 10.0.0.9:5060 -s wlc", "-a -t 10.0.0.9:80 -r 10.0.1.9:80 -g -w 3"];
+        let is_mine = |line: &String| line.contains("10.0.0.9:");
+        assert_eq!(dump().into_iter().filter(is_mine).collect::<Vec<_>>(), mine);
+        assert_eq!(director.reconcile(&desired).unwrap(), Report::default(), "it is ours now");
+        director.leave(OnExit::Flush).unwrap();
+        assert_eq!(dump(), others);
+    });
+}
+
+#[test]
+fn what_somebody_removes_is_put_back() {
+    lab::inside(|| {
+        let mut director = director();
+        let desired = everything();
+        done(director.reconcile(&desired).unwrap());
+        let whole = dump();
+        said(
+            "ipvsadm -D -t 10.0.0.1:81 && ipvsadm -d -t 10.0.0.1:80 -r 10.0.1.1:80 && ipvsadm -e -f 7 -r 10.0.1.1:0 -g -w 9",
+        );
+        said("ipvsadm -a -t 10.0.0.1:80 -r 10.0.1.99:80 -g");
+        assert_eq!(done(director.reconcile(&desired).unwrap()).len(), 5 + 1 + 1 + 1);
+        assert_eq!(dump(), whole);
+    });
+}
+
+/// What [`nothing_is_orphaned_by_a_kill`] kills.
+#[test]
+fn restless() {
+    if std::env::var_os(RESTLESS).is_none() {
+        return;
+    }
+    let all = everything();
+    let mut director = director();
+    for turn in 0.. {
+        let desired: Vec<Service> = all.iter().skip(turn % 3).step_by(1 + turn % 2).cloned().collect();
+        director.reconcile(&desired).unwrap();
+        println!("reconciled");
+    }
+}
+
+#[test]
+fn nothing_is_orphaned_by_a_kill() {
+    lab::inside(|| {
+        said(FOREIGN);
+        let foreign = dump();
+        let mut rests = 0;
+        for round in 0..12 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "plan::restless", "--nocapture"]).env(RESTLESS, "1").stdout(Stdio::piped());
+            let mut restless = command.spawn().unwrap();
+            let lines = BufReader::new(restless.stdout.take().unwrap()).lines();
+            let reconciled = lines.map(Result::unwrap).filter(|line| line.contains("reconciled"));
+            assert_eq!(reconciled.take(1 + round % 4).count(), 1 + round % 4);
+            restless.kill().unwrap();
+            restless.wait().unwrap();
+            rests += usize::from(dump() != foreign);
+            let report = director().reconcile(&[]).unwrap();
+            assert!(report.failed.is_empty() && report.remarks.is_empty(), "{report:?}");
+            assert_eq!(dump(), foreign, "in round {round}");
+        }
+        assert!(rests > 0, "it was killed with services in the kernel");
     });
 }

@@ -1,0 +1,273 @@
+//! Real connections: a client, a director and three real servers in namespaces on a bridge, by direct routing.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use baton_direct::Figures;
+use nix::sched::{CloneFlags, setns};
+
+use super::*;
+
+const VIP: &str = "192.168.121.2:80";
+const VIP6: &str = "[fd21::2]:80";
+const SERVERS: [&str; 3] = ["192.168.121.11:80", "192.168.121.12:80", "192.168.121.13:80"];
+const SERVERS6: [&str; 3] = ["[fd21::11]:80", "[fd21::12]:80", "[fd21::13]:80"];
+/// How much of a download is asked for at a time.
+const PIECE: u32 = 50_000;
+/// How long something is waited for before the test fails. It is never slept through.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Everybody on one bridge; the servers have the virtual addresses, and say nothing of them.
+const NETWORK: &str = "set -e
+    ip link add br0 type bridge && ip link set br0 up
+    for name in client director s1 s2 s3; do
+        ip netns add $name
+        ip link add v-$name type veth peer name eth0 netns $name
+        ip link set v-$name master br0 up
+        ip -n $name link set lo up
+        ip netns exec $name sysctl -qw net.ipv6.conf.eth0.accept_dad=0
+        ip -n $name link set eth0 up
+    done
+    ip -n client address add 192.168.121.100/24 dev eth0
+    ip -n client address add fd21::100/64 dev eth0 nodad
+    ip -n director address add 192.168.121.1/24 dev eth0
+    ip -n director address add 192.168.121.2/32 dev eth0
+    ip -n director address add fd21::1/64 dev eth0 nodad
+    ip -n director address add fd21::2/128 dev eth0 nodad
+    for n in 1 2 3; do
+        ip netns exec s$n sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+        ip -n s$n address add 192.168.121.1$n/24 dev eth0
+        ip -n s$n address add fd21::1$n/64 dev eth0 nodad
+        ip -n s$n address add 192.168.121.2/32 dev lo
+        ip -n s$n address add fd21::2/128 dev lo nodad
+    done";
+
+/// Runs something on a thread in a namespace. Threads and programs that it starts are in there too.
+fn within<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let namespace = File::open(format!("/run/netns/{name}")).unwrap();
+    thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        run()
+    })
+}
+
+/// A server that gives its number as often as it is asked for, by TCP and UDP; it ends with the lab.
+fn serve(number: u8) {
+    within(&format!("s{number}"), move || {
+        let udp = UdpSocket::bind("0.0.0.0:80").unwrap();
+        thread::spawn(move || {
+            let mut question = [0; 64];
+            while let Ok((_, from)) = udp.recv_from(&mut question) {
+                udp.send_to(&[number], from).unwrap();
+            }
+        });
+        let listener = TcpListener::bind("[::]:80").unwrap();
+        thread::spawn(move || {
+            for mut client in listener.incoming().map(Result::unwrap) {
+                thread::spawn(move || -> io::Result<()> {
+                    let mut wanted = [0; 4];
+                    loop {
+                        client.read_exact(&mut wanted)?;
+                        client.write_all(&vec![number; u32::from_be_bytes(wanted) as usize])?;
+                    }
+                });
+            }
+        });
+    })
+    .join()
+    .unwrap();
+}
+
+/// A download in progress.
+struct Download(TcpStream);
+
+impl Download {
+    fn begin(to: &str) -> Download {
+        let stream = TcpStream::connect_timeout(&address(to), PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Download(stream)
+    }
+
+    /// The next piece; gives who sent it.
+    fn next(&mut self, bytes: u32) -> io::Result<u8> {
+        let mut piece = vec![0; bytes as usize];
+        self.0.write_all(&bytes.to_be_bytes())?;
+        self.0.read_exact(&mut piece)?;
+        assert!(piece.iter().all(|byte| *byte == piece[0]), "one server alone");
+        Ok(piece[0])
+    }
+
+    #[track_caller]
+    fn goes_on(&mut self, server: u8) {
+        assert_eq!(self.next(PIECE).unwrap(), server);
+    }
+}
+
+/// Who serves so many new connections.
+fn share(to: &str, connections: usize) -> BTreeMap<u8, usize> {
+    let mut share = BTreeMap::new();
+    for _ in 0..connections {
+        *share.entry(Download::begin(to).next(1).unwrap()).or_default() += 1;
+    }
+    share
+}
+
+/// One download of each of the first two servers.
+fn downloads() -> [Download; 2] {
+    [1, 2].map(|server| {
+        let mut begun = (0..10).map(|_| Download::begin(VIP)).map(|mut begun| (begun.next(PIECE).unwrap(), begun));
+        begun.find(|(by, _)| *by == server).expect("it has a share").1
+    })
+}
+
+/// What a director gives to the test, which is in the client's namespace.
+type Turn = Box<dyn FnOnce(&mut Director) + Send>;
+
+/// A director in its namespace, for the test to use.
+struct Remote(std::sync::mpsc::Sender<Turn>);
+
+impl Remote {
+    fn open(settings: Settings) -> Remote {
+        let (sender, turns) = std::sync::mpsc::channel::<Turn>();
+        within("director", move || {
+            let mut director = director_with(&settings);
+            turns.iter().for_each(|turn| turn(&mut director));
+        });
+        Remote(sender)
+    }
+
+    #[track_caller]
+    fn with<T: Send + 'static>(&self, run: impl FnOnce(&mut Director) -> T + Send + 'static) -> T {
+        let (sender, result) = std::sync::mpsc::channel();
+        self.0.send(Box::new(move |director| sender.send(run(director)).unwrap())).unwrap();
+        result.recv().expect("the director does what it is asked for")
+    }
+
+    /// Sets the weights of the web service's servers; one without is not there. Gives what was done.
+    #[track_caller]
+    fn set(&self, weights: [Option<u32>; 3]) -> Vec<String> {
+        let desired = desired(weights);
+        done(self.with(move |director| director.reconcile(&desired).unwrap()))
+    }
+
+    fn figures(&self) -> Vec<Figures> {
+        self.with(|director| director.figures().unwrap())
+    }
+}
+
+/// The web by IPv4 with these weights, the same by IPv6 and UDP with equal ones.
+fn desired(weights: [Option<u32>; 3]) -> Vec<Service> {
+    let servers = SERVERS.iter().zip(weights);
+    let web: Vec<Destination> = servers.filter_map(|(server, weight)| Some(to(server, weight?))).collect();
+    vec![
+        service(tcp(VIP), Scheduler::RoundRobin, &web),
+        service(tcp(VIP6), Scheduler::RoundRobin, &SERVERS6.map(|server| to(server, 1))),
+        Service { one_packet: true, ..service(udp(VIP), Scheduler::RoundRobin, &SERVERS.map(|server| to(server, 1))) },
+    ]
+}
+
+fn entries(of: &str) -> Vec<String> {
+    let all = said("ip netns exec director ipvsadm -Lcn");
+    all.lines().filter(|line| line.contains("ESTABLISHED") && line.contains(of)).map(str::to_owned).collect()
+}
+
+fn network() {
+    said(NETWORK);
+    (1..=3).for_each(serve);
+    setns(File::open("/run/netns/client").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+#[test]
+fn connections_are_shared_by_weight_and_counted() {
+    lab::inside(|| {
+        network();
+        let director = Remote::open(Settings::default());
+        director.set([Some(1), Some(2), None]);
+        assert_eq!(share(VIP, 30), BTreeMap::from([(1, 10), (2, 20)]));
+        assert_eq!(share(VIP6, 6), BTreeMap::from([(1, 2), (2, 2), (3, 2)]));
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answered = [0; 3];
+        for _ in 0..6 {
+            let mut answer = [0];
+            socket.send_to(b"?", VIP).unwrap();
+            socket.recv(&mut answer).unwrap();
+            answered[usize::from(answer[0]) - 1] += 1;
+        }
+        assert_eq!(answered, [2; 3]);
+
+        // The kernel adds up its counters every two seconds.
+        let end = Instant::now() + PATIENCE;
+        let web = loop {
+            let figures = director.figures();
+            assert_eq!(figures.len(), 3);
+            let web = figures.into_iter().find(|service| service.key == tcp(VIP)).unwrap();
+            if web.counters.connections == 30 {
+                break web;
+            }
+            assert!(Instant::now() < end, "{web:?}");
+            thread::yield_now();
+        };
+        let of = |server: &str| web.destinations.iter().find(|found| found.address == address(server)).unwrap().clone();
+        let [one, two] = [0, 1].map(|at| of(SERVERS[at]));
+        assert_eq!((one.counters.connections, two.counters.connections), (10, 20));
+        assert!(one.counters.packets_in >= 30 && one.counters.bytes_in > 30 * 40, "{one:?}");
+        assert_eq!(one.counters.packets_out, 0, "answers do not come this way");
+        assert_eq!(u64::from(one.active + one.inactive), 10);
+    });
+}
+
+#[test]
+fn a_download_survives_every_change_but_the_removal_of_its_server() {
+    lab::inside(|| {
+        network();
+        let director = Remote::open(Settings::default());
+        director.set([Some(1), Some(1), None]);
+        let [mut first, mut second] = downloads();
+        let long = [&first, &second].map(|download| download.0.local_addr().unwrap().port().to_string());
+        let held = |at: usize| entries(&format!("192.168.121.100:{}", long[at]));
+        for (weights, steps) in [
+            ([Some(3), Some(1), None], 1),
+            ([Some(3), Some(1), Some(1)], 1),
+            ([Some(0), Some(1), Some(5)], 2),
+            ([Some(0), Some(1), None], 1),
+        ] {
+            assert_eq!(director.set(weights).len(), steps);
+            first.goes_on(1);
+            second.goes_on(2);
+            assert_eq!((held(0).len(), held(1).len()), (1, 1), "the kernel's entries are where they were");
+        }
+        assert_eq!(share(VIP, 6), BTreeMap::from([(2, 6)]), "the first one is drained, the third one is gone");
+        first.goes_on(1);
+
+        // Its program is another one, and another one again after it was killed.
+        drop(director);
+        first.goes_on(1);
+        let director = Remote::open(Settings::default());
+        assert_eq!(director.set([Some(0), Some(1), None]), [""; 0], "nothing is to be done");
+        first.goes_on(1);
+
+        // Without expire_nodest_conn, the packets of a removed server's connections wait until it is back.
+        let removed = director.set([Some(1), None, None]);
+        assert!(removed[1].contains("dropped until it is back"), "{removed:?}");
+        let waiting = thread::spawn(move || second.next(PIECE).map(|by| (by, second)));
+        first.goes_on(1);
+        assert_eq!(share(VIP, 3), BTreeMap::from([(1, 3)]));
+        assert!(!waiting.is_finished());
+        director.set([Some(1), Some(1), None]);
+        let (by, mut second) = waiting.join().unwrap().unwrap();
+        assert_eq!(by, 2);
+
+        // With it, they end.
+        director.with(|director| director.set(&Settings { expire_nodest_conn: Some(true), ..Settings::default() }));
+        let removed = director.set([Some(1), None, None]);
+        assert!(removed[1].ends_with("its connections end (net.ipv4.vs.expire_nodest_conn = 1)"), "{removed:?}");
+        let ended = second.next(PIECE).unwrap_err();
+        assert!(matches!(ended.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{ended}");
+        first.goes_on(1);
+    });
+}

@@ -1,0 +1,112 @@
+//! Timeouts, sysctls and connection sync daemons; and what is said where something is missing.
+
+use std::fs;
+use std::time::Duration;
+
+use baton_direct::{OnExit, SyncDaemon, Timeouts};
+
+use super::*;
+
+fn sync(interface: &str, id: u8) -> Option<SyncDaemon> {
+    Some(SyncDaemon { interface: interface.into(), id })
+}
+
+#[test]
+fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
+    lab::inside(|| {
+        said(
+            "modprobe dummy && ip link add eth7 type dummy && ip address add 10.7.0.1/24 dev eth7 && ip link set eth7 up",
+        );
+        let timeouts = || said("ipvsadm -Ln --timeout").trim().to_owned();
+        let sysctls = || said("cat /proc/sys/net/ipv4/vs/expire_nodest_conn /proc/sys/net/ipv4/vs/sloppy_tcp");
+        let daemons = || said("ipvsadm -Ln --daemon");
+        let mut director = director();
+        let (before, untouched) = (timeouts(), sysctls());
+        assert_eq!(director.reconcile(&[]).unwrap(), Report::default());
+        assert_eq!((timeouts(), sysctls(), daemons()), (before, untouched, String::new()), "nothing was asked for");
+        assert!(director.removal().contains("dropped"), "{}", director.removal());
+
+        let time = |seconds| Some(Duration::from_secs(seconds));
+        let settings = Settings {
+            timeouts: Timeouts { tcp: time(600), tcp_fin: None, udp: time(60) },
+            expire_nodest_conn: Some(true),
+            sloppy_tcp: Some(true),
+            sync_master: sync("eth7", 7),
+            sync_backup: sync("eth7", 8),
+            ..Settings::default()
+        };
+        director.set(&settings);
+        let steps = done(director.reconcile(&[]).unwrap());
+        let expected = [
+            "set the timeouts of connections: tcp 600s, udp 60s",
+            "set net.ipv4.vs.expire_nodest_conn = 1",
+            "set net.ipv4.vs.sloppy_tcp = 1",
+            "start the connection sync daemon master on eth7 with id 7",
+            "start the connection sync daemon backup on eth7 with id 8",
+        ];
+        assert_eq!(steps, expected);
+        assert_eq!(timeouts(), "Timeout (tcp tcpfin udp): 600 120 60");
+        assert_eq!(sysctls(), "1\n1\n");
+        assert!(daemons().contains("master sync daemon (mcast=eth7, syncid=7"), "{}", daemons());
+        assert!(daemons().contains("backup sync daemon (mcast=eth7, syncid=8"), "{}", daemons());
+        assert!(director.removal().contains("its connections end"), "{}", director.removal());
+        assert_eq!(director.reconcile(&[]).unwrap(), Report::default());
+
+        // Another program of ours knows them by the record: one gets another id, the other one is not asked for.
+        let mut next = director_with(&Settings { sync_master: sync("eth7", 9), ..Settings::default() });
+        let steps = done(next.reconcile(&[]).unwrap());
+        let expected = [
+            "stop the connection sync daemon master",
+            "start the connection sync daemon master on eth7 with id 9",
+            "stop the connection sync daemon backup",
+        ];
+        assert_eq!(steps, expected);
+        assert!(daemons().contains("syncid=9") && !daemons().contains("backup"), "{}", daemons());
+        next.leave(OnExit::Flush).unwrap();
+        assert_eq!(daemons(), "");
+
+        // Somebody else's is neither changed nor ended.
+        said("ipvsadm --start-daemon backup --mcast-interface eth7 --syncid 3");
+        let mut other = director_with(&Settings { sync_backup: sync("eth7", 4), ..Settings::default() });
+        let report = other.reconcile(&[]).unwrap();
+        assert!(report.done.is_empty() && report.refused[0].why.contains("id 3, which is not ours"), "{report:?}");
+        other.leave(OnExit::Flush).unwrap();
+        assert!(daemons().contains("syncid=3"), "{}", daemons());
+        let mut missing = director_with(&Settings { sync_master: sync("eth8", 4), ..Settings::default() });
+        let report = missing.reconcile(&[]).unwrap();
+        assert!(report.failed[0].to_string().contains("there must be an interface eth8"), "{report:?}");
+    });
+}
+
+#[test]
+fn what_is_missing_is_said_with_what_helps() {
+    lab::inside(|| {
+        let loader = fs::read_to_string("/proc/sys/kernel/modprobe").unwrap();
+        fs::write("/proc/sys/kernel/modprobe", "/bin/false").unwrap();
+        let refusal = |asked| Director::open(asked, &Settings::default()).map(drop).unwrap_err().to_string();
+        let said = refusal(Asked::Ipvs);
+        assert!(said.contains("the kernel has no IPVS") && said.contains("modprobe ip_vs"), "{said}");
+        let auto = refusal(Asked::Auto);
+        assert!(auto.contains("neither engine") && auto.contains("no IPVS") && auto.contains("engine xdp"), "{auto}");
+
+        fs::write("/proc/sys/kernel/modprobe", loader.trim()).unwrap();
+        let auto = Director::open(Asked::Auto, &Settings::default()).unwrap();
+        assert_eq!(auto.engine_name(), "ipvs");
+        assert!(auto.reason().contains("the kernel has IPVS"), "{}", auto.reason());
+        assert!(auto.manner().contains("IPVS 1.2.1 with 4096 buckets"), "{}", auto.manner());
+        assert_eq!(director().reason(), "the configuration asks for it");
+
+        fs::write("/proc/sys/kernel/modprobe", "/bin/false").unwrap();
+        let mut open = director();
+        let mut desired = service(tcp("10.0.0.1:80"), Scheduler::Maglev, &[]);
+        let report = open.reconcile(std::slice::from_ref(&desired)).unwrap();
+        let fault = report.failed[0].to_string();
+        assert!(fault.contains("no scheduler mh") && fault.contains("modprobe ip_vs_mh"), "{fault}");
+        fs::write("/proc/sys/kernel/modprobe", loader.trim()).unwrap();
+        desired.scheduler = Scheduler::RoundRobin;
+        caps::clear(None, caps::CapSet::Effective).unwrap();
+        let said = refusal(Asked::Ipvs);
+        assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+        assert!(!said.contains("no IPVS"), "{said}");
+    });
+}
