@@ -5,6 +5,7 @@ mod balance;
 pub(crate) mod bind;
 mod check;
 mod cookie;
+pub(crate) mod direct;
 mod failure;
 pub(crate) mod global;
 mod limits;
@@ -74,6 +75,8 @@ pub(crate) enum Apply {
     /// Nothing: the status says it all.
     Nothing,
     Global(fn(&mut GlobalDraft, &mut Call<'_, '_>)),
+    /// A setting of the kernel's IPVS in `global`.
+    Ipvs(fn(&mut baton_model::IpvsTuning, &mut Call<'_, '_>)),
     Proxy(fn(&mut Draft, &mut Call<'_, '_>)),
     /// An option that is on, off (`no`) or back at its default (`default`).
     Flag(fn(&mut Draft) -> &mut bool),
@@ -138,12 +141,12 @@ pub const SECTIONS: &[SectionKind] = &[
 
 /// The rows of `global`.
 pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
-    global::KEYWORDS.iter().chain(tls::GLOBAL_ROWS)
+    global::KEYWORDS.iter().chain(direct::GLOBAL_ROWS).chain(tls::GLOBAL_ROWS)
 }
 
 /// The rows of the proxy sections.
 pub fn proxy_keywords() -> impl Iterator<Item = &'static Keyword> {
-    proxy::KEYWORDS.iter().chain(option::KEYWORDS)
+    proxy::KEYWORDS.iter().chain(direct::ROWS).chain(option::KEYWORDS)
 }
 
 /// The words of `bind` lines: name, number of arguments, status, documentation.

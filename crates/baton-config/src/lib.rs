@@ -77,9 +77,7 @@ pub struct Loaded {
 impl Loaded {
     /// Whether anything would accept connections. Without a listener HAProxy calls a file valid and exits with status 2.
     pub fn has_listener(&self) -> bool {
-        self.model
-            .as_ref()
-            .is_some_and(|model| model.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty()))
+        self.model.as_ref().is_some_and(|model| model.has_listener())
     }
 
     /// The diagnostics of one severity.

@@ -1,6 +1,7 @@
 //! Sections of lines to a model: looks each keyword up in the tables, applies it to a draft, and finishes the drafts when all
 //! lines are read.
 
+mod direct;
 mod draft;
 mod judge;
 mod line;
@@ -94,8 +95,10 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
                     let args = line.texts().skip(skip + words).map(str::to_string).collect();
                     global.model.accepted.insert(row.name.into(), args);
                 }
-                if let Apply::Global(apply) = row.apply {
-                    apply(global, &mut call);
+                match row.apply {
+                    Apply::Global(apply) => apply(global, &mut call),
+                    Apply::Ipvs(apply) => apply(&mut global.model.ipvs, &mut call),
+                    Apply::Nothing | Apply::Proxy(_) | Apply::Flag(_) | Apply::HttpFlag(_) => {}
                 }
             }
         }
@@ -157,7 +160,7 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
         return call.error(0, "bad-negation", message);
     }
     match row.apply {
-        Apply::Nothing | Apply::Global(_) => {}
+        Apply::Nothing | Apply::Global(_) | Apply::Ipvs(_) => {}
         Apply::Proxy(apply) => apply(draft, call),
         Apply::Flag(field) | Apply::HttpFlag(field) => {
             if !call.at_most(0) {
@@ -179,8 +182,14 @@ fn apply_row(row: &'static Keyword, draft: &mut Draft, call: &mut Call<'_, '_>) 
 impl Keyword {
     /// Whether `no` and `default` may stand before it: plain switches, and a few other options.
     fn negatable(&self) -> bool {
-        const ALSO: [&str; 5] =
-            ["option httpclose", "option http-server-close", "option http-keep-alive", "option redispatch", "log"];
+        const ALSO: [&str; 6] = [
+            "option httpclose",
+            "option http-server-close",
+            "option http-keep-alive",
+            "option redispatch",
+            "log",
+            "option direct-vip-check",
+        ];
         ALSO.contains(&self.name)
             || matches!(self.apply, Apply::Flag(_) | Apply::HttpFlag(_))
             || matches!(self.status, Status::NoEffect(_))

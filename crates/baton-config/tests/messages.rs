@@ -50,7 +50,7 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     check(
         "backend b\n stick on src\n",
         "[ALERT] parsing [a.cfg:2] : keyword 'stick' is known to HAProxy but Baton does not do it yet\n   |  stick on \
-         src\n   |  ^^^^^\n",
+         src\n   |  ^^^^^\n   | help: in 'mode direct', 'stick on src' is there\n",
     );
     check(
         "peers p\n peer a 1.1.1.1:1\n",

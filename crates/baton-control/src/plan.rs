@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use baton_model::{Bind, Change, Model, Proxy, Server, diff};
+use baton_model::{Bind, Change, DirectBind, Mode, Model, Proxy, Server, diff};
 use serde::{Deserialize, Serialize};
 
 /// How many replaced certificates are named one by one.
@@ -81,6 +81,7 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
                 Some(from) => format!("bind {} (open already, from {})", bind.place(), object(from)),
                 None => format!("bind {}", bind.place()),
             }));
+            parts.extend(proxy.places().iter().map(|place| format!("bind {}", place.place)));
             parts.extend(proxy.servers.iter().map(|server| format!("server {}", server.name)));
             match parts.is_empty() {
                 true => change.to_string(),
@@ -102,6 +103,9 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
         Change::Global { .. }
         | Change::ProxyRemoved(_)
         | Change::ProxyChanged { .. }
+        | Change::PlaceAdded { .. }
+        | Change::PlaceRemoved { .. }
+        | Change::PlaceChanged { .. }
         | Change::BindChanged { .. }
         | Change::ServerRemoved { .. }
         | Change::ServerChanged { .. } => change.to_string(),
@@ -113,15 +117,26 @@ fn disturbs(change: &Change, old: &Model, new: &Model) -> Option<String> {
     match change {
         Change::Global { live: true, .. } => None,
         Change::Global { live: false, .. } => Some("nobody until the next process takes it up".into()),
-        Change::ProxyAdded(_) | Change::BindAdded { .. } | Change::BindChanged { .. } | Change::ServerAdded { .. } => {
-            None
-        }
+        Change::ProxyAdded(_)
+        | Change::BindAdded { .. }
+        | Change::BindChanged { .. }
+        | Change::PlaceAdded { .. }
+        | Change::PlaceChanged { .. }
+        | Change::ServerAdded { .. } => None,
+        Change::PlaceRemoved { place, .. } => match places(new).any(|other| other.place == place.place) {
+            true => None,
+            false => Some("all connections of this address: the kernel passes their packets on no more".into()),
+        },
         Change::ProxyRemoved(proxy) => proxy_removed(proxy, new),
         Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old),
         Change::BindRemoved { bind, .. } => match holder(new, bind) {
             Some(_) => None,
             None => Some("new clients of this address; who reached it before is served".into()),
         },
+        Change::ServerRemoved { proxy, .. } if proxy.mode == Mode::Direct => Some(
+            "the server's open connections: the kernel passes their packets on no more (drain it first: 'set server … state drain')"
+                .into(),
+        ),
         Change::ServerRemoved { .. } => {
             Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
         }
@@ -130,6 +145,13 @@ fn disturbs(change: &Change, old: &Model, new: &Model) -> Option<String> {
 }
 
 fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
+    if proxy.mode == Mode::Direct {
+        let kept = |place: &DirectBind| places(new).any(|other| other.place == place.place);
+        let gone: Vec<String> =
+            proxy.places().iter().filter(|place| !kept(place)).map(|place| place.place.to_string()).collect();
+        return (!gone.is_empty())
+            .then(|| format!("all connections of {}: the kernel passes their packets on no more", gone.join(", ")));
+    }
     let closed: Vec<_> = proxy.binds.iter().filter(|bind| holder(new, bind).is_none()).collect();
     if proxy.role.is_frontend() {
         let new_clients = match closed.is_empty() {
@@ -146,6 +168,9 @@ fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
 
 fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Option<String> {
     let before = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)?;
+    if settings.contains(&"mode") && before.mode == Mode::Direct {
+        return Some("all connections of its addresses: the kernel passes their packets on no more".into());
+    }
     if settings.contains(&"mode") {
         return Some("connections of the old mode: they end with their current request or tunnel".into());
     }
@@ -156,6 +181,10 @@ fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Optio
 }
 
 fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old: &Model) -> Option<String> {
+    if proxy.mode == Mode::Direct {
+        let is_other = settings.contains(&"address");
+        return is_other.then(|| "the server's open connections: its old address gets their packets no more".into());
+    }
     let reconnects = ["address", "send-proxy", "source", "tfo", "tcp-ut"];
     let why: Vec<&str> = settings.iter().copied().filter(|setting| reconnects.contains(setting)).collect();
     if !why.is_empty() {
@@ -170,6 +199,11 @@ fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old
         return Some("nobody in flight; sessions bound to it by cookie go to another server".into());
     }
     None
+}
+
+/// What the kernel takes the packets of.
+fn places(model: &Model) -> impl Iterator<Item = &DirectBind> {
+    model.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| proxy.places())
 }
 
 /// The proxy that listens on the address of a bind in a model.

@@ -196,6 +196,14 @@ impl ChangeLine {
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
+        if let Some(proxy) = model.proxies.iter().find(|proxy| !proxy.disabled && !proxy.places().is_empty()) {
+            return Err(vec![Refused {
+                object: format!("{} {}", proxy.role.word(), proxy.name),
+                reason: "this program reads 'mode direct' and does not serve it yet: use 'mode tcp' or 'mode http'"
+                    .into(),
+                source: proxy.source.clone(),
+            }]);
+        }
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(
@@ -352,7 +360,7 @@ pub fn foresee(
 
 /// Whether anything would accept connections.
 pub fn has_listener(model: &Model) -> bool {
-    model.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
+    model.has_listener()
 }
 
 /// Raises the limit of open files to what the connections need. Where the system does not give it, there are fewer of them,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bind, BindTls, GlobalTls, Model, Process, Proxy, Server, Stats};
+use crate::{Bind, BindTls, Direct, DirectBind, GlobalTls, IpvsTuning, Model, Process, Proxy, Server, Stats};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,6 +59,27 @@ pub enum Change {
         bind: Bind,
         /// What differs: `certificates`, `TLS settings`, `TLS` (which is turned on or off); empty: something else.
         settings: Vec<&'static str>,
+    },
+    /// A virtual address or mark of `mode direct` that was not there.
+    PlaceAdded {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The place.
+        place: DirectBind,
+    },
+    /// A virtual address or mark of `mode direct` that is gone, and with it what the kernel knows of its connections.
+    PlaceRemoved {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The place.
+        place: DirectBind,
+    },
+    /// Options of a virtual address or mark of `mode direct`.
+    PlaceChanged {
+        /// Frontend.
+        proxy: Arc<Proxy>,
+        /// The place, with its new options.
+        place: DirectBind,
     },
     /// A server that was not there.
     ServerAdded {
@@ -153,6 +174,7 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
     note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
     diff_tls(&old.tls, &new.tls, &mut note);
+    diff_ipvs(&old.ipvs, &new.ipvs, &mut note);
 }
 
 /// What holds for handshakes after the change. `crt-base` and `ca-base` are part of the paths that they change.
@@ -164,6 +186,17 @@ fn diff_tls(old: &GlobalTls, new: &GlobalTls, note: &mut impl FnMut(&'static str
     note("tune.ssl.lifetime", text(&old.lifetime_s), text(&new.lifetime_s), true);
     note("tune.ssl.maxrecord", text(&old.max_record), text(&new.max_record), true);
     note("tune.ssl.capture-buffer-size", text(&old.capture_buffer), text(&new.capture_buffer), true);
+}
+
+/// What the kernel's IPVS has once for all services.
+fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static str, String, String, bool)) {
+    note("tune.ipvs.timeout-tcp", text(&old.timeout_tcp), text(&new.timeout_tcp), true);
+    note("tune.ipvs.timeout-tcpfin", text(&old.timeout_tcpfin), text(&new.timeout_tcpfin), true);
+    note("tune.ipvs.timeout-udp", text(&old.timeout_udp), text(&new.timeout_udp), true);
+    note("tune.ipvs.expire-nodest-conn", text(&old.expire_nodest_conn), text(&new.expire_nodest_conn), true);
+    note("tune.ipvs.sloppy-tcp", text(&old.sloppy_tcp), text(&new.sloppy_tcp), true);
+    note("tune.ipvs.sync-master", text(&old.sync_master), text(&new.sync_master), true);
+    note("tune.ipvs.sync-backup", text(&old.sync_backup), text(&new.sync_backup), true);
 }
 
 /// A value as an operator may read it.
@@ -209,6 +242,7 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
             Some(_) => {}
         }
     }
+    diff_places(old, new, changes);
     for server in &old.servers {
         if !new.servers.iter().any(|other| other.name == server.name) {
             changes.push(Change::ServerRemoved { proxy: old.clone(), server: server.clone() });
@@ -236,15 +270,48 @@ macro_rules! differing {
     }};
 }
 
+/// Places of `mode direct`, which are what they are by address or mark.
+fn diff_places(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
+    for place in old.places() {
+        if !new.places().iter().any(|other| other.place == place.place) {
+            changes.push(Change::PlaceRemoved { proxy: old.clone(), place: place.clone() });
+        }
+    }
+    for place in new.places() {
+        match old.places().iter().find(|other| other.place == place.place) {
+            None => changes.push(Change::PlaceAdded { proxy: new.clone(), place: place.clone() }),
+            Some(before) if before != place => {
+                changes.push(Change::PlaceChanged { proxy: new.clone(), place: place.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// What differs in the settings of `mode direct`; that the mode itself differs says more.
+fn direct_settings(old: &Option<Arc<Direct>>, new: &Option<Arc<Direct>>) -> Vec<&'static str> {
+    let (Some(old), Some(new)) = (old, new) else { return Vec::new() };
+    let mut settings = differing!(old, new,
+        engine => "engine", on_exit => "on-exit", manage_vip => "manage-vip", persistence => "stick",
+        vip_check => "option direct-vip-check");
+    let balance = |direct: &Direct| (direct.scheduler, direct.hash_port, direct.fallback);
+    if balance(old) != balance(new) {
+        settings.push("balance");
+    }
+    settings
+}
+
 /// What differs in a proxy itself. Its numeric id is left out: without `id` it follows the order of the file, and a section
 /// that moved up a place is not a change to it.
 fn proxy_settings(old: &Proxy, new: &Proxy) -> Vec<&'static str> {
-    differing!(old, new,
+    let mut settings = differing!(old, new,
         mode => "mode", disabled => "disabled", description => "description", maxconn => "maxconn",
         backlog => "backlog", rate_limit => "rate-limit", default_backend => "default_backend", rules => "rules",
         timeouts => "timeout", http => "http options", tcp => "options", logging => "log", balance => "balance",
         cookie => "cookie", dynamic_cookie_key => "dynamic-cookie-key", retries => "retries", retry_on => "retry-on",
-        fullconn => "fullconn", check => "check", source_address => "source", grace => "grace")
+        fullconn => "fullconn", check => "check", source_address => "source", grace => "grace");
+    settings.extend(direct_settings(&old.direct, &new.direct));
+    settings
 }
 
 /// What differs in an address, as far as it is about TLS alone.
@@ -280,7 +347,8 @@ fn server_settings(proxy: &Proxy, old: &Server, new: &Server) -> Vec<&'static st
         send_proxy => "send-proxy", source_address => "source", slowstart => "slowstart", check => "check",
         pool_max_conn => "pool-max-conn", pool_low_conn => "pool-low-conn", pool_purge_delay => "pool-purge-delay",
         max_reuse => "max-reuse", tfo => "tfo", tcp_user_timeout_ms => "tcp-ut", redir => "redir",
-        non_stick => "non-stick", tls => "ssl", accepted => "other options");
+        non_stick => "non-stick", tls => "ssl",
+        forwarding => "forwarding", accepted => "other options");
     if old.id != new.id && proxy.balance.hash.consistent {
         settings.push("id");
     }
@@ -309,6 +377,9 @@ impl fmt::Display for Change {
             Change::BindChanged { proxy, bind, settings } => {
                 write!(out, "{}: {} of bind {} changed", object(proxy), settings.join(" and "), bind.place())
             }
+            Change::PlaceAdded { proxy, place } => write!(out, "{}: bind {} added", object(proxy), place.place),
+            Change::PlaceRemoved { proxy, place } => write!(out, "{}: bind {} removed", object(proxy), place.place),
+            Change::PlaceChanged { proxy, place } => write!(out, "{}: bind {} changed", object(proxy), place.place),
             Change::ServerAdded { proxy, server } => write!(out, "{}: server {} added", object(proxy), server.name),
             Change::ServerRemoved { proxy, server } => write!(out, "{}: server {} removed", object(proxy), server.name),
             Change::ServerChanged { proxy, server, settings } => {
@@ -319,133 +390,4 @@ impl fmt::Display for Change {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Address, BindOptions, Role, Source};
-
-    fn bind(port: u16) -> Bind {
-        let address = Address::Inet(([127, 0, 0, 1], port).into());
-        Bind { address, name: None, id: None, options: BindOptions::default(), source: Source::default() }
-    }
-
-    fn model(proxies: Vec<Proxy>) -> Model {
-        Model { proxies: proxies.into_iter().map(Arc::new).collect(), ..Model::default() }
-    }
-
-    fn check(old: Vec<Proxy>, new: Vec<Proxy>, expect: &[&str]) {
-        let changes = diff(&model(old), &model(new));
-        let lines: Vec<String> = changes.changes.iter().map(|change| change.to_string()).collect();
-        assert_eq!(lines, expect);
-    }
-
-    #[test]
-    fn the_same_is_no_change_even_when_it_moved() {
-        let mut moved = Proxy::new("a", Role::Frontend);
-        moved.source.line = 7;
-        check(vec![Proxy::new("a", Role::Frontend)], vec![moved], &[]);
-    }
-
-    #[test]
-    fn binds_are_compared_by_address() {
-        let mut old = Proxy::new("a", Role::Frontend);
-        old.binds = vec![bind(1), bind(2)];
-        let mut new = old.clone();
-        new.binds = vec![bind(2), bind(3)];
-        new.binds[0].options.accept_proxy = true;
-        check(
-            vec![old],
-            vec![new],
-            &[
-                "frontend a: bind 127.0.0.1:1 removed",
-                "frontend a: bind 127.0.0.1:2 changed",
-                "frontend a: bind 127.0.0.1:3 added",
-            ],
-        );
-    }
-
-    #[test]
-    fn certificates_and_settings_of_tls_are_told_apart() {
-        let tls = |crt: &str, strict_sni| {
-            let certificates = vec![crate::CrtSource::Crt { path: crt.into(), default: false }];
-            let mut proxy = Proxy::new("a", Role::Frontend);
-            proxy.binds = vec![bind(1)];
-            proxy.binds[0].options.tls = Some(Arc::new(BindTls { certificates, strict_sni, ..BindTls::default() }));
-            proxy
-        };
-        let mut off = tls("x", false);
-        off.binds[0].options.tls = None;
-        let changed = |what: &str| format!("frontend a: {what} of bind 127.0.0.1:1 changed");
-        check(vec![tls("x", true)], vec![tls("x", true)], &[]);
-        check(vec![tls("x", true)], vec![tls("y", true)], &[&changed("certificates")]);
-        check(vec![tls("x", true)], vec![tls("x", false)], &[&changed("TLS settings")]);
-        check(vec![tls("x", true)], vec![tls("y", false)], &[&changed("certificates and TLS settings")]);
-        check(vec![off], vec![tls("y", false)], &[&changed("TLS")]);
-    }
-
-    #[test]
-    fn an_address_by_another_interface_is_another_bind() {
-        let by = |interface: &str| {
-            let mut bind = bind(1);
-            bind.options.interface = Some(interface.into());
-            bind
-        };
-        let mut old = Proxy::new("a", Role::Frontend);
-        old.binds = vec![by("lo"), by("eth0")];
-        let mut new = old.clone();
-        check(vec![old.clone()], vec![new.clone()], &[]);
-        new.binds[0].options.interface = None;
-        check(
-            vec![old],
-            vec![new],
-            &["frontend a: bind 127.0.0.1:1 interface lo removed", "frontend a: bind 127.0.0.1:1 added"],
-        );
-    }
-
-    #[test]
-    fn an_address_in_another_namespace_is_another_bind() {
-        let within = |namespace: Option<&str>| {
-            let mut bind = bind(1);
-            bind.options.namespace = namespace.map(str::to_owned);
-            bind
-        };
-        let mut old = Proxy::new("a", Role::Frontend);
-        old.binds = vec![within(None), within(Some("blue"))];
-        let mut new = old.clone();
-        check(vec![old.clone()], vec![new.clone()], &[]);
-        new.binds[1] = within(Some("green"));
-        check(
-            vec![old],
-            vec![new],
-            &[
-                "frontend a: bind 127.0.0.1:1 namespace blue removed",
-                "frontend a: bind 127.0.0.1:1 namespace green added",
-            ],
-        );
-    }
-
-    #[test]
-    fn a_proxy_of_another_role_is_another_proxy() {
-        check(
-            vec![Proxy::new("a", Role::Frontend)],
-            vec![Proxy::new("a", Role::Listen)],
-            &["frontend a removed", "listen a added"],
-        );
-    }
-
-    #[test]
-    fn a_number_that_follows_the_order_of_the_file_is_no_change() {
-        let old = Proxy::new("a", Role::Backend);
-        let mut new = old.clone();
-        new.id = old.id + 1;
-        check(vec![old], vec![new], &[]);
-    }
-
-    #[test]
-    fn settings_are_named() {
-        let old = Proxy::new("a", Role::Backend);
-        let mut new = old.clone();
-        new.retries = 1;
-        new.timeouts.server = Some(std::time::Duration::from_secs(1));
-        check(vec![old], vec![new], &["backend a: timeout, retries changed"]);
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{GlobalTls, LogTarget, Process, Stats};
+use crate::{GlobalTls, IpvsTuning, LogTarget, Process, Stats};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -57,6 +57,8 @@ pub struct Global {
     pub max_spread_checks: Option<Duration>,
     /// Settings of TLS.
     pub tls: GlobalTls,
+    /// `tune.ipvs.*`.
+    pub ipvs: IpvsTuning,
     /// `stats …`: the runtime API.
     pub stats: Stats,
     /// `tune.bufsize` in bytes.
@@ -98,6 +100,7 @@ impl Default for Global {
             spread_checks: 0,
             max_spread_checks: None,
             tls: GlobalTls::default(),
+            ipvs: IpvsTuning::default(),
             stats: Stats::default(),
             bufsize: 16384,
             maxrewrite: 1024,

@@ -10,6 +10,7 @@ mod bind;
 mod check;
 mod cookie;
 pub mod diff;
+mod direct;
 mod global;
 mod log;
 mod options;
@@ -30,6 +31,10 @@ pub use check::{
 };
 pub use cookie::{Cookie, CookieMode};
 pub use diff::{Change, ChangeSet, diff};
+pub use direct::{
+    Direct, DirectBind, EngineChoice, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync,
+    Tunnel,
+};
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions};

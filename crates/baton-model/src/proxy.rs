@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, CrtStore, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset, Server, Source,
-    TcpOptions, Timeouts,
+    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset,
+    Server, Source, TcpOptions, Timeouts,
 };
 
 /// Everything that was asked for.
@@ -28,6 +28,16 @@ impl Model {
     /// The proxy with a frontend's role of that name.
     pub fn frontend(&self, name: &str) -> Option<&Arc<Proxy>> {
         self.proxies.iter().find(|proxy| proxy.role.is_frontend() && &*proxy.name == name)
+    }
+
+    /// Whether anything of it takes packets in the kernel.
+    pub fn has_direct(&self) -> bool {
+        self.proxies.iter().any(|proxy| !proxy.disabled && !proxy.places().is_empty())
+    }
+
+    /// Whether anything would take connections or packets. A frontend without an address takes none.
+    pub fn has_listener(&self) -> bool {
+        self.has_direct() || self.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
     }
 
     /// The proxy with a backend's role of that name.
@@ -105,6 +115,8 @@ pub struct Proxy {
     pub source_address: Option<crate::SourceAddress>,
     /// `grace`.
     pub grace: Option<std::time::Duration>,
+    /// What `mode direct` has; `None` in the other modes.
+    pub direct: Option<Arc<Direct>>,
     /// The section's line.
     pub source: Source,
 }
@@ -139,8 +151,14 @@ impl Proxy {
             check: Check::default(),
             source_address: None,
             grace: None,
+            direct: None,
             source: Source::default(),
         }
+    }
+
+    /// The virtual addresses and marks of `mode direct`.
+    pub fn places(&self) -> &[DirectBind] {
+        self.direct.as_ref().map_or(&[], |direct| &direct.places)
     }
 
     /// The rules of one set, in order.
@@ -158,6 +176,17 @@ pub enum Role {
     Backend,
     /// `listen`: both.
     Listen,
+}
+
+impl Mode {
+    /// As in a configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Tcp => "tcp",
+            Mode::Http => "http",
+            Mode::Direct => "direct",
+        }
+    }
 }
 
 impl Role {
@@ -189,4 +218,6 @@ pub enum Mode {
     Tcp,
     /// HTTP is parsed and judged.
     Http,
+    /// The kernel passes packets on, and servers answer clients by themselves.
+    Direct,
 }

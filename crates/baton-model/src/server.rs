@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, CheckSettings, Family, ServerTls, Source};
+use crate::{Address, CheckSettings, Family, Forwarding, ServerTls, Source};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,8 @@ pub struct Server {
     pub non_stick: bool,
     /// `ssl`: TLS with the server, and everything about it.
     pub tls: Option<Arc<ServerTls>>,
+    /// `tunnel`, `masquerade`: how packets get there in `mode direct`.
+    pub forwarding: Forwarding,
     /// `namespace` and others that only a note remembers: options accepted without effect, as written.
     pub accepted: Vec<String>,
     /// The `server` or `server-template` line.
@@ -88,6 +90,7 @@ impl Server {
             redir: None,
             non_stick: false,
             tls: None,
+            forwarding: Forwarding::Direct,
             accepted: Vec::new(),
             line: Source::default(),
         }

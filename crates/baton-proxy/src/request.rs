@@ -38,6 +38,8 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     }
     match admit(&core, &mut client) {
         None => client.stream.reset_on_close(),
+        // Nobody listens for it, and a connection may have begun before its frontend changed its mode.
+        Some(Mode::Direct) => client.stream.reset_on_close(),
         Some(Mode::Tcp) => Box::pin(crate::tcp::serve(&core, &mut client)).await,
         Some(Mode::Http) => loop {
             if client.input.is_none() {

@@ -2,6 +2,7 @@
 
 use baton_model::{Algorithm, Avalanche, HashFunction, UriHash};
 
+use super::direct;
 use crate::lower::{Call, Draft};
 
 pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
@@ -50,6 +51,9 @@ pub(crate) fn hash_balance_factor(draft: &mut Draft, call: &mut Call<'_, '_>) {
 }
 
 pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if direct::balance(draft, call) {
+        return;
+    }
     let algorithm = match called(call.arg(0)) {
         ("" | "roundrobin", None) => Algorithm::RoundRobin,
         ("static-rr", None) => Algorithm::StaticRr,

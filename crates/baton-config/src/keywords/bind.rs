@@ -2,6 +2,7 @@
 
 use baton_model::{Address, Bind, BindOptions, Family};
 
+use super::direct::{self, OwnPlace};
 use super::stats::{self, StatsDraft};
 use super::tls::{self, TlsDraft};
 use super::{Parameter, Status};
@@ -95,10 +96,21 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
         return call.expects(0, "{<path>|[addr1]:port1[-end1]}{,[addr]:port[-end]}... as arguments");
     }
     let mut addresses = Vec::new();
+    let mut own = Vec::new();
     // HAProxy takes a comma at the end, too.
     for text in list.strip_suffix(',').unwrap_or(list).split(',') {
-        match expand(text, call) {
-            Ok(more) => addresses.extend(more),
+        let refusal = match expand(text, call) {
+            Ok(more) => {
+                addresses.extend(more);
+                continue;
+            }
+            Err(message) => message,
+        };
+        match direct::place(text, call).unwrap_or(Err(refusal.clone())) {
+            Ok(more) => {
+                call.context.objects += more.len();
+                own.extend(more.into_iter().map(|place| (place, refusal.clone())));
+            }
             Err(message) => return call.wrong(0, format!("'bind' : {message}")),
         }
     }
@@ -115,6 +127,15 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if bind.options.tls.is_some() {
         draft.ssl_lines.push(call.line.clone());
     }
+    draft.bind_lines.push(call.line.clone());
+    // A stand-in for the address, so that all else of the line is at hand.
+    let nowhere = || Address::Inet(([0, 0, 0, 0], 0).into());
+    draft.direct.places.extend(own.into_iter().map(|(place, refusal)| OwnPlace {
+        place,
+        bind: Box::new(bind.bind(nowhere(), call)),
+        refusal,
+        line: call.line.clone(),
+    }));
     draft.proxy.binds.extend(addresses.into_iter().map(|address| bind.bind(address, call)));
 }
 

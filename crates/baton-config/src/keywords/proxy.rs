@@ -102,7 +102,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("log", ALL, "global | ADDRESS … FACILITY [MAX [MIN]]", log, "Where log lines go."),
     row("log-tag", ALL, "TEXT", log_tag, "The program's name in log lines."),
     row("maxconn", FE, "NUMBER", maxconn, "Connections at once."),
-    row("mode", ALL, "tcp|http", mode, "What is understood of the traffic."),
+    row("mode", ALL, "tcp|http|direct", mode, "What is understood of the traffic."),
     row("monitor fail", FRONT, "if|unless CONDITION", monitor_fail, "When 'monitor-uri' reports a failure."),
     row("monitor-uri", FE, "URI", monitor_uri, "A URI answered by the proxy itself."),
     row("rate-limit sessions", FE, "NUMBER", rate_limit, "Connections a second."),
@@ -223,8 +223,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("persist", BE),
     later("server-state-file-name", BE),
     later("stats", ALL),
-    later("stick", BACK),
-    later("stick-table", FRONT | BACK),
     later("tcp-check", BE),
     later("tcp-response content", NAMED | BACK | STRICT),
     later("tcp-response inspect-delay", NAMED | BACK | STRICT),
@@ -409,6 +407,7 @@ fn mode(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.proxy.mode = match call.arg(0) {
         "tcp" => Mode::Tcp,
         "http" => Mode::Http,
+        "direct" => Mode::Direct,
         "health" => {
             let message = "'mode health' doesn't exist anymore. Please use 'http-request return status 200' instead.";
             return call.error(call.first, "removed-keyword", message.into());

@@ -14,7 +14,7 @@ use crate::lower::{About, Call, Draft, MAX_OBJECTS, ServerDraft, is_name, server
 use crate::nearest::nearest;
 
 use parameters::INDEX;
-pub(crate) use parameters::all;
+pub(crate) use parameters::{all, row as parameter};
 
 /// `server NAME ADDRESS[:PORT] …`.
 pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {

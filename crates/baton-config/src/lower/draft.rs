@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Context, MAX_OBJECTS, name_of};
 use crate::diagnostic::Severity;
+use crate::keywords::direct::DirectDraft;
 use crate::keywords::server::tls::TlsWords;
 use crate::keywords::{Sections, server};
 use crate::nearest::nearest;
@@ -117,6 +118,18 @@ impl Lines {
         self.0.iter().find(|(other, _)| *other == keyword).map(|(_, line)| line)
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Line)> {
+        self.0.iter().map(|(keyword, line)| (*keyword, line))
+    }
+
+    /// These and others, which come later.
+    fn with(&self, later: &Lines) -> Lines {
+        let mut all = self.clone();
+        later.iter().for_each(|(keyword, line)| all.note(keyword, line));
+        all
+    }
+
     pub fn note(&mut self, keyword: &'static str, line: &Line) {
         match self.0.iter_mut().find(|(other, _)| *other == keyword) {
             Some((_, last)) => *last = line.clone(),
@@ -158,6 +171,12 @@ pub(crate) struct Draft {
     pub ssl_lines: Vec<Line>,
     /// `ssl-f-use` lines.
     pub uses: Vec<CrtLine>,
+    /// `bind` lines.
+    pub bind_lines: Vec<Line>,
+    /// What only `mode direct` has.
+    pub direct: DirectDraft,
+    /// The lines of the `defaults` sections it begins with, by keyword.
+    pub inherited: Arc<Lines>,
 }
 
 impl Draft {
@@ -185,6 +204,9 @@ impl Draft {
             id: None,
             ssl_lines: Vec::new(),
             uses: Vec::new(),
+            bind_lines: Vec::new(),
+            direct: DirectDraft::default(),
+            inherited: Arc::default(),
         }
     }
 
@@ -215,9 +237,10 @@ impl Drafts {
         Drafts { proxies: Vec::with_capacity(count.min(MAX_OBJECTS)), ..Drafts::default() }
     }
 
-    pub fn push(&mut self, draft: Draft) {
+    pub fn push(&mut self, mut draft: Draft) {
         let (index, role) = (self.proxies.len(), draft.kind.role());
         if draft.kind == Kind::Defaults {
+            draft.inherited = Arc::new(draft.inherited.with(&draft.lines));
             return self.defaults.push(draft);
         }
         if role.is_frontend() {

@@ -11,6 +11,7 @@ use baton_model::{
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use super::direct;
 use super::draft::resolve_server;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
@@ -29,14 +30,14 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
     let mut judged = JudgedFiles::new(context.env.tls_files());
+    direct::service_ports(&mut drafts);
     for draft in &mut drafts {
         finish_proxy(draft, &nobody, &global, &model.global, &mut judged, context);
         if draft.valid {
             model.proxies.push(draft.proxy.share());
         }
     }
-    let heads: FxHashMap<(&str, Kind), &Draft> =
-        drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
+    let heads: Heads<'_> = drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
     let known: Vec<&str> =
         drafts.iter().filter(|draft| draft.kind != Kind::Frontend).map(|draft| &*draft.proxy.name).collect();
     for draft in &drafts {
@@ -44,11 +45,15 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
         backends_exist(draft, &heads, &known, context);
         timeouts(draft, context);
     }
+    direct::whole(&drafts, &heads, context);
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
     tls::references(&model, &drafts, context);
     model
 }
+
+/// Sections by name and kind.
+pub(super) type Heads<'d> = FxHashMap<(&'d str, Kind), &'d Draft>;
 
 /// A diagnostic that was found late, about a word of a line.
 pub(crate) fn late(line: &Line, severity: Severity, id: &'static str, word: usize, message: String) -> Diagnostic {
@@ -106,9 +111,14 @@ fn finish_proxy(
     let mut own = std::mem::replace(&mut draft.proxy, nobody.clone());
     let proxy = &mut *own;
     let http = proxy.mode == Mode::Http;
-    if !http {
-        http_only_warnings(proxy, draft, context);
-        drop_http(proxy, draft, context);
+    match proxy.mode {
+        Mode::Http => direct::foreign(proxy, draft, context),
+        Mode::Tcp => {
+            http_only_warnings(proxy, draft, context);
+            drop_http(proxy, draft, context);
+            direct::foreign(proxy, draft, context);
+        }
+        Mode::Direct => direct::finish(proxy, draft, context),
     }
     proxy.http.connection = match (draft.close, draft.server_close) {
         (true, _) => ConnectionMode::Close,
@@ -153,6 +163,10 @@ fn finish_proxy(
     }
     tls::certificates(proxy, &draft.ssl_lines, &draft.uses, context);
     proxy.check.kind = check(draft);
+    if proxy.mode == Mode::Direct {
+        let service = draft.direct.service_port;
+        draft.servers.iter_mut().for_each(|server| direct::check_port(server, service));
+    }
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);
     proxy.servers = match proxy.role.is_backend() {
@@ -384,7 +398,7 @@ fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
 }
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
-fn backends_exist(draft: &Draft, heads: &FxHashMap<(&str, Kind), &Draft>, known: &[&str], context: &mut Context<'_>) {
+fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], context: &mut Context<'_>) {
     if !draft.proxy.role.is_frontend() {
         return;
     }
@@ -421,6 +435,9 @@ fn backends_exist(draft: &Draft, heads: &FxHashMap<(&str, Kind), &Draft>, known:
             Some(backend) if backend.proxy.name == draft.proxy.name && backend.kind == draft.kind => {
                 let message = format!("Proxy '{name}': loop detected for {keyword}: '{name}'.");
                 context.report.add(late(&line, Severity::Alert, "backend-loop", word, message));
+            }
+            Some(backend) if let Some(message) = direct::mixed(draft, backend) => {
+                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
             }
             Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {
                 let what =
@@ -471,7 +488,7 @@ fn timeouts(draft: &Draft, context: &mut Context<'_>) {
     let front = role.is_frontend() && timeouts.client.is_none() && !draft.proxy.binds.is_empty();
     let back =
         role.is_backend() && !draft.servers.is_empty() && (timeouts.server.is_none() || timeouts.connect.is_none());
-    if !draft.proxy.disabled && (front || back) {
+    if !draft.proxy.disabled && draft.proxy.mode != Mode::Direct && (front || back) {
         let message = format!(
             "missing timeouts for {} '{}'.\nWhile not properly invalid, you will certainly encounter various problems\n\
              with such a configuration. To fix this, please ensure that all following\n\

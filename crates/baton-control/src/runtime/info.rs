@@ -361,6 +361,8 @@ impl Facts<'_> {
         let of = |plan: &std::sync::Arc<baton_proxy::FrontendPlan>| match plan.proxy.mode {
             baton_model::Mode::Http => plan.state.counters.total(Counter::Requests),
             baton_model::Mode::Tcp => plan.state.counters.total(Counter::Sessions),
+            // The kernel's, of which no connection came here.
+            baton_model::Mode::Direct => 0,
         };
         generation.frontends.iter().map(of).sum()
     }

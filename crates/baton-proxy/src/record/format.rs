@@ -30,6 +30,7 @@ pub fn connect_line(client: &Client, frontend: &FrontendView, out: &mut Vec<u8>)
     let mode = match frontend.plan.proxy.mode {
         baton_model::Mode::Http => "HTTP",
         baton_model::Mode::Tcp => "TCP",
+        baton_model::Mode::Direct => "DIRECT",
     };
     out.extend_from_slice(b"Connect from ");
     address(client.addresses.source, out);

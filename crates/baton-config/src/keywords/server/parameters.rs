@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 
 use crate::address::{self, Port, Text};
 use crate::keywords::source::source_words;
-use crate::keywords::{Parameter, Status};
+use crate::keywords::{Parameter, Status, direct};
 use crate::lower::{Call, InitAddr, ServerDraft};
 use crate::values::Unit;
 
-pub(super) type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
+pub(crate) type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
 
-pub(super) const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
+pub(crate) const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::Done, doc, apply }
 }
 
@@ -106,7 +106,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
 
 /// All rows, those about TLS last.
 pub(crate) fn all() -> impl Iterator<Item = &'static Parameter<ServerDraft>> {
-    PARAMETERS.iter().chain(super::tls::PARAMETERS)
+    PARAMETERS.iter().chain(direct::SERVER_ROWS).chain(super::tls::PARAMETERS)
 }
 
 /// The rows by name: thousands of servers ask for them.

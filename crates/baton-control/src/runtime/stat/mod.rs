@@ -7,7 +7,7 @@ mod frontend;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{AccessLevel, Mode, Model, Proxy};
+use baton_model::{AccessLevel, Model, Proxy};
 use baton_proxy::{Counter, CounterBlock};
 
 use self::columns::{COLUMNS, Column, FIXED};
@@ -58,7 +58,7 @@ impl Line {
         line.set(Column::Iid, Value::U32(proxy.id));
         line.set(Column::Sid, Value::U32(id));
         line.set(Column::Type, Value::U32(kind as u32));
-        line.set(Column::Mode, Value::text(if proxy.mode == Mode::Http { "http" } else { "tcp" }));
+        line.set(Column::Mode, Value::text(proxy.mode.word()));
         // What cannot happen here, or is not kept, is zero as in a HAProxy that does not use it.
         use Column::{Eint, SslFailedHandshake, SslReusedSess, SslSess, Wrew};
         line.zero(&[Wrew, Eint, SslSess, SslReusedSess, SslFailedHandshake]);

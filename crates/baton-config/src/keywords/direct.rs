@@ -1,0 +1,399 @@
+//! The words of `mode direct`, which HAProxy has not: a row each. What they may be combined with is judged when the section is
+//! whole (`lower/direct.rs`), since `mode` may stand anywhere in it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use baton_model::{
+    EngineChoice, Family, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync, Tunnel,
+};
+
+use super::rows::row;
+use super::server::parameter;
+use super::{Apply, BACK, DEFAULTS, FRONT, GLOBAL, Keyword, Parameter, Sections, Status};
+use crate::address::{self, Port, Text};
+use crate::lower::{Call, Draft, Prefix, ServerDraft};
+use crate::values::Unit;
+
+const FE: Sections = DEFAULTS | FRONT;
+const BE: Sections = DEFAULTS | BACK;
+
+/// The longest that the kernel remembers where a client goes, as ipvsadm(8) has it.
+const EXPIRE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// Bytes in a network interface's name.
+const INTERFACE_MAX: usize = 15;
+
+/// Rows of proxies.
+pub(crate) static ROWS: &[Keyword] = &[
+    row("engine", FE, "auto|ipvs|xdp", engine, "Of 'mode direct': who balances in the kernel."),
+    row(
+        "manage-vip",
+        FE,
+        "[interface NAME] [prefix BITS]",
+        manage_vip,
+        "Of 'mode direct': puts the virtual addresses on an interface and announces them.",
+    ),
+    row("on-exit", FE, "keep|flush", on_exit, "Of 'mode direct': what stays in the kernel when Baton ends for good."),
+    row(
+        "option direct-vip-check",
+        BE,
+        "",
+        vip_check,
+        "Of 'mode direct': checked servers are asked for the virtual address too (the default).",
+    ),
+    row(
+        "stick",
+        BACK,
+        "on src[,ipmask(BITS[,BITS6])]",
+        stick,
+        "Of 'mode direct': a client stays with its server. Of other modes: not yet.",
+    ),
+    row(
+        "stick-table",
+        BACK,
+        "type ip|ipv6 size N expire TIME",
+        stick_table,
+        "Of 'mode direct': for how long 'stick on src' holds. Of other modes: not yet.",
+    ),
+];
+
+/// Rows of `global`.
+pub(crate) static GLOBAL_ROWS: &[Keyword] = &[
+    global("tune.ipvs.expire-nodest-conn", "on|off", expire_nodest, "Connections of a removed server end at once."),
+    global("tune.ipvs.sloppy-tcp", "on|off", sloppy_tcp, "A connection may begin in its middle, as after a failover."),
+    global(
+        "tune.ipvs.sync-backup",
+        "INTERFACE [id N]",
+        |ipvs, call| sync(call, &mut ipvs.sync_backup),
+        "Learns connections from another director.",
+    ),
+    global(
+        "tune.ipvs.sync-master",
+        "INTERFACE [id N]",
+        |ipvs, call| sync(call, &mut ipvs.sync_master),
+        "Tells connections to another director.",
+    ),
+    global(
+        "tune.ipvs.timeout-tcp",
+        "TIME",
+        |ipvs, call| seconds(call, &mut ipvs.timeout_tcp),
+        "When a silent TCP connection is forgotten.",
+    ),
+    global(
+        "tune.ipvs.timeout-tcpfin",
+        "TIME",
+        |ipvs, call| seconds(call, &mut ipvs.timeout_tcpfin),
+        "The same of one that one side has closed.",
+    ),
+    global(
+        "tune.ipvs.timeout-udp",
+        "TIME",
+        |ipvs, call| seconds(call, &mut ipvs.timeout_udp),
+        "When a silent UDP flow is forgotten.",
+    ),
+];
+
+/// Words of `server` lines.
+pub(crate) static SERVER_ROWS: &[Parameter<ServerDraft>] = &[
+    parameter(
+        "masquerade",
+        0,
+        |s, _, _| {
+            s.server.forwarding = Forwarding::Masquerade;
+            0
+        },
+        "Of 'mode direct': packets get the server's address, and answers come back this way.",
+    ),
+    parameter(
+        "tunnel",
+        0,
+        tunnel,
+        "Of 'mode direct': packets go in a tunnel, 'ipip' (the default), 'gue:PORT' or 'gre'.",
+    ),
+];
+
+const fn global(
+    name: &'static str,
+    args: &'static str,
+    apply: fn(&mut IpvsTuning, &mut Call<'_, '_>),
+    doc: &'static str,
+) -> Keyword {
+    Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Ipvs(apply) }
+}
+
+/// What a section says that only `mode direct` has, and the lines for complaints.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DirectDraft {
+    pub engine: EngineChoice,
+    pub on_exit: OnExit,
+    pub manage_vip: Option<ManageVip>,
+    /// `balance` with a word that only this mode has.
+    pub scheduler: Option<Scheduler>,
+    pub hash_port: bool,
+    pub fallback: bool,
+    /// `expire` of the table; `Some(None)` is a table without.
+    pub table: Option<Option<Duration>>,
+    /// Masks of `stick on src`.
+    pub stick: Option<(u8, u8)>,
+    /// `no option direct-vip-check`.
+    pub no_vip_check: bool,
+    /// Addresses that only this mode has.
+    pub places: Vec<OwnPlace>,
+    /// The port of the service that leads here, for checks.
+    pub service_port: Option<u16>,
+}
+
+/// An address of a `bind` line that other modes cannot have.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnPlace {
+    pub place: Place,
+    pub bind: Box<baton_model::Bind>,
+    /// What is wrong with it in other modes, and where.
+    pub refusal: String,
+    pub line: crate::syntax::Line,
+}
+
+/// A `bind` address that only `mode direct` has: `udp@`, `fwmark@`, `fwmark6@`, port 0. `None` is another one.
+pub(crate) fn place(text: &str, call: &mut Call<'_, '_>) -> Option<Result<Vec<Place>, String>> {
+    for (prefix, ipv6) in [("fwmark@", false), ("fwmark6@", true)] {
+        if let Some(mark) = text.strip_prefix(prefix) {
+            let mark = match mark.strip_prefix("0x") {
+                Some(digits) => u32::from_str_radix(digits, 16),
+                None => mark.parse(),
+            };
+            return Some(match mark {
+                Ok(mark @ 1..) => Ok(vec![Place::Mark { mark, ipv6 }]),
+                _ => Err(format!("'{text}' needs the mark of a firewall, a number over 0")),
+            });
+        }
+    }
+    let udp = [("udp@", ""), ("udp4@", "ipv4@"), ("udp6@", "ipv6@")]
+        .iter()
+        .find_map(|(prefix, family)| Some(format!("{family}{}", text.strip_prefix(prefix)?)));
+    let parsed = address::parse(udp.as_deref().unwrap_or(text));
+    let make = |address: SocketAddr| if udp.is_some() { Place::Udp(address) } else { Place::Tcp(address) };
+    let (host, family, low, high) = match (parsed, &udp) {
+        (Ok(Text::Inet { host, family, port: Port::One(port) }), _) if port == 0 || udp.is_some() => {
+            (host, family, port, port)
+        }
+        (Ok(Text::Inet { host, family, port: Port::Range(low, high) }), Some(_)) => (host, family, low, high),
+        (Ok(_), Some(_)) => return Some(Err(format!("missing port specification in '{text}'"))),
+        (Err(message), Some(_)) => return Some(Err(message)),
+        _ => return None,
+    };
+    Some(ip(&host, family, text, call).map(|ip| (low..=high).map(|port| make((ip, port).into())).collect()))
+}
+
+fn ip(host: &str, family: Family, text: &str, call: &mut Call<'_, '_>) -> Result<std::net::IpAddr, String> {
+    let found = address::literal(host, family).or_else(|| call.context.resolve(host, family));
+    found.ok_or_else(|| format!("invalid address: '{host}' in '{text}'"))
+}
+
+/// The words of `balance` that only `mode direct` has, and the ones behind those. False when it is none of them.
+pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) -> bool {
+    let direct = &mut draft.direct;
+    (direct.scheduler, direct.hash_port, direct.fallback) = (None, false, false);
+    let own = Scheduler::OWN.iter().find(|(word, _)| *word == call.arg(0));
+    if let Some((_, scheduler)) = own {
+        direct.scheduler = Some(*scheduler);
+    }
+    if matches!(call.arg(0), "source" | "mh") {
+        for index in 1..call.args() {
+            match call.arg(index) {
+                "hash-port" => direct.hash_port = true,
+                "fallback" => direct.fallback = true,
+                odd if own.is_some() => {
+                    call.wrong(index, format!("'balance mh' only accepts 'hash-port' and 'fallback' (got '{odd}')."));
+                }
+                // HAProxy does not mind words behind 'source'.
+                _ => {}
+            }
+        }
+    } else if own.is_some() {
+        call.at_most(1);
+    }
+    own.is_some()
+}
+
+fn engine(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let choices = [("auto", EngineChoice::Auto), ("ipvs", EngineChoice::Ipvs), ("xdp", EngineChoice::Xdp)];
+    if let Some(value) = call.choose(call.first, "engine", &choices)
+        && call.at_most(1)
+    {
+        draft.direct.engine = value;
+    }
+}
+
+fn on_exit(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.choose(call.first, "on-exit", &[("keep", OnExit::Keep), ("flush", OnExit::Flush)])
+        && call.at_most(1)
+    {
+        draft.direct.on_exit = value;
+    }
+}
+
+/// The name of a network interface at a word's index.
+pub(crate) fn interface(call: &mut Call<'_, '_>, word: usize) -> Option<String> {
+    let name = call.line.word(word);
+    let fits =
+        !name.is_empty() && name.len() <= INTERFACE_MAX && !name.contains(['/', ' ']) && !matches!(name, "." | "..");
+    if !fits {
+        let message = format!("'{}' expects the name of a network interface (`ip link`), found '{name}'.", call.name);
+        call.error(word, "bad-value", message);
+    }
+    fits.then(|| name.into())
+}
+
+fn manage_vip(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let mut managed = ManageVip::default();
+    let mut index = 0;
+    while index < call.args() {
+        match call.arg(index) {
+            "interface" => match interface(call, call.first + index + 1) {
+                Some(name) => managed.interface = Some(name),
+                None => return,
+            },
+            "prefix" => match call.number_at(call.first + index + 1, "manage-vip prefix", 1, 128) {
+                Some(bits) => managed.prefix = u8::try_from(bits).ok(),
+                None => return,
+            },
+            odd => {
+                let message = format!("'manage-vip' only accepts 'interface NAME' and 'prefix BITS' (got '{odd}').");
+                return call.wrong(index, message);
+            }
+        }
+        index += 2;
+    }
+    draft.direct.manage_vip = Some(managed);
+}
+
+fn vip_check(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.direct.no_vip_check = call.prefix == Prefix::No;
+    }
+}
+
+/// `stick on src[,ipmask(24[,64])]`. Other modes cannot do it yet, so that what they could have is not read further.
+fn stick(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let key = call.arg(1);
+    let masks = match key.strip_prefix("src") {
+        Some("") => Some((32, 128)),
+        Some(rest) => rest.strip_prefix(",ipmask(").and_then(|rest| rest.strip_suffix(')')).and_then(ipmask),
+        None => None,
+    };
+    // Said of mode direct alone, by who judges.
+    draft.direct.stick = match call.arg(0) {
+        "on" if call.args() == 2 => masks,
+        _ => None,
+    };
+}
+
+fn ipmask(text: &str) -> Option<(u8, u8)> {
+    let (four, six) = text.split_once(',').unwrap_or((text, "128"));
+    let four = match four.parse::<u8>() {
+        Ok(bits) => bits,
+        Err(_) => address::network(&format!("0.0.0.0/{four}"))?.1,
+    };
+    let six = six.trim().parse::<u8>().ok()?;
+    ((1..=32).contains(&four) && (1..=128).contains(&six)).then_some((four, six))
+}
+
+fn stick_table(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    draft.direct.table = Some(None);
+    let mut index = 0;
+    while index < call.args() {
+        if call.arg(index) == "expire" {
+            let expire = call.time_at(call.first + index + 1, "stick-table expire", Unit::Ms);
+            draft.direct.table = Some(expire);
+        }
+        index += 1;
+    }
+}
+
+impl DirectDraft {
+    /// What is wrong with the words of persistence, or what they amount to.
+    pub fn persistence(&self, stick: Option<&crate::syntax::Line>) -> Result<Option<Stickiness>, String> {
+        let (prefix, prefix6) = match (stick, self.stick) {
+            (Some(line), None) => {
+                let words = line.texts().collect::<Vec<_>>().join(" ");
+                return Err(format!(
+                    "'{words}' is beyond 'mode direct', which knows the client's address alone: write 'stick on src' or \
+                     'stick on src,ipmask(24)'"
+                ));
+            }
+            (_, Some(masks)) => masks,
+            (None, None) => return Ok(None),
+        };
+        let Some(Some(expire)) = self.table else {
+            return Err(
+                "'stick on src' needs a table that says for how long: 'stick-table type ip size 1m expire 5m'".into()
+            );
+        };
+        let whole = Duration::from_secs(expire.as_secs() + u64::from(expire.subsec_nanos() > 0));
+        match whole {
+            Duration::ZERO => Err("'expire 0' of the stick-table would hold nobody: leave 'stick on src' out".into()),
+            over if over > EXPIRE_MAX => Err(format!(
+                "'expire' of the stick-table is longer than the {} days that the kernel can",
+                EXPIRE_MAX.as_secs() / 86400
+            )),
+            expire => Ok(Some(Stickiness { expire, prefix, prefix6 })),
+        }
+    }
+}
+
+/// `tunnel [ipip|gue:PORT|gre]`.
+fn tunnel(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let word = call.line.word(at + 1);
+    let (kind, used) = match word {
+        "ipip" => (Tunnel::IpIp, 1),
+        "gre" => (Tunnel::Gre, 1),
+        "gue" => (Tunnel::Gue(6080), 1),
+        _ => match word.strip_prefix("gue:") {
+            None => (Tunnel::IpIp, 0),
+            Some(port) => match port.parse::<u16>() {
+                Ok(port @ 1..) => (Tunnel::Gue(port), 1),
+                _ => {
+                    call.error(at + 1, "bad-value", format!("'tunnel gue:PORT' expects a port, found '{port}'."));
+                    (Tunnel::IpIp, 1)
+                }
+            },
+        },
+    };
+    server.server.forwarding = Forwarding::Tunnel(kind);
+    used
+}
+
+fn on_off(call: &mut Call<'_, '_>) -> Option<bool> {
+    let value = call.choose(call.first, call.name, &[("on", true), ("off", false)])?;
+    call.at_most(1).then_some(value)
+}
+
+fn expire_nodest(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {
+    ipvs.expire_nodest_conn = on_off(call).or(ipvs.expire_nodest_conn);
+}
+
+fn sloppy_tcp(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {
+    ipvs.sloppy_tcp = on_off(call).or(ipvs.sloppy_tcp);
+}
+
+/// A time in whole seconds, which the kernel has.
+fn seconds(call: &mut Call<'_, '_>, field: &mut Option<Duration>) {
+    let Some(time) = call.time() else { return };
+    if time.is_zero() || time.subsec_nanos() > 0 {
+        return call.wrong(0, format!("'{}' expects whole seconds, at least one, found '{}'.", call.name, call.arg(0)));
+    }
+    *field = Some(time);
+}
+
+fn sync(call: &mut Call<'_, '_>, field: &mut Option<Sync>) {
+    let Some(interface) = interface(call, call.first) else { return };
+    let id = match call.arg(1) {
+        "" => 0,
+        "id" => match call.number_at(call.first + 2, "id", 0, 255) {
+            Some(id) if call.at_most(3) => id as u8,
+            _ => return,
+        },
+        odd => return call.wrong(1, format!("'{}' only accepts 'id N' (got '{odd}').", call.name)),
+    };
+    *field = Some(Sync { interface, id });
+}

@@ -1,0 +1,321 @@
+//! `mode direct`: what its sections amount to, and what does not fit together.
+//!
+//! Packets pass through the kernel, and answers do not come back this way at all. So whatever HAProxy does with bytes has no
+//! meaning here: written in the section itself it is refused; where it comes from `defaults` it is left out, with a warning if
+//! clients or servers would notice.
+
+mod whole;
+
+pub(super) use whole::{mixed, whole};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use baton_model::{
+    Address, Algorithm, Bind, BindOptions, Direct, DirectBind, Forwarding, HttpOptions, Mode, Place, Proxy, RetryOn,
+    Scheduler, TcpOptions, Timeouts,
+};
+
+use super::{Context, Draft, Kind, ServerDraft, late};
+use crate::diagnostic::Severity;
+
+/// Keywords that mean something in this mode.
+const KNOWN: [&str; 34] = [
+    "balance",
+    "bind",
+    "default-server",
+    "default_backend",
+    "description",
+    "disabled",
+    "enabled",
+    "engine",
+    "http-check comment",
+    "http-check connect",
+    "http-check disable-on-404",
+    "http-check expect",
+    "http-check send",
+    "id",
+    "log",
+    "log-tag",
+    "manage-vip",
+    "mode",
+    "on-exit",
+    "option allbackups",
+    "option direct-vip-check",
+    "option dontlog-normal",
+    "option dontlognull",
+    "option httpchk",
+    "option log-health-checks",
+    "option log-separate-errors",
+    "option tcplog",
+    "server",
+    "server-template",
+    "source",
+    "stick",
+    "stick-table",
+    "timeout check",
+    "timeout connect",
+];
+
+/// What to do instead of a keyword.
+fn remedy(keyword: &str) -> &'static str {
+    match keyword {
+        "maxconn" | "fullconn" | "backlog" | "rate-limit sessions" => {
+            "leave it out; 'maxconn' of a server is its upper threshold"
+        }
+        "option forwardfor" | "option originalto" => "leave it out: servers see the client's own address",
+        "cookie" | "dynamic-cookie-key" => "use 'stick on src' for persistence",
+        "hash-type" | "hash-balance-factor" => "use 'balance mh'",
+        "use_backend" | "use-server" => {
+            "use 'default_backend'; a firewall's mark ('bind fwmark@N') can choose by packets"
+        }
+        "ssl-f-use" => "leave it out: clients speak TLS with the server itself",
+        _ if keyword.starts_with("timeout ") => {
+            "leave it out; 'tune.ipvs.timeout-…' in 'global' are those of the kernel"
+        }
+        _ => "leave it out, or use 'mode tcp' or 'mode http'",
+    }
+}
+
+/// Keywords without a meaning that do no harm either: a section that was `mode tcp` before may have them.
+fn is_harmless(keyword: &str) -> bool {
+    keyword.starts_with("timeout ")
+        || matches!(keyword, "retries" | "option redispatch" | "option httplog" | "option logasap")
+}
+
+/// Keywords that `defaults` bring and whose absence somebody would notice.
+fn is_missed(keyword: &str) -> bool {
+    const MISSED: [&str; 10] = [
+        "acl",
+        "cookie",
+        "http-request",
+        "maxconn",
+        "option forwardfor",
+        "option originalto",
+        "rate-limit sessions",
+        "tcp-request connection",
+        "tcp-request content",
+        "tcp-request session",
+    ];
+    MISSED.contains(&keyword)
+}
+
+/// What is in sections of other modes and belongs to this one.
+pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    for place in &draft.direct.places {
+        let message = format!("'bind' : {}", place.refusal);
+        let mut diagnostic = place.line.diagnostic(Severity::Alert, "bad-value", 1, message);
+        diagnostic.hint = Some("'mode direct' can have it".into());
+        context.report.add(diagnostic);
+    }
+    let needs = |keyword: &str, context: &mut Context<'_>| {
+        let Some(line) = draft.lines.get(keyword) else { return };
+        let message = format!(
+            "'{keyword}' means nothing for {} '{}', which is in 'mode {}': it needs 'mode direct'.",
+            draft.kind.label(),
+            proxy.name,
+            proxy.mode.word()
+        );
+        context.report.add(late(line, Severity::Alert, "needs-direct", 0, message));
+    };
+    for keyword in ["engine", "on-exit", "manage-vip", "option direct-vip-check"] {
+        needs(keyword, context);
+    }
+    if draft.direct.scheduler.is_some() {
+        needs("balance", context);
+    }
+    for keyword in ["stick", "stick-table"] {
+        if let Some(line) = draft.lines.get(keyword) {
+            let message = format!("keyword '{keyword}' is known to HAProxy but Baton does not do it yet");
+            let mut diagnostic = line.diagnostic(Severity::Alert, "not-yet", 0, message);
+            diagnostic.hint = Some("in 'mode direct', 'stick on src' is there".into());
+            context.report.add(diagnostic);
+        }
+    }
+    for server in &draft.servers {
+        if server.server.forwarding == Forwarding::Direct {
+            continue;
+        }
+        if let Some(line) = &server.line {
+            let message = format!(
+                "'server {}/{}' : 'tunnel' and 'masquerade' need 'mode direct'.",
+                proxy.name, server.server.name
+            );
+            context.report.add(late(line, Severity::Alert, "needs-direct", 1, message));
+        }
+    }
+}
+
+/// The values of a section of this mode; all that has no meaning in it goes.
+pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
+    meaningless(proxy, draft, context);
+    let mut direct = Direct {
+        places: places(proxy, draft, context),
+        engine: draft.direct.engine,
+        on_exit: draft.direct.on_exit,
+        manage_vip: draft.direct.manage_vip.clone(),
+        scheduler: Scheduler::default(),
+        hash_port: draft.direct.hash_port,
+        fallback: draft.direct.fallback,
+        persistence: None,
+        vip_check: !draft.direct.no_vip_check,
+    };
+    if proxy.role.is_backend() {
+        direct.scheduler = scheduler(proxy, draft, context);
+        match draft.direct.persistence(draft.lines.get("stick")) {
+            Ok(persistence) => direct.persistence = persistence,
+            Err(message) => {
+                let line = draft.lines.get("stick").unwrap_or(&draft.head);
+                context.report.add(late(line, Severity::Alert, "bad-value", 0, format!("{message}.")));
+            }
+        }
+    } else {
+        (direct.hash_port, direct.fallback, direct.vip_check) = (false, false, true);
+    }
+    proxy.direct = Some(Arc::new(direct));
+    proxy.binds = Vec::new();
+    proxy.balance = Default::default();
+    proxy.rules.clear();
+    proxy.http = HttpOptions::default();
+    proxy.tcp = TcpOptions { all_backups: proxy.tcp.all_backups, ..TcpOptions::default() };
+    let Timeouts { connect, check, .. } = proxy.timeouts;
+    proxy.timeouts = Timeouts { connect, check, ..Timeouts::default() };
+    (proxy.maxconn, proxy.backlog, proxy.rate_limit, proxy.fullconn) = (None, None, None, None);
+    (proxy.cookie, proxy.dynamic_cookie_key) = (None, None);
+    (proxy.retries, proxy.retry_on) = (3, RetryOn::default());
+}
+
+/// Lines that say something about bytes.
+fn meaningless(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &proxy.name);
+    let known = |keyword: &str| KNOWN.contains(&keyword);
+    for (keyword, line) in draft.lines.iter().filter(|(keyword, _)| !known(keyword)) {
+        let (severity, what) = match is_harmless(keyword) {
+            true => (Severity::Warning, "is ignored for"),
+            false => (Severity::Alert, "means nothing for"),
+        };
+        let message = format!("'{keyword}' {what} {kind} '{name}', which is in 'mode direct'.");
+        let mut diagnostic = late(line, severity, "without-meaning", 0, message);
+        diagnostic.hint = Some(remedy(keyword).into());
+        context.report.add(diagnostic);
+    }
+    let inherited = draft.inherited.iter().filter(|(keyword, _)| !known(keyword) && is_missed(keyword));
+    for (keyword, line) in inherited.filter(|(keyword, _)| draft.lines.get(keyword).is_none()) {
+        let message = format!(
+            "'{keyword}' of this 'defaults' section is ignored for {kind} '{name}', which is in 'mode direct'."
+        );
+        let mut diagnostic = late(line, Severity::Warning, "without-meaning", 0, message);
+        diagnostic.hint = Some("give it 'defaults' of its own: 'listen NAME from DEFAULTS'".into());
+        context.report.add(diagnostic);
+    }
+}
+
+/// The places of `bind` lines, in the order of the lines.
+fn places(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Vec<DirectBind> {
+    let usual = proxy.binds.iter().map(|bind| (bind, None));
+    let own = draft.direct.places.iter().map(|own| (&*own.bind, Some(own.place)));
+    let mut all: Vec<(&Bind, Option<Place>)> = usual.chain(own).collect();
+    all.sort_by_key(|(bind, _)| bind.source.line);
+    let mut places = Vec::with_capacity(all.len());
+    let mut told = 0;
+    for (bind, own) in all {
+        let line = draft.bind_lines.iter().find(|line| line.number == bind.source.line).unwrap_or(&draft.head);
+        let mut fault = |message: String, hint: &str| {
+            // A range is refused once.
+            if told != line.number {
+                told = line.number;
+                let mut diagnostic = late(line, Severity::Alert, "bad-value", 1, message);
+                diagnostic.hint = Some(hint.into());
+                context.report.add(diagnostic);
+            }
+        };
+        let place = match (own, &bind.address) {
+            (Some(place), _) => place,
+            (None, Address::Inet(address)) => Place::Tcp(*address),
+            (None, other) => {
+                let message = format!("'bind {other}' is no virtual address: 'mode direct' is about packets.");
+                fault(message, "write ADDRESS:PORT, 'udp@ADDRESS:PORT' or 'fwmark@MARK'");
+                continue;
+            }
+        };
+        if place.address().is_some_and(|address| address.ip().is_unspecified()) {
+            let message = format!("'bind {place}' : a virtual service of 'mode direct' needs an address of its own.");
+            fault(message, "write the virtual address, or 'fwmark@MARK' for what a firewall marks");
+            continue;
+        }
+        let plain = BindOptions { interface: bind.options.interface.clone(), ..BindOptions::default() };
+        if bind.options != plain {
+            let message =
+                format!("'bind {place}' : 'mode direct' has only 'name', 'id' and 'interface' behind an address.");
+            fault(message, "clients connect to the server itself, which has all other settings of the connection");
+            continue;
+        }
+        let interface = bind.options.interface.clone();
+        places.push(DirectBind { place, name: bind.name.clone(), id: bind.id, interface, source: bind.source.clone() });
+    }
+    places
+}
+
+/// `balance`, as the kernel can do it.
+fn scheduler(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Scheduler {
+    if let Some(own) = draft.direct.scheduler {
+        return own;
+    }
+    match &proxy.balance.algorithm {
+        Algorithm::RoundRobin | Algorithm::StaticRr => Scheduler::RoundRobin,
+        Algorithm::LeastConn => Scheduler::LeastConn,
+        Algorithm::Source => Scheduler::Source,
+        Algorithm::Random { .. } => Scheduler::Random,
+        Algorithm::First
+        | Algorithm::Uri(_)
+        | Algorithm::UrlParam { .. }
+        | Algorithm::Hdr { .. }
+        | Algorithm::RdpCookie(_)
+        | Algorithm::Hash(_) => {
+            let (line, severity, end) = match (draft.lines.get("balance"), draft.inherited.get("balance")) {
+                (Some(line), _) => (line, Severity::Alert, "."),
+                (None, Some(line)) => (line, Severity::Warning, ": falling back to round robin."),
+                (None, None) => (&draft.head, Severity::Alert, "."),
+            };
+            let (kind, name) = (draft.kind.label(), &proxy.name);
+            let word = line.word(1);
+            let message = format!("'balance {word}' is nothing that the kernel can do for {kind} '{name}'{end}");
+            let mut diagnostic = late(line, severity, "without-meaning", 1, message);
+            let words = "'mode direct' has roundrobin, static-rr, leastconn, source, random, mh, dh, sed, nq, lblc, lblcr, fo, ovf";
+            diagnostic.hint = Some(words.into());
+            context.report.add(diagnostic);
+            Scheduler::RoundRobin
+        }
+    }
+}
+
+/// Gives each backend of this mode the port of the service that leads there, for checks of servers without one.
+pub(super) fn service_ports(drafts: &mut [Draft]) {
+    let mut ports: HashMap<Arc<str>, u16> = HashMap::new();
+    for draft in drafts.iter().filter(|draft| draft.proxy.mode == Mode::Direct && draft.kind != Kind::Backend) {
+        let usual = draft.proxy.binds.iter().find_map(|bind| match &bind.address {
+            Address::Inet(address) => Some(address.port()),
+            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
+        });
+        let Some(port) = usual.or_else(|| draft.direct.places.iter().find_map(|own| own.place.port())) else {
+            continue;
+        };
+        let backend = match &draft.proxy.default_backend {
+            Some(name) => Arc::from(name.as_str()),
+            None => draft.proxy.name.clone(),
+        };
+        ports.entry(backend).or_insert(port);
+    }
+    for draft in drafts.iter_mut().filter(|draft| draft.proxy.mode == Mode::Direct && draft.kind != Kind::Frontend) {
+        draft.direct.service_port = ports.get(&draft.proxy.name).copied();
+    }
+}
+
+/// Servers without a port are checked at the service's.
+pub(super) fn check_port(server: &mut ServerDraft, service: Option<u16>) {
+    let check = &server.server.check;
+    let is_given = check.port.is_some() || matches!(check.addr, Some(Address::Inet(address)) if address.port() > 0);
+    if check.enabled && !server.has_port && !is_given {
+        server.server.check.port = service;
+    }
+}

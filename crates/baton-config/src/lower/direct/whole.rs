@@ -1,0 +1,323 @@
+//! What only all sections of `mode direct` together can tell: services that two want, servers that no packet reaches.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use baton_model::{Address, DirectBind, EngineChoice, Forwarding, MarkedUp, Mode, Observe, Place, ProxyProtocol};
+
+use crate::diagnostic::Severity;
+use crate::lower::judge::Heads;
+use crate::lower::{Context, Draft, Kind, ServerDraft, late};
+use crate::syntax::Line;
+
+/// Most virtual services of one configuration: port ranges expanded. A firewall's mark or port 0 makes one of many ports.
+pub(crate) const MAX_SERVICES: usize = 4096;
+
+/// What only all sections together can tell.
+pub(in crate::lower) fn whole(drafts: &[Draft], heads: &Heads<'_>, context: &mut Context<'_>) {
+    let is_direct = |draft: &&Draft| draft.proxy.mode == Mode::Direct && !draft.proxy.disabled;
+    if !drafts.iter().any(|draft| is_direct(&draft)) {
+        return;
+    }
+    engines(drafts, context);
+    collisions(drafts, context);
+    for draft in drafts.iter().filter(is_direct) {
+        if draft.kind != Kind::Backend {
+            frontend(draft, heads, context);
+        }
+        if draft.kind != Kind::Frontend {
+            servers(draft, drafts, context);
+        }
+    }
+}
+
+/// One process has one engine.
+fn engines(drafts: &[Draft], context: &mut Context<'_>) {
+    let mut first: Option<&Draft> = None;
+    for draft in drafts.iter().filter(|draft| draft.kind != Kind::Backend && !draft.proxy.disabled) {
+        let engine = |draft: &Draft| draft.proxy.direct.as_ref().map_or(EngineChoice::Auto, |direct| direct.engine);
+        if engine(draft) == EngineChoice::Auto {
+            continue;
+        }
+        match first {
+            None => first = Some(draft),
+            Some(other) if engine(other) == engine(draft) => {}
+            Some(other) => {
+                let message = format!(
+                    "{} '{}' asks for engine {}, but {} '{}' ({}:{}) for {}: all sections have one engine.",
+                    draft.kind.label(),
+                    draft.proxy.name,
+                    engine(draft).word(),
+                    other.kind.label(),
+                    other.proxy.name,
+                    other.head.file,
+                    other.head.number,
+                    engine(other).word()
+                );
+                let line = draft.lines.get("engine").unwrap_or(&draft.head);
+                context.report.add(late(line, Severity::Alert, "engines", 1, message));
+            }
+        }
+    }
+}
+
+/// Places that two sections want, and addresses at which somebody listens.
+fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
+    let mut taken: HashMap<Place, &Draft> = HashMap::new();
+    let enabled = || drafts.iter().filter(|draft| !draft.proxy.disabled);
+    for draft in enabled() {
+        for place in draft.proxy.places() {
+            if let Some(other) = taken.insert(place.place, draft) {
+                let message = format!(
+                    "'bind {}' of {} '{}' is a virtual service of {} '{}' ({}:{}) already.",
+                    place.place,
+                    draft.kind.label(),
+                    draft.proxy.name,
+                    other.kind.label(),
+                    other.proxy.name,
+                    other.head.file,
+                    other.head.number
+                );
+                context.report.add(late(line_of(draft, place), Severity::Alert, "duplicate-service", 1, message));
+            }
+        }
+        if taken.len() > MAX_SERVICES {
+            let message = format!("more than {MAX_SERVICES} virtual services.");
+            let mut diagnostic = late(&draft.head, Severity::Alert, "too-many-objects", 0, message);
+            let hint =
+                "port 0 (with 'stick on src') or a firewall's mark ('bind fwmark@N') makes one service of many ports";
+            diagnostic.hint = Some(hint.into());
+            context.report.add(diagnostic);
+            return;
+        }
+    }
+    for (place, draft) in taken {
+        let Place::Tcp(service) = place else { continue };
+        for other in enabled() {
+            for bind in &other.proxy.binds {
+                let Address::Inet(address) = bind.address else { continue };
+                let is_port = service.port() == 0 || address.port() == service.port();
+                let all_of = address.ip().is_unspecified() && (address.is_ipv6() || service.is_ipv4());
+                let severity = match address.ip() == service.ip() {
+                    _ if !is_port => continue,
+                    true => Severity::Alert,
+                    false if all_of => Severity::Warning,
+                    false => continue,
+                };
+                let message = format!(
+                    "{} '{}' ({}) listens at {address}, but packets to {place} go to servers of {} '{}' in the kernel: \
+                     they never come here.",
+                    other.kind.label(),
+                    other.proxy.name,
+                    bind.source,
+                    draft.kind.label(),
+                    draft.proxy.name
+                );
+                let line = draft.proxy.places().iter().find(|own| own.place == place).map(|own| line_of(draft, own));
+                let mut diagnostic = late(line.unwrap_or(&draft.head), severity, "service-and-listener", 1, message);
+                diagnostic.hint = Some("listen at another address of this machine".into());
+                context.report.add(diagnostic);
+            }
+        }
+    }
+}
+
+fn line_of<'d>(draft: &'d Draft, place: &DirectBind) -> &'d Line {
+    draft.bind_lines.iter().find(|line| line.number == place.source.line).unwrap_or(&draft.head)
+}
+
+fn frontend(draft: &Draft, heads: &Heads<'_>, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &draft.proxy.name);
+    let Some(direct) = &draft.proxy.direct else { return };
+    let mut fault = |line: &Line, word: usize, message: String, hint: &str| {
+        let mut diagnostic = late(line, Severity::Alert, "direct", word, message);
+        diagnostic.hint = Some(hint.into());
+        context.report.add(diagnostic);
+    };
+    let backend = match (&draft.proxy.default_backend, draft.kind) {
+        // That it is there and of this mode is judged elsewhere.
+        (Some(name), _) => {
+            [Kind::Backend, Kind::Listen].iter().find_map(|kind| heads.get(&(name.as_str(), *kind))).copied()
+        }
+        (None, Kind::Listen) => Some(draft),
+        (None, _) => {
+            let message = format!("{kind} '{name}' is in 'mode direct' and has no servers.");
+            return fault(&draft.head, 0, message, "name a backend that is in 'mode direct': 'default_backend NAME'");
+        }
+    };
+    let sticks =
+        backend.and_then(|backend| backend.proxy.direct.as_ref()).is_none_or(|back| back.persistence.is_some());
+    for place in &direct.places {
+        let line = line_of(draft, place);
+        match place.place {
+            Place::Mark { .. } if direct.engine == EngineChoice::Xdp => {
+                let message =
+                    format!("'bind {}' : the engine xdp sees packets before a firewall marks them.", place.place);
+                fault(line, 1, message, "use 'engine ipvs', or an address and port");
+            }
+            Place::Tcp(address) | Place::Udp(address) if address.port() == 0 && !sticks => {
+                let message = format!("'bind {}' : all ports of an address need persistence.", place.place);
+                fault(
+                    line,
+                    1,
+                    message,
+                    "add 'stick-table type ip size 1m expire 5m' and 'stick on src' to the backend",
+                );
+            }
+            Place::Mark { .. } | Place::Tcp(_) | Place::Udp(_) => {}
+        }
+    }
+    if let Some(managed) = &direct.manage_vip {
+        let line = draft.lines.get("manage-vip").unwrap_or(&draft.head);
+        let mut addresses = direct.places.iter().filter_map(|place| place.place.address()).peekable();
+        if addresses.peek().is_none() && !direct.places.is_empty() {
+            let message = format!("'manage-vip' : {kind} '{name}' has firewall marks alone, and they have no address.");
+            fault(line, 0, message, "leave it out, or give the address in a 'bind' of its own");
+        } else if managed.prefix.is_some_and(|bits| bits > 32) && addresses.any(|address| address.is_ipv4()) {
+            let message = format!("'manage-vip' : {kind} '{name}' has IPv4 addresses, whose prefix is 32 at most.");
+            fault(line, 0, message, "IPv4 and IPv6 addresses with different prefixes need sections of their own");
+        }
+    }
+}
+
+/// Servers of a backend, with the services that lead there.
+fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
+    let leads = |front: &&Draft| match (&front.proxy.default_backend, front.kind) {
+        (Some(name), Kind::Frontend | Kind::Listen) => **name == *draft.proxy.name,
+        (None, Kind::Listen) => front.proxy.name == draft.proxy.name,
+        (_, Kind::Frontend | Kind::Backend | Kind::Defaults) => false,
+    };
+    let fronts = drafts.iter().filter(|front| front.proxy.mode == Mode::Direct && !front.proxy.disabled).filter(leads);
+    let places: Vec<Place> = fronts.flat_map(|front| front.proxy.places()).map(|place| place.place).collect();
+    let mut seen: HashMap<(IpAddr, u16), &str> = HashMap::new();
+    for server in &draft.servers {
+        let Some(line) = &server.line else { continue };
+        if let Some((message, hint)) = fault_of(server, &places) {
+            let about = format!("'server {}/{}' : {message}.", draft.proxy.name, server.server.name);
+            let mut diagnostic = late(line, Severity::Alert, "direct", 2, about);
+            diagnostic.hint = Some(hint.into());
+            context.report.add(diagnostic);
+        }
+        if let Some(word) = ignored(server) {
+            let message = format!(
+                "'server {}/{}' : '{word}' is ignored, as it means nothing in 'mode direct'.",
+                draft.proxy.name, server.server.name
+            );
+            context.report.add(late(line, Severity::Warning, "without-meaning", 1, message));
+        }
+        // The kernel tells servers apart by their addresses.
+        if let Some(Address::Inet(address)) = server.server.address.address {
+            let masquerade = server.server.forwarding == Forwarding::Masquerade;
+            let port = if masquerade { address.port() } else { 0 };
+            if let Some(other) = seen.insert((address.ip(), port), &server.server.name) {
+                let message = format!(
+                    "'server {}/{}' : has the address of server '{other}', by which the kernel tells them apart.",
+                    draft.proxy.name, server.server.name
+                );
+                context.report.add(late(line, Severity::Alert, "duplicate-server", 2, message));
+            }
+        }
+    }
+}
+
+/// What is wrong with a server behind these services, and what helps.
+fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static str)> {
+    let own = &server.server;
+    let address = match &own.address.address {
+        Some(Address::Inet(address)) => *address,
+        // It starts in maintenance, until it has one.
+        None if matches!(own.address.host, baton_model::NetAddress::Name(..)) => return None,
+        _ => return Some(("packets need an IP address to go to".into(), "write the server's own address")),
+    };
+    if own.address.port_offset.is_some() {
+        return Some(("a relative port is nothing the kernel can do".into(), "leave the port out"));
+    }
+    if own.tls.is_some() {
+        return Some((
+            "'ssl' means nothing in 'mode direct': clients speak with the server itself".into(),
+            "'check-ssl' encrypts health checks alone",
+        ));
+    }
+    if own.send_proxy != ProxyProtocol::Off {
+        return Some((
+            "'send-proxy' means nothing in 'mode direct'".into(),
+            "leave it out: the server sees the client's own address; 'check-send-proxy' is for checks",
+        ));
+    }
+    if own.check.observe != Observe::None {
+        return Some((
+            "'observe' needs answers that come this way".into(),
+            "leave it out: 'check' finds what is wrong",
+        ));
+    }
+    if own.check.on_marked_up != MarkedUp::None {
+        return Some((
+            "'on-marked-up shutdown-backup-sessions' is nothing the kernel can do".into(),
+            "leave it out: connections of backup servers end by themselves",
+        ));
+    }
+    if own.minconn > 0 && own.minconn > own.maxconn {
+        return Some((
+            "'minconn' is over 'maxconn'".into(),
+            "'maxconn' is where a server gets nothing new, 'minconn' where it gets something again",
+        ));
+    }
+    for place in places {
+        if let (Some(port), true) = (place.address().map(|place| place.port()), address.port() > 0)
+            && own.forwarding != Forwarding::Masquerade
+            && address.port() != port
+        {
+            return Some((
+                format!("port {} is not the one of the service {place}, which packets keep", address.port()),
+                "leave the port out, or use 'masquerade', which changes it; a health check's port is 'port'",
+            ));
+        }
+        if place.is_ipv6() != address.is_ipv6() && !matches!(own.forwarding, Forwarding::Tunnel(_)) {
+            return Some((
+                format!("{} is not of the family of the service {place}", address.ip()),
+                "IPv4 and IPv6 services need backends of their own; only a tunnel carries one in the other",
+            ));
+        }
+        if place.address().is_some_and(|service| service.ip() == address.ip()) {
+            return Some((
+                format!("has the virtual address of the service {place}"),
+                "write the server's own address, by which it is reached",
+            ));
+        }
+    }
+    None
+}
+
+/// A word of a server that changes nothing here.
+fn ignored(server: &ServerDraft) -> Option<&'static str> {
+    let own = &server.server;
+    if own.maxqueue > 0 {
+        Some("maxqueue")
+    } else if own.tfo {
+        Some("tfo")
+    } else if own.tcp_user_timeout_ms.is_some() {
+        Some("tcp-ut")
+    } else if own.max_reuse.is_some() {
+        Some("max-reuse")
+    } else {
+        None
+    }
+}
+
+/// That a frontend leads to a backend of another mode, where one of the modes is this one.
+pub(in crate::lower) fn mixed(draft: &Draft, backend: &Draft) -> Option<String> {
+    let is_direct = |draft: &Draft| draft.proxy.mode == Mode::Direct;
+    (is_direct(draft) != is_direct(backend)).then(|| {
+        format!(
+            "{} {} '{}' cannot lead to the {} {} '{}' ({}:{}): 'mode direct' takes packets in the kernel and goes with no other mode.",
+            draft.proxy.mode.word(),
+            draft.kind.label(),
+            draft.proxy.name,
+            backend.proxy.mode.word(),
+            backend.kind.label(),
+            backend.proxy.name,
+            backend.head.file,
+            backend.head.number
+        )
+    })
+}

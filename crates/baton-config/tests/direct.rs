@@ -1,0 +1,302 @@
+//! `mode direct`: what its sections become, and what is said about what does not fit.
+
+use baton_config::{FixedEnvironment, Loaded, Options, load};
+use baton_model::{Direct, Model};
+
+fn loaded(text: &str) -> Loaded {
+    load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text))
+}
+
+fn model(text: &str) -> Model {
+    let loaded = loaded(text);
+    let faults: Vec<String> = loaded.diagnostics.iter().map(|fault| fault.render(1)).collect();
+    loaded.model.unwrap_or_else(|| panic!("refused: {text}\n{}", faults.join("")))
+}
+
+/// The settings of the first section that is given as lines of `listen web`.
+fn direct(lines: &str) -> Direct {
+    let text = format!("listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n{lines}\n");
+    Direct::clone(model(&text).proxies[0].direct.as_ref().expect("the section is in mode direct"))
+}
+
+/// Kind, line and message of each fault, of a whole file.
+fn faults(text: &str) -> Vec<String> {
+    let show = |fault: &baton_config::Diagnostic| format!("{} {}: {}", fault.line, fault.id, fault.message);
+    loaded(text).diagnostics.iter().map(show).collect()
+}
+
+/// That the first fault is in this line, and told with these words.
+#[track_caller]
+fn refused(text: &str, line: u32, words: &str) {
+    let loaded = loaded(text);
+    let shown = faults(text);
+    let alert = loaded.of(baton_config::Severity::Alert).next().unwrap_or_else(|| panic!("taken: {text}\n{shown:?}"));
+    assert!(alert.line == line && alert.message.contains(words), "{text}\n{shown:#?}");
+}
+
+/// The same of a line of a section that is well without it.
+#[track_caller]
+fn refused_line(line: &str, words: &str) {
+    refused(&format!("listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n {line}\n"), 5, words);
+}
+
+#[test]
+fn the_example_is_what_it_says() {
+    let text = "listen web\n mode direct\n engine ipvs\n on-exit flush\n manage-vip interface eth0 prefix 24\n \
+                bind 192.168.121.2:80-81 name web\n bind udp@192.168.121.2:53,fwmark@7,fwmark6@0x8 interface eth1\n balance leastconn\n \
+                stick-table type ip size 1m expire 90500ms\n stick on src,ipmask(24,64)\n option httpchk GET /health\n \
+                server app1 192.168.121.141 check\n server app2 192.168.121.13 check weight 2 maxconn 1000 minconn 800 port 99\n";
+    // A mark of IPv6 cannot lead to servers of IPv4.
+    let model = model(&text.replace(",fwmark6@0x8", ""));
+    let web = &model.proxies[0];
+    let direct = web.direct.as_ref().expect("the section is in mode direct");
+    let places: Vec<String> = direct.places.iter().map(|place| place.place.to_string()).collect();
+    assert_eq!(places, ["192.168.121.2:80", "192.168.121.2:81", "udp@192.168.121.2:53", "fwmark@7"]);
+    assert_eq!(direct.places[0].name.as_deref(), Some("web"));
+    assert_eq!(direct.places[3].interface.as_deref(), Some("eth1"));
+    let expected = "Some(ManageVip { interface: Some(\"eth0\"), prefix: Some(24) })";
+    assert_eq!(format!("{:?} {:?}", direct.engine, direct.on_exit), "Ipvs Flush");
+    assert_eq!(format!("{:?}", direct.manage_vip), expected);
+    assert_eq!(format!("{:?}", direct.persistence), "Some(Stickiness { expire: 91s, prefix: 24, prefix6: 64 })");
+    assert!(web.binds.is_empty(), "nobody listens");
+    assert!(direct.vip_check);
+    assert_eq!(web.servers[0].check.port, Some(80), "the service's");
+    assert_eq!(web.servers[1].check.port, Some(99));
+    assert_eq!((web.servers[1].maxconn, web.servers[1].minconn), (1000, 800));
+    assert!(model.has_listener() && model.has_direct());
+    refused(text, 12, "not of the family of the service fwmark6@8");
+}
+
+#[test]
+fn balance_becomes_a_scheduler() {
+    let scheduler = |words: &str| {
+        let direct = direct(&format!(" balance {words}"));
+        format!("{:?} {} {}", direct.scheduler, direct.hash_port, direct.fallback)
+    };
+    for (words, expected) in [
+        ("roundrobin", "RoundRobin false false"),
+        ("static-rr", "RoundRobin false false"),
+        ("leastconn", "LeastConn false false"),
+        ("source hash-port", "Source true false"),
+        ("random(3)", "Random false false"),
+        ("mh hash-port fallback", "Maglev true true"),
+        ("dh", "Destination false false"),
+        ("sed", "ShortestDelay false false"),
+        ("nq", "NeverQueue false false"),
+        ("lblc", "Locality false false"),
+        ("lblcr", "LocalityReplicated false false"),
+        ("fo", "Failover false false"),
+        ("ovf", "Overflow false false"),
+    ] {
+        assert_eq!(scheduler(words), expected, "{words}");
+    }
+    refused_line("balance uri", "'balance uri' is nothing that the kernel can do");
+    refused_line("balance first", "'balance first' is nothing that the kernel can do");
+    refused_line("balance mh foo", "only accepts 'hash-port' and 'fallback'");
+    assert_eq!(format!("{:?}", direct(" balance mh\n balance source").scheduler), "Source", "the last one counts");
+}
+
+#[test]
+fn words_of_this_mode_are_refused_in_others() {
+    let tcp =
+        |line: &str| format!("listen web\n bind 10.0.0.1:80\n timeout client 1s\n server a 10.0.0.2:80\n {line}\n");
+    for (line, words) in [
+        ("engine ipvs", "it needs 'mode direct'"),
+        ("on-exit flush", "it needs 'mode direct'"),
+        ("manage-vip", "it needs 'mode direct'"),
+        ("balance mh", "it needs 'mode direct'"),
+        ("no option direct-vip-check", "it needs 'mode direct'"),
+        ("bind udp@10.0.0.1:53", "dgram-type address not acceptable"),
+        ("bind fwmark@7", "unknown prefix 'fwmark@'"),
+        ("bind 10.0.0.1:0", "invalid port '0'"),
+        ("server b 10.0.0.3:80 tunnel", "need 'mode direct'"),
+        ("stick on src", "Baton does not do it yet"),
+        ("stick-table type ip size 1m expire 5m", "Baton does not do it yet"),
+    ] {
+        refused(&tcp(line), 5, words);
+    }
+}
+
+#[test]
+fn what_is_about_bytes_is_refused_with_a_remedy() {
+    for line in [
+        "http-request deny",
+        "acl a src 10.0.0.0/8",
+        "tcp-request connection reject",
+        "option forwardfor",
+        "cookie a insert",
+        "maxconn 100",
+        "rate-limit sessions 10",
+        "errorfile 503 /x",
+        "use_backend web",
+        "hash-type consistent",
+        "option splice-auto",
+    ] {
+        let text = format!("listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n {line}\n");
+        assert!(faults(&text).iter().any(|fault| fault.starts_with("5 ")), "{line}: {:?}", faults(&text));
+        assert!(loaded(&text).model.is_none(), "{line}");
+    }
+    let text = "listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n timeout client 5s\n retries 2\n";
+    assert_eq!(
+        faults(text),
+        [
+            "5 without-meaning: 'timeout client' is ignored for proxy 'web', which is in 'mode direct'.",
+            "6 without-meaning: 'retries' is ignored for proxy 'web', which is in 'mode direct'.",
+        ]
+    );
+    assert!(loaded(text).model.is_some());
+}
+
+#[test]
+fn what_defaults_bring_is_left_out_and_told_where_it_is_missed() {
+    let text = "defaults\n mode http\n timeout client 5s\n timeout connect 1s\n timeout server 5s\n option httplog\n \
+                option forwardfor\n maxconn 100\n balance uri\n log /dev/log local0\n\
+                listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2 check\n";
+    assert_eq!(
+        faults(text),
+        [
+            "7 without-meaning: 'option forwardfor' of this 'defaults' section is ignored for proxy 'web', which is in 'mode direct'.",
+            "8 without-meaning: 'maxconn' of this 'defaults' section is ignored for proxy 'web', which is in 'mode direct'.",
+            "9 without-meaning: 'balance uri' is nothing that the kernel can do for proxy 'web': falling back to round robin.",
+        ]
+    );
+    let model = model(text);
+    assert_eq!(model.proxies[0].timeouts.connect, Some(std::time::Duration::from_secs(1)), "checks need it");
+    assert_eq!(model.proxies[0].timeouts.client, None);
+    assert_eq!(model.proxies[0].maxconn, None);
+}
+
+#[test]
+fn addresses_that_no_service_can_have_are_refused() {
+    let bind = |text: &str| format!("listen web\n mode direct\n bind {text}\n server a 10.0.0.2\n");
+    for (text, words) in [
+        (":80", "needs an address of its own"),
+        ("[::]:80", "needs an address of its own"),
+        ("/tmp/socket", "no virtual address"),
+        ("10.0.0.1:80 ssl", "has only 'name', 'id' and 'interface'"),
+        ("10.0.0.1:80 accept-proxy", "has only 'name', 'id' and 'interface'"),
+        ("10.0.0.1:0", "all ports of an address need persistence"),
+        ("10.0.0.2:80", "has the virtual address of the service"),
+        ("[fe80::1]:80", "not of the family of the service"),
+    ] {
+        let text = bind(text);
+        let shown = faults(&text);
+        assert!(shown.iter().any(|fault| fault.contains(words)), "{text}: {shown:#?}");
+        assert!(loaded(&text).model.is_none(), "{text}");
+    }
+    refused(&bind("udp@10.0.0.1"), 3, "missing port specification");
+    refused(&bind("fwmark@0"), 3, "a number over 0");
+    refused(&bind("10.0.0.1:1-5000"), 1, "more than 4096 virtual services");
+    refused(&format!("{} engine xdp\n", bind("fwmark@7")), 3, "before a firewall marks them");
+    refused(&format!("{} manage-vip\n", bind("fwmark@7")), 5, "they have no address");
+    refused(&format!("{} manage-vip prefix 64\n", bind("10.0.0.1:80")), 5, "whose prefix is 32 at most");
+    let sticky = format!("{} stick-table type ip size 1m expire 5m\n stick on src\n", bind("10.0.0.1:0"));
+    assert!(loaded(&sticky).model.is_some(), "{:?}", faults(&sticky));
+}
+
+#[test]
+fn servers_that_packets_cannot_reach_are_refused() {
+    for (words, message) in [
+        ("10.0.0.3:8080", "is not the one of the service 10.0.0.1:80, which packets keep"),
+        ("10.0.0.3:8080 tunnel", "which packets keep"),
+        ("10.0.0.3:+1", "a relative port"),
+        ("/tmp/socket", "need an IP address"),
+        ("0.0.0.0", "need an IP address"),
+        ("10.0.0.3 send-proxy", "'send-proxy' means nothing"),
+        ("10.0.0.3 ssl verify none", "'ssl' means nothing"),
+        ("10.0.0.3 observe layer4 check", "'observe' needs answers"),
+        ("10.0.0.3 maxconn 5 minconn 6", "'minconn' is over 'maxconn'"),
+        ("10.0.0.2", "has the address of server 'a'"),
+        ("[fd00::3]", "not of the family"),
+        ("10.0.0.3 tunnel gue:x", "expects a port"),
+    ] {
+        refused_line(&format!("server b {words}"), message);
+    }
+    let text = "listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2:80\n server b 10.0.0.3:8080 masquerade\n \
+                server c 10.0.0.4 tunnel gue:99 check\n server d [fd00::5] tunnel gre\n server e 10.0.0.6 tunnel weight 3\n";
+    let forwarding: Vec<_> =
+        model(text).proxies[0].servers.iter().map(|server| format!("{:?}", server.forwarding)).collect();
+    assert_eq!(forwarding, ["Direct", "Masquerade", "Tunnel(Gue(99))", "Tunnel(Gre)", "Tunnel(IpIp)"]);
+}
+
+#[test]
+fn persistence_is_what_the_kernel_can() {
+    for (lines, words) in [
+        ("stick on src", "needs a table that says for how long"),
+        ("stick match src", "beyond 'mode direct'"),
+        ("stick on hdr(host)", "beyond 'mode direct'"),
+        ("stick on src,ipmask(99)", "beyond 'mode direct'"),
+        ("stick on src\n stick-table type ip size 1m", "needs a table that says for how long"),
+        ("stick on src\n stick-table type ip size 1m expire 0", "would hold nobody"),
+    ] {
+        refused_line(lines, words);
+    }
+    let sticky = direct(" stick-table type ip size 1m expire 5m\n stick on src");
+    assert_eq!(format!("{:?}", sticky.persistence), "Some(Stickiness { expire: 300s, prefix: 32, prefix6: 128 })");
+}
+
+#[test]
+fn a_frontend_and_its_backend_are_like_a_listen() {
+    let text = "frontend in\n mode direct\n bind 10.0.0.1:80\n default_backend app\n\
+                backend app\n mode direct\n server a 10.0.0.2 check\n server b 10.0.0.3:81 masquerade\n";
+    let model = model(text);
+    assert_eq!(model.proxies[1].servers[0].check.port, Some(80));
+    assert_eq!(model.proxies[1].servers[1].check.port, None, "it has its own");
+    refused(&text.replace(" default_backend app\n", "").replace(" check", ""), 1, "has no servers");
+    refused(&text.replace("10.0.0.3:81 masquerade", "10.0.0.3:81"), 8, "which packets keep");
+    let mixed = text.replace("backend app\n mode direct\n", "backend app\n mode tcp\n");
+    assert!(faults(&mixed).iter().any(|fault| fault.contains("goes with no other mode")), "{:?}", faults(&mixed));
+    let mixed = text.replace("frontend in\n mode direct\n", "frontend in\n mode tcp\n");
+    assert!(faults(&mixed).iter().any(|fault| fault.contains("goes with no other mode")), "{:?}", faults(&mixed));
+}
+
+#[test]
+fn sections_do_not_get_into_each_others_way() {
+    let two = |first: &str, second: &str| {
+        format!(
+            "listen a\n mode direct\n bind {first}\n server a 10.0.0.2\nlisten b\n mode direct\n bind {second}\n server b 10.0.0.3\n"
+        )
+    };
+    refused(&two("10.0.0.1:80", "10.0.0.1:80"), 7, "is a virtual service of proxy 'a' (a.cfg:1) already");
+    assert!(loaded(&two("10.0.0.1:80", "udp@10.0.0.1:80")).model.is_some());
+    refused(&two("fwmark@7", "fwmark@7"), 7, "is a virtual service of proxy 'a'");
+    let engines = two("10.0.0.1:80\n engine ipvs", "10.0.0.1:81\n engine xdp");
+    refused(&engines, 9, "all sections have one engine");
+    let listener = |address: &str| {
+        format!(
+            "listen a\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\nlisten b\n bind {address}\n timeout client 1s\n"
+        )
+    };
+    refused(&listener("10.0.0.1:80"), 3, "they never come here");
+    assert_eq!(faults(&listener("10.0.0.1:81")).len(), 0);
+    let wide = listener(":80");
+    assert!(loaded(&wide).model.is_some() && faults(&wide)[0].contains("they never come here"), "{:?}", faults(&wide));
+}
+
+#[test]
+fn settings_of_the_kernel_are_read() {
+    let global =
+        |lines: &str| format!("global\n{lines}listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n");
+    let text = global(
+        " tune.ipvs.timeout-tcp 15m\n tune.ipvs.timeout-tcpfin 30s\n tune.ipvs.timeout-udp 60s\n \
+         tune.ipvs.expire-nodest-conn on\n tune.ipvs.sloppy-tcp off\n tune.ipvs.sync-master eth0 id 7\n tune.ipvs.sync-backup eth1\n \
+         setcap cap_net_admin,cap_net_raw\n",
+    );
+    let ipvs = model(&text).global.ipvs;
+    assert_eq!(
+        (ipvs.timeout_tcp, ipvs.timeout_udp),
+        (Some(std::time::Duration::from_secs(900)), Some(std::time::Duration::from_secs(60)))
+    );
+    assert_eq!((ipvs.expire_nodest_conn, ipvs.sloppy_tcp), (Some(true), Some(false)));
+    assert_eq!(format!("{:?}", ipvs.sync_master), "Some(Sync { interface: \"eth0\", id: 7 })");
+    assert_eq!(format!("{:?}", ipvs.sync_backup), "Some(Sync { interface: \"eth1\", id: 0 })");
+    for (line, words) in [
+        ("tune.ipvs.timeout-tcp 1500ms", "whole seconds"),
+        ("tune.ipvs.sloppy-tcp maybe", "'on'"),
+        ("tune.ipvs.sync-master", "name of a network interface"),
+        ("tune.ipvs.sync-master eth0 id 999", "between 0 and 255"),
+    ] {
+        let shown = faults(&global(&format!(" {line}\n")));
+        assert!(shown[0].starts_with("2 ") && shown[0].contains(words), "{line}: {shown:?}");
+    }
+}
