@@ -2,18 +2,23 @@
 //!
 //! A file is replaced as a whole, so that a reader never sees half of one. A lock is flock(2) on a file of its own: it ends with
 //! the last process that has it open, however that ends, and so tells the living from the dead. Network namespaces have
-//! folders of their own, because the same address is another one there.
+//! folders of their own, because the same address is another one there. The folder stays open: who gives up root or the root of
+//! the file system (chroot(2)) later still finds it, where it was given to him. No link in it is followed, so that its owner leads
+//! nobody elsewhere.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use nix::sys::stat::{major, minor};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fstatat, major, minor};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +32,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const LOCK_TRIES: usize = 100;
 /// Rights of a lock's file: whoever can open one can hold it, and so keep others waiting.
 const LOCK_MODE: u32 = 0o600;
+/// Rights of other files, which anybody may read.
+const FILE_MODE: u32 = 0o644;
 /// Holds and flips of a machine at most.
 const NAMES_MAX: usize = 10_000;
 
@@ -55,14 +62,17 @@ impl Place {
 /// The folder of this network namespace.
 #[derive(Clone, Debug)]
 pub struct State {
-    folder: PathBuf,
+    folder: Arc<File>,
+    /// Where it was when it was opened, for messages.
+    path: PathBuf,
 }
 
 /// A name that nobody else has while this lives, here and in processes that inherited it.
 #[derive(Debug)]
 pub struct Lock {
     file: Flock<File>,
-    path: PathBuf,
+    state: State,
+    name: String,
 }
 
 impl State {
@@ -84,14 +94,34 @@ impl State {
     pub fn open_at(run: &Path) -> Result<State, Fault> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
         let namespace = namespace.map_err(|error| fault(Path::new("/proc/thread-self/ns/net"), &error))?;
-        let folder = run.join(namespace.to_string());
-        fs::create_dir_all(&folder).map_err(|error| fault(&folder, &error))?;
-        Ok(State { folder })
+        let path = run.join(namespace.to_string());
+        let folder = fs::create_dir_all(&path).and_then(|()| File::open(&path));
+        let folder = folder.map_err(|error| fault(&path, &error))?;
+        Ok(State { folder: Arc::new(folder), path })
     }
 
     /// The folder's path, for messages.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.path
+    }
+
+    /// Gives the folder and the files in it to a user and a group, for a process that goes on as them.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+        let give = |file: &File| fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        for name in self.files()? {
+            // A file with another name elsewhere may be somebody else's.
+            let is_ours = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 1);
+            match self.open_file(&name, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0) {
+                Ok(file) if is_ours(&file) => {
+                    give(&file).map_err(|errno| fault(&self.path.join(&name), &errno.into()))?
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        give(&self.folder).map_err(|errno| fault(&self.path, &errno.into()))
     }
 
     /// Names of files of a kind, such as `hold`: what follows `KIND-`, sorted.
@@ -99,12 +129,8 @@ impl State {
     /// # Errors
     /// When the folder cannot be read.
     pub fn names(&self, kind: &str) -> Result<Vec<String>, Fault> {
-        let entries = fs::read_dir(&self.folder).map_err(|error| fault(&self.folder, &error))?;
-        let name = |entry: io::Result<fs::DirEntry>| {
-            let file = entry.ok()?.file_name().into_string().ok()?;
-            Some(file.strip_suffix(".json")?.strip_prefix(kind)?.strip_prefix('-')?.to_owned())
-        };
-        let mut names: Vec<String> = entries.filter_map(name).take(NAMES_MAX).collect();
+        let name = |file: String| Some(file.strip_suffix(".json")?.strip_prefix(kind)?.strip_prefix('-')?.to_owned());
+        let mut names: Vec<String> = self.files()?.into_iter().filter_map(name).take(NAMES_MAX).collect();
         names.sort_unstable();
         Ok(names)
     }
@@ -114,14 +140,17 @@ impl State {
     /// # Errors
     /// When it cannot be read, or holds something else.
     pub fn read<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Result<Option<T>, Fault> {
-        let path = self.path(kind, name, "json");
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
-                return Err(Fault::new(path.display().to_string(), "is too long to be ours", "remove it"));
+        let file = file_name(kind, name, "json");
+        let path = self.path.join(&file);
+        let read = || {
+            let mut text = Vec::new();
+            let file = self.open_file(&file, OFlag::O_RDONLY, 0)?;
+            file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map(|_| text)
+        };
+        match read() {
+            Ok(text) if text.len() as u64 > FILE_BYTES_MAX => {
+                Err(Fault::new(path.display().to_string(), "is too long to be ours", "remove it"))
             }
-            _ => {}
-        }
-        match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
                 Fault::new(path.display().to_string(), format!("is not what was written there: {error}"), "remove it")
             }),
@@ -135,14 +164,16 @@ impl State {
     /// # Errors
     /// When it cannot be written; then the old one is there.
     pub fn write<T: Serialize>(&self, kind: &str, name: &str, value: &T) -> Result<(), Fault> {
-        let (path, aside) = (self.path(kind, name, "json"), self.path(kind, name, "new"));
+        let (file, aside) = (file_name(kind, name, "json"), file_name(kind, name, "new"));
+        let path = self.path.join(&file);
         let text = serde_json::to_vec(value).map_err(|error| fault(&path, &io::Error::other(error)))?;
         let write = || {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&aside)?;
-            file.write_all(&text)?;
-            fs::rename(&aside, &path)
+            // Of a write that ended halfway.
+            self.unlink(&aside)?;
+            self.open_file(&aside, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, FILE_MODE)?.write_all(&text)?;
+            Ok(renameat(&*self.folder, aside.as_str(), &*self.folder, file.as_str())?)
         };
-        write().map_err(|error| fault(&path, &error))
+        write().map_err(|error: io::Error| fault(&path, &error))
     }
 
     /// Removes a file; one that is not there is what is wanted.
@@ -150,11 +181,8 @@ impl State {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, kind: &str, name: &str) -> Result<(), Fault> {
-        let path = self.path(kind, name, "json");
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault(&path, &error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let file = file_name(kind, name, "json");
+        self.unlink(&file).map_err(|error| fault(&self.path.join(&file), &error))
     }
 
     /// Removes a file and its lock's file, for a process that has only a part in the lock.
@@ -164,7 +192,7 @@ impl State {
     pub fn clear(&self, kind: &str, name: &str) -> Result<(), Fault> {
         self.remove(kind, name)?;
         // One that cannot be removed is a file of no bytes that stays.
-        let _ = fs::remove_file(self.path(kind, name, "lock"));
+        let _ = self.unlink(&file_name(kind, name, "lock"));
         Ok(())
     }
 
@@ -187,7 +215,7 @@ impl State {
                 return Ok(lock);
             }
             if Instant::now() >= end {
-                let path = self.path(kind, name, "lock");
+                let path = self.path.join(file_name(kind, name, "lock"));
                 let who = holder(&path).unwrap_or_else(|| "another process".to_owned());
                 let reason = format!("{who} has it locked, and {} s were not enough", longest.as_secs());
                 return Err(Fault::new(path.display().to_string(), reason, "see what that process does, or end it"));
@@ -213,14 +241,14 @@ impl State {
     }
 
     fn take_lock(&self, kind: &str, name: &str, how: FlockArg) -> Result<Option<Lock>, Fault> {
-        let path = self.path(kind, name, "lock");
+        let name = file_name(kind, name, "lock");
+        let path = self.path.join(&name);
         let mut tries = LOCK_TRIES;
         while tries > 0 {
-            let file =
-                OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(LOCK_MODE).open(&path);
+            let file = self.open_file(&name, OFlag::O_RDWR | OFlag::O_CREAT, LOCK_MODE);
             match Flock::lock(file.map_err(|error| fault(&path, &error))?, how) {
                 // Whoever had it before may have removed the file; then others lock another one.
-                Ok(file) if is_at(&file, &path) => return Ok(Some(Lock { file, path })),
+                Ok(file) if self.is_at(&file, &name) => return Ok(Some(Lock { file, state: self.clone(), name })),
                 Ok(_) => tries -= 1,
                 Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
                 Err((_, Errno::EINTR)) => {}
@@ -230,9 +258,33 @@ impl State {
         Err(Fault::new(path.display().to_string(), "is removed again and again", "see who does that"))
     }
 
-    fn path(&self, kind: &str, name: &str, end: &str) -> PathBuf {
-        // Names are ours or checked by who takes them from a user; a slash would lead elsewhere all the same.
-        self.folder.join(format!("{kind}-{}.{end}", name.replace('/', "_")))
+    /// The names of all files.
+    fn files(&self) -> Result<Vec<String>, Fault> {
+        let list = Dir::openat(&*self.folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
+        let list = list.map_err(|errno| fault(&self.path, &errno.into()))?;
+        let name = |entry: nix::Result<nix::dir::Entry>| entry.ok()?.file_name().to_str().ok().map(str::to_owned);
+        Ok(list.into_iter().filter_map(name).filter(|name| !name.starts_with('.')).collect())
+    }
+
+    fn open_file(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<File> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&*self.folder, name, flags, Mode::from_bits_truncate(mode))?.into())
+    }
+
+    /// One that is not there is what is wanted.
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&*self.folder, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether the name leads to this file.
+    fn is_at(&self, file: &File, name: &str) -> bool {
+        match (file.metadata(), fstatat(&*self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)) {
+            (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.st_dev, there.st_ino),
+            _ => false,
+        }
     }
 }
 
@@ -245,16 +297,13 @@ impl Lock {
     /// Lets go and removes the lock's file. Who waits for it gets the name.
     pub fn remove(self) {
         // One that cannot be removed is a file of no bytes that stays.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.state.unlink(&self.name);
     }
 }
 
-/// Whether the path leads to this file.
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.dev(), there.ino()),
-        _ => false,
-    }
+fn file_name(kind: &str, name: &str, end: &str) -> String {
+    // Names are ours or checked by who takes them from a user; a slash would lead elsewhere all the same.
+    format!("{kind}-{}.{end}", name.replace('/', "_"))
 }
 
 /// Who took the lock of a file, in words, if the kernel tells (`/proc/locks`).
@@ -346,6 +395,30 @@ mod tests {
             Ok(there) => assert!(there.boot == here.boot && there != here),
             Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
         }
+    }
+
+    #[test]
+    fn the_folder_is_found_wherever_it_went_and_no_link_in_it_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open_at(&folder.path().join("run")).unwrap();
+        let place = state.folder().file_name().unwrap().to_owned();
+        fs::rename(folder.path().join("run"), folder.path().join("elsewhere")).unwrap();
+        let now = folder.path().join("elsewhere").join(place);
+        state.write("hold", "7", &1u8).unwrap();
+        assert_eq!(state.read("hold", "7").unwrap(), Some(1u8));
+        assert_eq!(state.names("hold").unwrap(), ["7"]);
+
+        let others = folder.path().join("others");
+        fs::write(&others, "3").unwrap();
+        for name in ["hold-8.new", "hold-8.json", "hold-8.lock"] {
+            std::os::unix::fs::symlink(&others, now.join(name)).unwrap();
+        }
+        assert!(state.read::<u8>("hold", "8").is_err() && state.lock("hold", "8").is_err());
+        state.write("hold", "8", &2u8).unwrap();
+        assert_eq!((state.read("hold", "8").unwrap(), fs::read(&others).unwrap()), (Some(2u8), b"3".to_vec()));
+        let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        state.give_to(user, group).unwrap();
+        assert_eq!(fs::metadata(&others).unwrap().len(), 1);
     }
 
     #[test]
