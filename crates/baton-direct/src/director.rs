@@ -68,6 +68,15 @@ impl Director {
         Ok(Director { engine, reason, settings: settings.clone(), record, ours })
     }
 
+    /// Gives the record to a user and a group. To be called by a program that gives up root, before it does so; it keeps
+    /// CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+        self.record.give_to(user, group)
+    }
+
     /// `ipvs` or `xdp`.
     pub fn engine_name(&self) -> &'static str {
         self.engine.name()

@@ -7,11 +7,9 @@
 //!
 //! What is not here: queues, retries, rewriting of what is carried. Persistence engines (`sip`) are left to others.
 
-use std::fs;
-use std::io;
 use std::time::Duration;
 
-use baton_kernel::ipvs::{self, Daemon, Info, Role, flag};
+use baton_kernel::ipvs::{self, Daemon, Info, Role, Sysctls, flag};
 
 use crate::{
     Counters, Destination, DestinationFigures, Engine, Fault, Figures, Forwarding, Key, Observed, Persistence,
@@ -23,9 +21,9 @@ pub const WEIGHT_MAX: u32 = 65_535;
 /// The longest persistence: 31 days, the kernel's limit.
 pub const PERSISTENCE_MAX: Duration = Duration::from_secs(31 * 86_400);
 
-/// The sysctls that are set when asked for.
-const EXPIRE_NODEST: &str = "net.ipv4.vs.expire_nodest_conn";
-const SLOPPY_TCP: &str = "net.ipv4.vs.sloppy_tcp";
+/// The sysctls that are set when asked for, in `net.ipv4.vs`.
+const EXPIRE_NODEST: &str = "expire_nodest_conn";
+const SLOPPY_TCP: &str = "sloppy_tcp";
 /// What becomes of connections without and with the first of them.
 const DROPS: &str = "packets of its connections are dropped until it is back or they time out \
     (net.ipv4.vs.expire_nodest_conn = 0)";
@@ -40,6 +38,7 @@ const GRE: u8 = 2;
 pub struct Ipvs {
     kernel: ipvs::Ipvs,
     info: Info,
+    sysctls: Sysctls,
     /// Whether connections of a removed destination will end, when the settings asked for are in place.
     expires: bool,
 }
@@ -51,7 +50,9 @@ impl Ipvs {
     /// Without the module or without CAP_NET_ADMIN; it says which.
     pub fn open() -> Result<Ipvs, Fault> {
         let (kernel, info) = ipvs::Ipvs::open()?;
-        Ok(Ipvs { kernel, info, expires: sysctl(EXPIRE_NODEST).unwrap_or(false) })
+        let sysctls = Sysctls::open();
+        let expires = sysctls.is_on(EXPIRE_NODEST).unwrap_or(false);
+        Ok(Ipvs { kernel, info, sysctls, expires })
     }
 }
 
@@ -119,11 +120,14 @@ impl Engine for Ipvs {
         }
         for (name, asked) in [(EXPIRE_NODEST, settings.expire_nodest_conn), (SLOPPY_TCP, settings.sloppy_tcp)] {
             let Some(asked) = asked else { continue };
-            if sysctl(name).map_err(|error| no_sysctl(name, &error))? != asked {
-                tuning.tunes.push(Tune::Sysctl(name, asked));
+            match self.sysctls.is_on(name) {
+                Ok(now) if now == asked => {}
+                Ok(_) => tuning.tunes.push(Tune::Sysctl(name, asked)),
+                Err(fault) => tuning.refused.push(fault.to_string()),
             }
         }
-        self.expires = settings.expire_nodest_conn.unwrap_or_else(|| sysctl(EXPIRE_NODEST).unwrap_or(false));
+        self.expires = self.sysctls.is_on(EXPIRE_NODEST).unwrap_or(false);
+        self.expires = settings.expire_nodest_conn.unwrap_or(self.expires);
         let running = self.kernel.daemons()?;
         for role in SyncRole::ALL {
             let found = running.iter().find(|daemon| daemon.role == kernel_role(role));
@@ -153,9 +157,7 @@ impl Engine for Ipvs {
                 let [tcp, tcp_fin, udp] = [timeouts.tcp, timeouts.tcp_fin, timeouts.udp].map(seconds);
                 Ok(self.kernel.set_timeouts(ipvs::Timeouts { tcp, tcp_fin, udp })?)
             }
-            Tune::Sysctl(name, value) => {
-                fs::write(sysctl_path(name), u8::from(*value).to_string()).map_err(|error| no_sysctl(name, &error))
-            }
+            Tune::Sysctl(name, value) => self.sysctls.set(name, *value),
             Tune::StartSync(role, SyncDaemon { interface, id }) => {
                 let (role, interface) = (kernel_role(*role), interface.clone());
                 Ok(self.kernel.start_daemon(&Daemon { role, interface, id: u32::from(*id) })?)
@@ -386,22 +388,6 @@ fn kernel_role(role: SyncRole) -> Role {
 
 fn read_daemon(daemon: &Daemon) -> SyncDaemon {
     SyncDaemon { interface: daemon.interface.clone(), id: daemon.id as u8 }
-}
-
-fn sysctl_path(name: &str) -> String {
-    format!("/proc/sys/{}", name.replace('.', "/"))
-}
-
-/// Of this thread's network namespace.
-fn sysctl(name: &str) -> io::Result<bool> {
-    Ok(fs::read_to_string(sysctl_path(name))?.trim() != "0")
-}
-
-fn no_sysctl(name: &str, error: &io::Error) -> Fault {
-    match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(name, "this kernel's IPVS has no such setting", "leave it out"),
-        _ => Fault::io(name, error),
-    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! after it removed one it strikes it out: a program that is killed between two steps leaves nothing that the next one would take
 //! for somebody else's. A service that is in the record and not in the kernel is nothing; the next record lacks it.
 //!
-//! There is a file for each engine and owner ([`Settings::owner`]) in the folder of the network namespace.
+//! A record of another boot or of a network namespace that is gone is none. There is a file for each engine and owner ([`Settings::owner`]) in the folder of the network namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use baton_kernel::state::{Lock, State};
+use baton_kernel::state::{Lock, Place, State};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Owners;
@@ -18,13 +19,16 @@ use crate::{Fault, Key, Settings, SyncRole};
 const RUN: &str = "/run/baton-direct";
 /// The owner without a name.
 const OWNER: &str = "baton";
+/// How long another one may have the records; a reconciliation takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// What a record is written as. Another one's is not ours to read.
 const VERSION: u32 = 1;
 
 /// What a file of the record says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     version: u32,
+    place: Place,
     owner: String,
     services: BTreeSet<Key>,
     /// Connection sync daemons that we started.
@@ -39,6 +43,7 @@ pub struct Record {
     /// The engine's name: the kind of the file.
     engine: &'static str,
     owner: String,
+    place: Place,
 }
 
 /// What the records say, read under the lock of the engine.
@@ -66,7 +71,7 @@ impl Record {
     /// The record in another folder.
     pub(crate) fn open_in(state: State, engine: &'static str, settings: &Settings) -> Record {
         let owner = if settings.owner.is_empty() { OWNER } else { &settings.owner };
-        Record { state, engine, owner: owner.replace('/', "_") }
+        Record { state, engine, owner: owner.replace('/', "_"), place: Place::here() }
     }
 
     /// Reads all records of this engine, and keeps others from changing theirs until the end.
@@ -74,7 +79,7 @@ impl Record {
     /// # Errors
     /// When the folder cannot be read. A record of ours that cannot be read is none: see [`Opened::unreadable`].
     pub fn read(&self) -> Result<Opened<'_>, Fault> {
-        let lock = self.state.lock(self.engine, "all")?;
+        let lock = self.state.lock_within(self.engine, "all", PATIENCE)?;
         let mut opened =
             Opened { record: self, _lock: lock, owners: Owners::default(), sync: BTreeSet::new(), unreadable: None };
         match self.of(&self.owner) {
@@ -99,14 +104,28 @@ impl Record {
         self.state.folder().join(format!("{}-{}.json", self.engine, self.owner)).display().to_string()
     }
 
+    /// Gives the folder of the records to a user and a group, for a program that goes on as them.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+        self.state.give_to(user, group)
+    }
+
     fn of(&self, owner: &str) -> Result<Written, Fault> {
-        let written: Written =
-            self.state.read(self.engine, owner)?.unwrap_or_else(|| Written { version: VERSION, ..Written::default() });
-        if written.version != VERSION {
-            let reason = format!("is of version {}, and this program writes version {VERSION}", written.version);
-            return Err(Fault::new(self.path(), reason, "run the program that wrote it, or remove it"));
+        let written: Option<Written> = self.state.read(self.engine, owner)?;
+        match written {
+            Some(written) if written.version != VERSION => {
+                let reason = format!("is of version {}, and this program writes version {VERSION}", written.version);
+                Err(Fault::new(self.path(), reason, "run the program that wrote it, or remove it"))
+            }
+            Some(written) if written.place == self.place => Ok(written),
+            _ => Ok(self.written(BTreeSet::new(), BTreeSet::new())),
         }
-        Ok(written)
+    }
+
+    fn written(&self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Written {
+        Written { version: VERSION, place: self.place.clone(), owner: self.owner.clone(), services, sync }
     }
 }
 
@@ -116,11 +135,11 @@ impl Opened<'_> {
     /// # Errors
     /// When it cannot be written; then the record is as it was.
     pub fn write(&mut self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Result<(), Fault> {
-        let Record { state, engine, owner } = self.record;
+        let Record { state, engine, owner, .. } = self.record;
         if self.unreadable.is_none() && (&services, &sync) == (&self.owners.ours, &self.sync) {
             return Ok(());
         }
-        let written = Written { version: VERSION, owner: owner.clone(), services, sync };
+        let written = self.record.written(services, sync);
         if written.services.is_empty() && written.sync.is_empty() {
             state.remove(engine, owner)?;
         } else {

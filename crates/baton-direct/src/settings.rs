@@ -62,7 +62,7 @@ pub enum SyncRole {
 pub enum Tune {
     /// Other timeouts; those that are `None` stay.
     Timeouts(Timeouts),
-    /// A value of sysctl(8), by its name with dots.
+    /// A value of sysctl(8), by its name in `net.ipv4.vs`.
     Sysctl(&'static str, bool),
     /// A daemon starts.
     StartSync(SyncRole, SyncDaemon),
@@ -119,7 +119,7 @@ impl fmt::Display for Tune {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Tune::Timeouts(timeouts) => write!(f, "set the timeouts of connections: {timeouts}"),
-            Tune::Sysctl(name, value) => write!(f, "set {name} = {}", u8::from(*value)),
+            Tune::Sysctl(name, value) => write!(f, "set net.ipv4.vs.{name} = {}", u8::from(*value)),
             Tune::StartSync(role, daemon) => {
                 write!(f, "start the connection sync daemon {role} on {} with id {}", daemon.interface, daemon.id)
             }

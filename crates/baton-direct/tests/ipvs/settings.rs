@@ -7,6 +7,9 @@ use baton_direct::{OnExit, SyncDaemon, Timeouts};
 
 use super::*;
 
+/// The user and the group `nobody`.
+const NOBODY: u32 = 65_534;
+
 fn sync(interface: &str, id: u8) -> Option<SyncDaemon> {
     Some(SyncDaemon { interface: interface.into(), id })
 }
@@ -108,5 +111,34 @@ fn what_is_missing_is_said_with_what_helps() {
         let said = refusal(Asked::Ipvs);
         assert!(said.contains("CAP_NET_ADMIN"), "{said}");
         assert!(!said.contains("no IPVS"), "{said}");
+    });
+}
+
+#[test]
+fn without_root_and_in_a_jail_it_goes_on() {
+    lab::inside(|| {
+        let settings = Settings { expire_nodest_conn: Some(true), ..Settings::default() };
+        let mut director = director_with(&settings);
+        let mut service = service(tcp("10.0.0.1:80"), Scheduler::RoundRobin, &[to("10.0.1.1:80", 1)]);
+        done(director.reconcile(std::slice::from_ref(&service)).unwrap());
+        director.set(&Settings { expire_nodest_conn: Some(false), ..settings });
+        director.give_to(NOBODY, NOBODY).unwrap();
+        let jail = tempfile::tempdir().unwrap();
+        nix::unistd::chroot(jail.path()).unwrap();
+        std::env::set_current_dir("/").unwrap();
+        nix::sys::prctl::set_keepcaps(true).unwrap();
+        nix::unistd::setgid(NOBODY.into()).unwrap();
+        nix::unistd::setuid(NOBODY.into()).unwrap();
+        let kept = [caps::Capability::CAP_NET_ADMIN].into_iter().collect();
+        caps::set(None, caps::CapSet::Effective, &kept).unwrap();
+
+        service.destinations[0].weight = 2;
+        let steps = done(director.reconcile(std::slice::from_ref(&service)).unwrap());
+        assert_eq!(steps.len(), 2, "{steps:?}");
+        assert!(director.removal().contains("expire_nodest_conn = 0"), "{}", director.removal());
+        assert_eq!(director.figures().unwrap().len(), 1);
+        director.leave(OnExit::Flush).unwrap();
+        assert_eq!(director.figures().unwrap(), []);
+        std::mem::forget(jail);
     });
 }

@@ -4,6 +4,7 @@
 //! kernel's view as it is; what is wanted, and what is whose, others know.
 
 mod message;
+mod sysctl;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use crate::Fault;
 use crate::netlink::{self, Attributes, Generic, Reply};
 
 use message::{Command, attr};
+pub use sysctl::Sysctls;
 
 /// The family and its version.
 const FAMILY: (&str, u8) = ("IPVS", 1);
