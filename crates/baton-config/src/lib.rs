@@ -8,6 +8,7 @@
 
 mod address;
 pub mod condition;
+pub mod convert;
 mod diagnostic;
 mod environment;
 pub mod keywords;

@@ -1,6 +1,7 @@
 //! `baton VERB`: what HAProxy has no command line for. Each verb is one module and one row of [`Verb`].
 
 mod certs;
+mod convert;
 mod flip;
 mod hold;
 mod keep;
@@ -35,6 +36,7 @@ struct Command {
 enum Verb {
     Demo(crate::demo::Demo),
     Certs(certs::CertsCommand),
+    Convert(convert::ConvertCommand),
     Flip(flip::FlipCommand),
     Hold(Box<hold::HoldCommand>),
     Keep(Box<keep::KeepCommand>),
@@ -81,6 +83,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
     };
     let outcome = match command.verb {
         Verb::Certs(command) => certs::run(&command),
+        Verb::Convert(command) => convert::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
         Verb::Flip(command) => flip::run(command),
         Verb::Hold(command) => hold::run(&command),

@@ -1,0 +1,81 @@
+//! `baton convert`: other programs' tables of virtual services as haproxy.cfg.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use baton_config::convert::{MAX_CONVERT_BYTES, Source, convert};
+use clap::{Args, ValueEnum};
+
+use super::say_line;
+
+/// Write what `ipvsadm -Sn` or keepalived.conf says of virtual services as sections of haproxy.cfg with `mode direct`.
+///
+/// What is not carried over, or not as it was, is said on standard error and stands in the output as comments, each with its
+/// line and the reason. Nothing of the system is read or changed.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example:\n  ipvsadm -Sn | baton convert\n  baton convert /etc/keepalived/keepalived.conf -o direct.cfg"
+)]
+pub struct ConvertCommand {
+    /// What to read; standard input without it, or by `-`
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Whose words these are; without it the first line tells
+    #[arg(long, value_enum)]
+    from: Option<From>,
+    /// Where to write; standard output without it. A file that is there is not overwritten
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum From {
+    /// What `ipvsadm -Sn` and `ipvsadm-save -n` write
+    Ipvsadm,
+    /// keepalived.conf
+    Keepalived,
+}
+
+/// Reads, converts and writes. A remark is no failure: what could be carried over is there.
+pub fn run(command: &ConvertCommand) -> Result<ExitCode, String> {
+    let named = command.file.as_deref().filter(|file| *file != Path::new("-"));
+    let name = named.map_or_else(|| "standard input".into(), |file| file.display().to_string());
+    let text = read(named).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let source = command.from.map(|from| match from {
+        From::Ipvsadm => Source::Ipvsadm,
+        From::Keepalived => Source::Keepalived,
+    });
+    let converted = convert(&name, &text, source).map_err(|fault| format!("{name}: {fault}"))?;
+    for remark in &converted.remarks {
+        say_line(format_args!("baton: {name}: {remark}"));
+    }
+    write(command.output.as_deref(), &converted.config)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// At most one byte more than can be converted, so that what is too long is told of and not cut.
+fn read(file: Option<&Path>) -> io::Result<Vec<u8>> {
+    let most = MAX_CONVERT_BYTES as u64 + 1;
+    let mut text = Vec::new();
+    match file {
+        Some(file) => File::open(file)?.take(most).read_to_end(&mut text)?,
+        None => io::stdin().take(most).read_to_end(&mut text)?,
+    };
+    Ok(text)
+}
+
+fn write(file: Option<&Path>, config: &str) -> Result<(), String> {
+    let Some(file) = file else {
+        // Who reads no further has what it wants.
+        let _ = io::stdout().write_all(config.as_bytes());
+        return Ok(());
+    };
+    let opened = OpenOptions::new().write(true).create_new(true).open(file);
+    let written = opened.and_then(|mut opened| opened.write_all(config.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => format!("{} is there already; name another file", file.display()),
+        _ => format!("{} cannot be written: {error}", file.display()),
+    })
+}
