@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use baton_direct::Figures;
+use baton_direct::{Figures, Persistence, Tunnel};
 use nix::sched::{CloneFlags, setns};
 
 use super::*;
@@ -19,7 +19,7 @@ const SERVERS6: [&str; 3] = ["[fd21::11]:80", "[fd21::12]:80", "[fd21::13]:80"];
 /// How much of a download is asked for at a time.
 const PIECE: u32 = 50_000;
 /// How long something is waited for before the test fails. It is never slept through.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Everybody on one bridge; the servers have the virtual addresses, and say nothing of them.
 const NETWORK: &str = "set -e
@@ -86,6 +86,7 @@ fn serve(number: u8) {
 struct Download(TcpStream);
 
 impl Download {
+    #[track_caller]
     fn begin(to: &str) -> Download {
         let stream = TcpStream::connect_timeout(&address(to), PATIENCE).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -108,6 +109,7 @@ impl Download {
 }
 
 /// Who serves so many new connections.
+#[track_caller]
 fn share(to: &str, connections: usize) -> BTreeMap<u8, usize> {
     let mut share = BTreeMap::new();
     for _ in 0..connections {
@@ -269,5 +271,63 @@ fn a_download_survives_every_change_but_the_removal_of_its_server() {
         let ended = second.next(PIECE).unwrap_err();
         assert!(matches!(ended.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{ended}");
         first.goes_on(1);
+    });
+}
+
+/// More virtual addresses: one whose packets are marked, one that comes to the second server by a tunnel, and a third server that
+/// answers by way of the director.
+const OTHER_WAYS: &str = "set -e
+    for vip in 3 4; do
+        ip -n director address add 192.168.121.$vip/32 dev eth0
+        for n in 1 2 3; do ip -n s$n address add 192.168.121.$vip/32 dev lo; done
+    done
+    ip netns exec director iptables-legacy -t mangle -A PREROUTING -d 192.168.121.3 -p tcp -j MARK --set-mark 7
+    modprobe ipip
+    ip -n s2 link set tunl0 up
+    ip netns exec s2 sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.tunl0.rp_filter=0
+    ip -n s3 route add 192.168.121.100 via 192.168.121.1
+    ip netns exec director sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 \
+        net.ipv4.conf.eth0.send_redirects=0 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth0.rp_filter=0";
+
+#[test]
+fn marks_tunnels_masquerading_and_persistence_carry_connections() {
+    lab::inside(|| {
+        network();
+        said(OTHER_WAYS);
+        let director = Remote::open(Settings::default());
+        let by = |forwarding, destination| Destination { forwarding, ..destination };
+        let tunnel = by(Forwarding::Tunnel(Tunnel::IpIp), to(SERVERS[1], 1));
+        let nat = by(Forwarding::Masquerade, to(SERVERS[2], 1));
+        // The third one's answers come by way of the director, which takes none with an address of its own.
+        let servers = [0, 1].map(|at| to(SERVERS[at], 1));
+        let marked = servers.clone().map(|mut server| {
+            server.address.set_port(0);
+            server
+        });
+        let persistence = Some(Persistence { timeout: Duration::from_secs(60), prefix: 24 });
+        let desired = [
+            service(Key::Mark { mark: 7, ipv6: false }, Scheduler::RoundRobin, &marked),
+            service(tcp("192.168.121.4:80"), Scheduler::RoundRobin, &[tunnel]),
+            service(tcp("192.168.121.2:8080"), Scheduler::RoundRobin, &[nat]),
+            Service { persistence, ..service(tcp(VIP), Scheduler::RoundRobin, &servers) },
+        ];
+        done(director.with(move |director| director.reconcile(&desired).unwrap()));
+        assert_eq!(share("192.168.121.3:80", 4), BTreeMap::from([(1, 2), (2, 2)]));
+        assert_eq!(share("192.168.121.4:80", 2), BTreeMap::from([(2, 2)]));
+        assert_eq!(share("192.168.121.2:8080", 2), BTreeMap::from([(3, 2)]));
+        assert_eq!(share(VIP, 6).into_values().collect::<Vec<_>>(), [6], "a client stays where it was");
+
+        let figures = director.figures();
+        let bound: u32 = figures.iter().flat_map(|service| &service.destinations).map(|found| found.persistent).sum();
+        assert_eq!(bound, 1, "one client");
+        let end = Instant::now() + PATIENCE;
+        let is_counted = |figures: Vec<Figures>| {
+            let nat = figures.into_iter().find(|service| service.key == tcp("192.168.121.2:8080")).unwrap();
+            nat.counters.packets_out > 0 && nat.counters.bytes_out > 0
+        };
+        while !is_counted(director.figures()) {
+            assert!(Instant::now() < end, "what is masqueraded comes back this way");
+            thread::yield_now();
+        }
     });
 }
