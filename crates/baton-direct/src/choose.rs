@@ -44,6 +44,9 @@ impl fmt::Display for Asked {
 const ASKED_FOR: &str = "the configuration asks for it";
 const KERNEL_HAS_IT: &str = "the kernel has IPVS, which knows every scheduler, tunnels and masquerading";
 
+/// All engines' names.
+pub const NAMES: [&str; 2] = ["ipvs", "xdp"];
+
 /// Opens the engine, and says in a sentence why it is this one.
 ///
 /// # Errors

@@ -2,6 +2,9 @@
 //!
 //! It holds nothing that connections need. When it ends, however it ends, the kernel goes on; the next one finds the record and
 //! what is in the kernel, and does only what differs.
+//!
+//! Where the one before had another engine, its services are removed from there when all of this engine's are in place. Connections
+//! are an engine's own: they do not change from one to the other.
 
 use std::collections::BTreeSet;
 
@@ -27,6 +30,8 @@ pub struct Director {
     record: Record,
     /// What was ours last: whose figures are shown.
     ours: BTreeSet<Key>,
+    /// The other engine, as long as our record says that we have services in it; or why it cannot be looked at.
+    former: Option<Result<Box<Director>, Fault>>,
 }
 
 /// What became of a plan.
@@ -59,13 +64,32 @@ impl Director {
     pub fn open(asked: Asked, settings: &Settings) -> Result<Director, Fault> {
         let (engine, reason) = choose::engine(asked, settings)?;
         let record = Record::open(engine.name(), settings)?;
-        Director::with(engine, reason, settings, record)
+        let mut director = Director::with(engine, reason, settings, record)?;
+        director.former = director.former_engine()?;
+        Ok(director)
+    }
+
+    fn former_engine(&self) -> Result<Option<Result<Box<Director>, Fault>>, Fault> {
+        for name in choose::NAMES.into_iter().filter(|name| *name != self.engine.name()) {
+            let record = Record::open(name, &self.settings)?;
+            let opened = record.read()?;
+            let has_some = !opened.owners.ours.is_empty() || !opened.sync.is_empty();
+            drop(opened);
+            if has_some {
+                let engine = name.parse().map_err(|reason| Fault::new("engine", reason, ""));
+                let engine = engine.and_then(|asked| choose::engine(asked, &self.settings));
+                return Ok(Some(engine.and_then(|(engine, reason)| {
+                    Director::with(engine, reason, &self.settings, record).map(Box::new)
+                })));
+            }
+        }
+        Ok(None)
     }
 
     /// With an engine that was chosen already.
     fn with(engine: Box<dyn Engine>, reason: String, settings: &Settings, record: Record) -> Result<Director, Fault> {
         let ours = record.read()?.owners.ours;
-        Ok(Director { engine, reason, settings: settings.clone(), record, ours })
+        Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None })
     }
 
     /// Gives the record to a user and a group. To be called by a program that gives up root, before it does so; it keeps
@@ -119,7 +143,18 @@ impl Director {
     /// What cannot be read of the kernel or of the records.
     pub fn plan(&mut self, desired: &[Service]) -> Result<Plan, Fault> {
         let opened = self.record.read()?;
-        plan(&mut *self.engine, &self.settings, &opened, desired)
+        let mut plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
+        match &mut self.former {
+            None => {}
+            Some(Err(fault)) => plan.remarks.push(unreachable(fault)),
+            Some(Ok(former)) => {
+                former.set(&Settings::default());
+                let steps = former.plan(&[])?.to_string();
+                let name = former.engine_name();
+                plan.remarks.extend(steps.lines().map(|step| format!("engine {name}, afterwards: {step}")));
+            }
+        }
+        Ok(plan)
     }
 
     /// Makes the kernel what is asked for. What did not change is not touched, what is not ours is left alone, and what is there
@@ -133,7 +168,21 @@ impl Director {
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         let report = carry_out(&mut *self.engine, &mut opened, &plan);
         self.ours.clone_from(&opened.owners.ours);
-        report
+        drop(opened);
+        let mut report = report?;
+        match self.former.take() {
+            None => {}
+            Some(Err(fault)) => report.remarks.push(unreachable(&fault)),
+            // Not before this engine has all of it.
+            Some(Ok(former)) if !report.failed.is_empty() => self.former = Some(Ok(former)),
+            Some(Ok(mut former)) => {
+                let name = former.engine_name();
+                let left = former.leave(OnExit::Flush)?;
+                report.done.extend(left.done.into_iter().map(|step| format!("engine {name}: {step}")));
+                report.failed.extend(left.failed);
+            }
+        }
+        Ok(report)
     }
 
     /// What the kernel counted of the services that are ours.
@@ -173,6 +222,10 @@ impl Director {
             }
         }
     }
+}
+
+fn unreachable(fault: &Fault) -> String {
+    format!("services of ours are in another engine, where they stay: {fault}")
 }
 
 fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: &[Service]) -> Result<Plan, Fault> {

@@ -87,3 +87,24 @@ fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
     assert_eq!(memory.services(), services[1..]);
     assert!(director.plan(&services).unwrap().taken_over.is_empty());
 }
+
+#[test]
+fn another_engine_takes_over_before_the_former_one_lets_go() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let services = [crate::testing::service(80), crate::testing::service(81)];
+    let [old, mut new] = [Memory::default(), Memory::default()];
+    director(&old, &folders[0], "").reconcile(&services).unwrap();
+    new.refuses = Some(services[0].key);
+    let mut next = director(&new, &folders[1], "");
+    next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
+    let plan = next.plan(&services).unwrap().to_string();
+    assert!(plan.contains("engine memory, afterwards: remove service tcp 10.0.0.1:80"), "{plan}");
+    assert_eq!(next.reconcile(&services).unwrap().failed.len(), 1);
+    assert_eq!(old.services(), services, "it is needed still");
+    let report = next.reconcile(&services[1..]).unwrap();
+    assert_eq!(report.done.len(), 2, "{report:?}");
+    assert_eq!((old.services(), new.services()), (vec![], services[1..].to_vec()));
+    assert!(next.reconcile(&services[1..]).unwrap().is_empty());
+    next.former = Some(Err(Fault::new("engine xdp", "it is not there", "")));
+    assert!(next.reconcile(&services[1..]).unwrap().remarks[0].contains("it is not there"));
+}
