@@ -39,16 +39,26 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Does events until dropped; one that takes longer than `every` delays the next, and none is made up for.
-    pub(crate) async fn go_on(&mut self, processes: &mut Processes, count: &watch::Sender<usize>) {
+    /// Does events until it is over; one that takes longer than `every` delays the next, and none is made up for. One that has
+    /// begun when it is over is done to its end: a reload that is broken off may have started a process that nobody knows.
+    pub(crate) async fn go_on(
+        &mut self,
+        processes: &mut Processes,
+        count: &watch::Sender<usize>,
+        mut over: watch::Receiver<bool>,
+    ) {
         let mut quiet_until = self.began + self.quiet;
         loop {
-            sleep_until(quiet_until.into()).await;
+            if !goes_on_at(quiet_until, &mut over).await {
+                return;
+            }
             let change = self.phase.begin();
             let end = Instant::now() + STRETCH.max(self.every);
             let mut due = Instant::now();
             while due < end {
-                sleep_until(due.into()).await;
+                if !goes_on_at(due, &mut over).await {
+                    return;
+                }
                 self.one(processes).await;
                 count.send_modify(|count| *count += 1);
                 let late = due.elapsed().as_nanos() / self.every.as_nanos().max(1);
@@ -68,5 +78,14 @@ impl Events {
             let what = self.what.clone();
             self.done.push(Event { at, took: ran.took, ok: ran.fault.is_none(), what, said: ran.fault });
         }
+    }
+}
+
+/// Waits for a moment; `false`: it is over before it comes.
+async fn goes_on_at(moment: Instant, over: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        biased;
+        _ = over.wait_for(|over| *over) => false,
+        () = sleep_until(moment.into()) => true,
     }
 }

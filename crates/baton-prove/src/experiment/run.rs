@@ -274,6 +274,7 @@ impl Run<'_> {
             let is_shown = moment.load.failed() > 0 || moment.at >= Some(patience);
             moment.at >= Some(time) && moment.load.requests >= requests && is_shown
         };
+        let over = watch::Sender::new(false);
         let watched = async {
             let mut looks = interval(LOOK_EVERY);
             loop {
@@ -281,15 +282,20 @@ impl Run<'_> {
                 let moment = moment();
                 (self.tell)(moment);
                 if is_over(&moment) {
+                    over.send_replace(true);
                     return;
                 }
             }
         };
         let has_events = has_events(self.experiment, self.server);
+        let eventful = async {
+            if has_events {
+                events.go_on(processes, &done, over.subscribe()).await;
+            }
+        };
         tokio::select! {
-            () = watched => {}
+            ((), ()) = async { tokio::join!(watched, eventful) } => {}
             () = stopped(&mut self.stop) => {}
-            () = events.go_on(processes, &done), if has_events => {}
         }
         let result = end(handle, processes).await;
         let left_over = self.stop_server(place, processes).await;
