@@ -6,12 +6,10 @@ use std::io;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::ipset;
 use crate::netlink;
 use crate::nftables::Refusal;
 use crate::qdisc;
-
-/// What to do without the right to the network's rules.
-const NET_ADMIN: &str = "run it as root, or give it the capability CAP_NET_ADMIN";
 
 /// A failure that an operator is told of. It travels between processes, so that it is text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +31,7 @@ impl Fault {
     /// What the kernel refused over netlink. A missing right is named.
     pub fn netlink(place: impl Into<String>, fault: &netlink::Fault) -> Fault {
         let remedy = match fault.errno() {
-            Some(Errno::EPERM | Errno::EACCES) => NET_ADMIN,
+            Some(Errno::EPERM | Errno::EACCES) => netlink::NO_RIGHT,
             _ => "",
         };
         Fault::new(place, fault.to_string(), remedy)
@@ -41,7 +39,7 @@ impl Fault {
 
     /// What a system call refused. A missing right is named.
     pub fn io(place: impl Into<String>, error: &io::Error) -> Fault {
-        let remedy = if error.kind() == io::ErrorKind::PermissionDenied { NET_ADMIN } else { "" };
+        let remedy = if error.kind() == io::ErrorKind::PermissionDenied { netlink::NO_RIGHT } else { "" };
         Fault::new(place, error.to_string(), remedy)
     }
 }
@@ -50,6 +48,13 @@ impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Fault {
         let remedy = refusal.remedy().unwrap_or_default();
         Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
+    }
+}
+
+impl From<ipset::Refusal> for Fault {
+    fn from(refusal: ipset::Refusal) -> Fault {
+        let remedy = refusal.remedy().unwrap_or_default();
+        Fault::new(format!("ipset: {}", refusal.what), refusal.fault.to_string(), remedy)
     }
 }
 

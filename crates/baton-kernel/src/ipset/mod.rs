@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::netlink::{Attributes, Fault, Protocol, Request, Socket, UNNAMED};
+use crate::netlink::{Attributes, Fault, NO_RIGHT, Protocol, Request, Socket, UNNAMED};
 
 /// Bytes of a name at most (`IPSET_MAXNAMELEN`, less the zero at its end).
 pub const NAME_MAX: usize = 31;
@@ -62,7 +62,7 @@ pub struct PortSet {
 /// What was refused; nothing was done.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What was tried, such as `swap of ipset a and b`.
+    /// What was tried, such as `swap of sets a and b`.
     pub what: String,
     /// How it was refused.
     pub fault: Fault,
@@ -72,7 +72,7 @@ impl Refusal {
     /// What it means, where ipset or we know more than the number.
     pub fn remedy(&self) -> Option<&'static str> {
         if self.fault.is_no_right() {
-            return Some("it takes CAP_NET_ADMIN in this network namespace: run as root, or give the capability");
+            return Some(NO_RIGHT);
         }
         if let Fault::Refused { said: Some(said), .. } = &self.fault
             && let Some(number) = said.strip_prefix(UNNAMED)
@@ -91,7 +91,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.fault)?;
+        write!(f, "ipset: {}: {}", self.what, self.fault)?;
         match self.remedy() {
             Some(remedy) => write!(f, "; {remedy}"),
             None => Ok(()),
@@ -128,7 +128,7 @@ impl Ipsets {
             .u8(ATTR_REVISION, TYPE_REVISION)
             .u8(ATTR_FAMILY, libc::NFPROTO_UNSPEC as u8)
             .nest(ATTR_DATA, &range);
-        self.ask(CREATE, STRICT, &body, format!("new ipset {name}"))
+        self.ask(CREATE, STRICT, &body, format!("new set {name}"))
     }
 
     /// Puts a port into a set.
@@ -137,7 +137,7 @@ impl Ipsets {
     /// See [`Refusal`].
     pub fn add(&mut self, name: &str, port: u16) -> Result<(), Refusal> {
         let body = command(name).nest(ATTR_DATA, &number(Attributes::new(), ATTR_PORT, port));
-        self.ask(ADD, 0, &body, format!("port {port} for ipset {name}"))
+        self.ask(ADD, 0, &body, format!("port {port} for set {name}"))
     }
 
     /// Empties a set.
@@ -145,7 +145,7 @@ impl Ipsets {
     /// # Errors
     /// See [`Refusal`].
     pub fn flush(&mut self, name: &str) -> Result<(), Refusal> {
-        self.ask(FLUSH, 0, &command(name), format!("flush of ipset {name}"))
+        self.ask(FLUSH, 0, &command(name), format!("flush of set {name}"))
     }
 
     /// Two sets change places: every packet sees them before or after.
@@ -154,7 +154,7 @@ impl Ipsets {
     /// See [`Refusal`].
     pub fn swap(&mut self, one: &str, other: &str) -> Result<(), Refusal> {
         let body = command(one).text(ATTR_OTHER_NAME, other);
-        self.ask(SWAP, 0, &body, format!("swap of ipset {one} and {other}"))
+        self.ask(SWAP, 0, &body, format!("swap of sets {one} and {other}"))
     }
 
     /// Removes a set, which no rule may look into any more.
@@ -162,7 +162,7 @@ impl Ipsets {
     /// # Errors
     /// See [`Refusal`].
     pub fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
-        self.ask(DESTROY, STRICT, &command(name), format!("removal of ipset {name}"))
+        self.ask(DESTROY, STRICT, &command(name), format!("removal of set {name}"))
     }
 
     /// The sets of ports whose names begin so, with their members. A kernel without ipset has none.
@@ -175,7 +175,7 @@ impl Ipsets {
             Err(fault) if matches!(fault.errno().map(|errno| errno as i32), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 return Ok(Vec::new());
             }
-            other => other.map_err(|fault| Refusal { what: "list of ipsets".into(), fault })?,
+            other => other.map_err(|fault| Refusal { what: "list of sets".into(), fault })?,
         };
         let mut sets: Vec<PortSet> = Vec::new();
         for reply in &replies {
@@ -261,7 +261,7 @@ mod tests {
             let mut sets = Ipsets::open().unwrap();
             sets.create("baton-a", 80).unwrap();
             assert!(sets.create("baton-a", 80).is_err());
-            assert!(sets.destroy("baton-none").unwrap_err().to_string().contains("removal of ipset baton-none"));
+            assert!(sets.destroy("baton-none").unwrap_err().to_string().contains("removal of set baton-none"));
             let refused = sets.swap("baton-a", "baton-none").unwrap_err();
             assert!(refused.to_string().contains("no second set"), "{refused}");
             caps::clear(None, caps::CapSet::Effective).unwrap();

@@ -64,6 +64,9 @@ impl Protocol {
     }
 }
 
+/// What to do where the right to change or see the network's rules is missing.
+pub const NO_RIGHT: &str = "it takes CAP_NET_ADMIN in this network namespace: run as root, or give the capability";
+
 /// Why the kernel did not do it.
 #[derive(Debug)]
 pub enum Fault {

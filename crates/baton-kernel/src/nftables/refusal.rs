@@ -4,7 +4,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::netlink::Fault;
+use crate::netlink::{self, Fault};
 
 /// Why a transaction or a question about nftables failed. Of a transaction, nothing was done.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Refusal {
     /// What an operator can do, if we know.
     pub fn remedy(&self) -> Option<&'static str> {
         if self.fault.is_no_right() {
-            return Some("it takes CAP_NET_ADMIN in this network namespace: run as root, or give the capability");
+            return Some(netlink::NO_RIGHT);
         }
         match (&self.fault, self.errno()) {
             (Fault::Socket(error), _) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {

@@ -162,9 +162,7 @@ impl Fault {
         match self {
             Fault::NoInterface(_) => Some("`ip link` lists the interfaces of this network namespace"),
             Fault::NoModule { .. } => Some("load the module, or boot a kernel that has it"),
-            Fault::Refused { .. } if self.is_no_right() => {
-                Some("run it as root, or give it the capability CAP_NET_ADMIN")
-            }
+            Fault::Refused { .. } if self.is_no_right() => Some(netlink::NO_RIGHT),
             Fault::Refused { .. } => None,
         }
     }
