@@ -26,6 +26,8 @@ pub const NAME_MAX: usize = 28;
 const LOCK_SECONDS: &str = "5";
 /// Where the programs are, besides `PATH`: the one of a cron job has no `sbin`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+/// What to do without the right to the rules.
+const NO_RIGHT: &str = "this takes root, or CAP_NET_ADMIN and CAP_NET_RAW";
 /// As much of a program's words as goes into an error.
 const SAID_MAX: usize = 600;
 
@@ -139,6 +141,13 @@ pub enum Error {
     /// Words that cannot be a rule.
     #[error("\"{0}\" cannot be a rule of iptables: it has more than one line, or an end inside")]
     Rule(String),
+}
+
+impl Error {
+    /// Whether a right was missing.
+    pub fn is_no_right(&self) -> bool {
+        matches!(self, Error::Refused { remedy: Some(NO_RIGHT), .. })
+    }
 }
 
 impl Chain {
@@ -259,6 +268,14 @@ impl Iptables {
     /// # Errors
     /// When a rule is none, or the program refuses; nothing is changed then.
     pub fn apply(&self, table: &str, changes: &[Change]) -> Result<(), Error> {
+        self.restore(table, &Iptables::script(table, changes)?)
+    }
+
+    /// What `iptables-restore --noflush` reads for these changes of one table.
+    ///
+    /// # Errors
+    /// When a rule is none.
+    pub fn script(table: &str, changes: &[Change]) -> Result<String, Error> {
         let mut script = format!("*{table}\n");
         for change in changes {
             if let Some(words) = change.words().filter(|words| words.contains(['\n', '\0'])) {
@@ -267,7 +284,35 @@ impl Iptables {
             script.push_str(&format!("{change}\n"));
         }
         script.push_str("COMMIT\n");
-        self.restore(table, &script)
+        Ok(script)
+    }
+
+    /// Does what a script of one table says, or nothing of it.
+    ///
+    /// # Errors
+    /// When the program refuses; nothing is changed then.
+    pub fn restore(&self, table: &str, script: &str) -> Result<(), Error> {
+        let program = &self.restore;
+        let run = |source| Error::Run { program: program.clone(), source };
+        let mut child = command(program, ["--noflush", "-w", LOCK_SECONDS])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(run)?;
+        let mut input = child.stdin.take().expect("it was asked for");
+        // One that has ended says why.
+        let written = input.write_all(script.as_bytes());
+        drop(input);
+        let output = child.wait_with_output().map_err(run)?;
+        judged(program, &format!("changing the table {table}"), output)?;
+        written.map_err(run)
+    }
+
+    /// As somebody would type it who has the script done.
+    pub fn typed(&self, script: &str) -> String {
+        let program = self.restore.file_name().unwrap_or_default().to_string_lossy();
+        format!("{program} --noflush -w {LOCK_SECONDS} <<'END'\n{script}END")
     }
 
     /// Removes our chain and every jump to it, in all tables. One that is not there is no error.
@@ -275,7 +320,16 @@ impl Iptables {
     /// # Errors
     /// When a program fails.
     pub fn remove(&self, chain: &Chain) -> Result<(), Error> {
+        self.removal(chain)?.iter().try_for_each(|(table, script)| self.restore(table, script))
+    }
+
+    /// The tables that have our chain or jumps to it, each with the script that removes them.
+    ///
+    /// # Errors
+    /// When the rules cannot be read.
+    pub fn removal(&self, chain: &Chain) -> Result<Vec<(String, String)>, Error> {
         let saved = self.save()?;
+        let mut scripts = Vec::new();
         for table in Saved::new(&saved).tables() {
             let jumps = table.jumps_to(chain.name());
             if jumps.is_empty() && !table.chains().any(|name| name == chain.name()) {
@@ -286,9 +340,9 @@ impl Iptables {
                 script.push_str(&format!("-D {jump}\n"));
             }
             script.push_str(&format!("{}\nCOMMIT\n", Change::Remove(chain.clone())));
-            self.restore(table.name, &script)?;
+            scripts.push((table.name.to_owned(), script));
         }
-        Ok(())
+        Ok(scripts)
     }
 
     /// Our chains in all tables, of which the names go on with this after `BATON-`.
@@ -323,24 +377,6 @@ impl Iptables {
                 format!("{program} -t {table} {change}")
             }
         }
-    }
-
-    fn restore(&self, table: &str, script: &str) -> Result<(), Error> {
-        let program = &self.restore;
-        let run = |source| Error::Run { program: program.clone(), source };
-        let mut child = command(program, ["--noflush", "-w", LOCK_SECONDS])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(run)?;
-        let mut input = child.stdin.take().expect("it was asked for");
-        // One that has ended says why.
-        let written = input.write_all(script.as_bytes());
-        drop(input);
-        let output = child.wait_with_output().map_err(run)?;
-        judged(program, &format!("changing the table {table}"), output)?;
-        written.map_err(run)
     }
 }
 
@@ -420,7 +456,7 @@ fn judged(program: &Path, what: &str, output: Output) -> Result<String, Error> {
 fn remedy(said: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if has(&["Permission denied", "Operation not permitted"]) {
-        Some("this takes root, or CAP_NET_ADMIN and CAP_NET_RAW")
+        Some(NO_RIGHT)
     } else if has(&["xtables lock", "holding the xtables"]) {
         Some("another program changes rules all the time: try again")
     } else if has(&["Couldn't load", "No such file or directory", "RULE_APPEND failed", "Extension"]) {

@@ -29,6 +29,9 @@ fn a_program_without_it_says_how_to_get_it() {
     let output = flip(folder.path(), INIT);
     assert!(!output.status.success());
     assert!(said(&output).contains("cargo feature bpf"), "{}", said(&output));
+    let output = flip(folder.path(), &format!("{INIT} --dry-run"));
+    assert!(!output.status.success());
+    assert!(said(&output).contains("cargo feature bpf"), "{}", said(&output));
 }
 
 #[cfg(feature = "bpf")]
@@ -189,7 +192,11 @@ mod with_it {
                 });
                 assert_clean(&result);
             }
-            assert!(scene.flip("status").contains("green"));
+            assert!(scene.flip("status").contains("go to green"));
+            let status: serde_json::Value = serde_json::from_str(&scene.flip("status --json")).unwrap();
+            let taken = |at: usize| status[0]["instances"][at]["taken"].as_u64().unwrap();
+            assert!(taken(0) > 100 && taken(1) > 100, "{status}");
+            assert!(scene.flip("status").contains(" connections since it was set up"));
             assert!(ask(&long[0], true).starts_with("blue") && ask(&long[1], true).starts_with("blue"));
             scene.remove();
             assert!(ask(&long[0], true).starts_with("blue"));

@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::probe::shell;
+use super::command::{self, Ended};
+use super::probe::variables;
 use super::status::open;
-use super::{Check, Colour, Done, Flips, Kind, Name, Observed, Setting, Step, Switch, by_kind};
+use super::{Check, Colour, Done, Flips, Kind, Name, Observed, Setting, Switch, by_kind};
 use crate::Fault;
 use crate::hold::Targets;
 use crate::hold::settle::Before;
@@ -22,6 +23,8 @@ pub struct Cycle {
     pub reload_blue: String,
     /// How green is.
     pub reload_green: String,
+    /// How long a reload may take; then it is killed with what it started.
+    pub limit: Duration,
     /// How to see whether the reloaded one serves.
     pub check: Check,
     /// How long it may take until it does.
@@ -51,10 +54,13 @@ impl Flips {
             Observed::Active(active) => active.other(),
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
-        let mut done = Done::line(format!("reload {idle}: {}", cycle.reload(idle)));
-        done.add(format!("wait until {idle} answers, {} s at most", cycle.wait.as_secs_f64()));
-        done.lines.extend(method.plan(&stored.setting, Step::Switch(idle)));
-        done.add(format!("wait until {} has no connections, {} s at most", idle.other(), cycle.drain.as_secs_f64()));
+        let setting = &stored.setting;
+        let mut done = Done::line(format!("# {idle} is reloaded, {} s at most", cycle.limit.as_secs_f64()));
+        done.add(command::typed(cycle.reload(idle), &variables(idle, &setting.doors(idle))));
+        done.add(format!("# its old listening sockets close beside new ones, {} s at most", cycle.wait.as_secs_f64()));
+        done.add(format!("{}, {} s at most", cycle.check.plan(setting, idle), cycle.wait.as_secs_f64()));
+        done.lines.extend(self.plan_step(setting, method.as_ref(), idle)?);
+        done.add(format!("# connections of {} end, {} s at most", idle.other(), cycle.drain.as_secs_f64()));
         Ok(done)
     }
 
@@ -77,7 +83,7 @@ impl Flips {
         }
         // What cannot be seen is not waited for.
         let before = Targets::new(setting.instance(idle).to_vec()).ok().and_then(|targets| Before::look(&targets).ok());
-        reload(&setting, idle, cycle.reload(idle))?;
+        reload(&setting, idle, cycle)?;
         tell(&format!("{idle} is reloaded"));
         // As long as its old process listens beside the new one, it gets connections, and resets them when it goes.
         if let Some(settled) =
@@ -96,13 +102,17 @@ impl Flips {
     }
 }
 
-fn reload(setting: &Setting, colour: Colour, words: &str) -> Result<(), Fault> {
-    let address = setting.doors(colour).first().map(ToString::to_string).unwrap_or_default();
-    let status = shell(words, colour, &address).status().map_err(|error| Fault::new("sh", error.to_string(), ""))?;
-    if status.success() {
-        return Ok(());
-    }
-    let why = format!("the reload of {colour}, '{words}', ended with {status}");
+fn reload(setting: &Setting, colour: Colour, cycle: &Cycle) -> Result<(), Fault> {
+    let words = cycle.reload(colour);
+    let ended = command::run(words, &variables(colour, &setting.doors(colour)), cycle.limit);
+    let why = match ended.map_err(|error| Fault::new("sh", error.to_string(), ""))? {
+        Ended::By(status) if status.success() => return Ok(()),
+        Ended::By(status) => format!("the reload of {colour}, '{words}', ended with {status}"),
+        Ended::Late => {
+            let limit = cycle.limit.as_secs_f64();
+            format!("the reload of {colour}, '{words}', did not end within {limit} s and was killed")
+        }
+    };
     Err(not_flipped(setting, colour, why))
 }
 
@@ -116,7 +126,11 @@ fn drained(kind: Kind, setting: &Setting, colour: Colour, patience: Duration) ->
     let begin = Instant::now();
     loop {
         match open(kind, setting, colour) {
-            None => return format!("{colour} drains; its connections cannot be counted from here"),
+            None => {
+                let taken = by_kind(kind).taken(setting, colour);
+                let taken = taken.map(|taken| format!(" of {taken} since it was set up")).unwrap_or_default();
+                return format!("{colour} drains; how many connections{taken} are open cannot be counted from here");
+            }
             Some(0) => return format!("{colour} has no connections any more"),
             Some(left) if begin.elapsed() >= patience => {
                 return format!("{colour} goes on with {left} open connections, until they end");

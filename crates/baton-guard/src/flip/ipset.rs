@@ -1,17 +1,23 @@
 //! By two ipsets that change places: the rules of iptables, one for each instance, look into a set each, and the port that clients
 //! dial is in one of the two sets. A swap is one message to the kernel, for IPv4 and IPv6 alike, and no rule is touched.
+//!
+//! Where other sets or rules replace those that are there, new connections go to the instance that is to be active by a plain
+//! rule for so long: at no moment anybody finds nothing.
 
-use baton_kernel::ipset::{Ipsets, PortSet, Refusal};
+use baton_kernel::ipset::{Ipsets, PortSet};
 
+use super::act::{self, Act};
 use super::method::{Kind, Method, Observed, Step};
-use super::rules::{Rules, sends};
+use super::rules::{Rules, colour_of, sends};
 use super::{Colour, Name, Setting};
 use crate::Fault;
 
 /// What the names of our sets begin with; what they end with is the colour.
 const PREFIX: &str = "baton-";
-/// The name under which it is tried whether this kernel has such sets.
-const TRIAL: &str = "trial-of-baton";
+/// What follows the name of a set that is to change places with it. No flip's name has it.
+const ASIDE: &str = "+";
+/// The name under which it is tried whether this kernel has such sets. No flip has it.
+const TRIAL: &str = "+";
 
 /// See the head of this module.
 #[derive(Clone, Copy, Debug)]
@@ -23,33 +29,65 @@ fn set(name: &str, colour: Colour) -> String {
     format!("{PREFIX}{name}-{colour}")
 }
 
+fn aside(name: &str, colour: Colour) -> String {
+    format!("{}{ASIDE}", set(name, colour))
+}
+
+/// What a rule of ours asks of a connection.
+fn is_in(name: &str, colour: Colour) -> String {
+    format!("-m set --match-set {} dst ", set(name, colour))
+}
+
 fn rules(setting: &Setting, v4: bool, name: &str) -> Vec<String> {
-    let rule = |colour| sends(setting, v4, colour, &format!("-m set --match-set {} dst ", set(name, colour)));
-    Colour::BOTH.into_iter().filter_map(rule).collect()
+    Colour::BOTH.into_iter().filter_map(|colour| sends(setting, v4, colour, &is_in(name, colour))).collect()
 }
 
-fn fault(refusal: Refusal) -> Fault {
-    let remedy = refusal.remedy().unwrap_or_default();
-    Fault::new(refusal.what, refusal.fault.to_string(), remedy)
+/// The sets of a flip that are there.
+fn sets(name: &str) -> Result<Vec<PortSet>, Fault> {
+    let ours = Colour::BOTH.map(|colour| [set(name, colour), aside(name, colour)]).concat();
+    let mut found = Ipsets::open()?.list(&format!("{PREFIX}{name}-"))?;
+    found.retain(|set| ours.contains(&set.name));
+    Ok(found)
 }
 
-fn destroy(name: &str) -> Result<(), Fault> {
-    let mut sets = Ipsets::open().map_err(fault)?;
-    for colour in Colour::BOTH {
-        let name = set(name, colour);
-        if sets.list(&name).map_err(fault)?.iter().any(|found| found.name == name) {
-            sets.destroy(&name).map_err(fault)?;
-        }
+fn removal(name: &str) -> Result<Vec<Act>, Fault> {
+    Ok(sets(name)?.into_iter().map(|set| Act::Destroy { set: set.name }).collect())
+}
+
+/// Two sets, of which one has the port.
+fn created(port: u16, active: Colour, name: impl Fn(Colour) -> String) -> Vec<Act> {
+    let mut acts: Vec<Act> = Colour::BOTH.map(|colour| Act::Create { set: name(colour), port }).into();
+    acts.push(Act::Add { set: name(active), port });
+    acts
+}
+
+/// What is done in three parts: what a crash left is removed; then what may be refused and undone; then what is not needed any more
+/// is removed.
+fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Result<[Vec<Act>; 3], Fault> {
+    let (name, port) = (setting.name.as_str(), setting.listen.port);
+    let there = sets(name)?;
+    let last = |v4| rules(setting, v4, name);
+    if there.is_empty() && !RULES.is_there(&setting.name)? {
+        let mut acts = created(port, active, |colour| set(name, colour));
+        acts.extend(RULES.install(setting, is_guarded, last)?);
+        return Ok([Vec::new(), acts, Vec::new()]);
     }
-    Ok(())
+    let is_there = |set: &String| there.iter().any(|found| found.name == *set);
+    let left = Colour::BOTH.map(|colour| aside(name, colour)).into_iter().filter(is_there);
+    let left = left.map(|set| Act::Destroy { set }).collect();
+    let missing = Colour::BOTH.map(|colour| set(name, colour)).into_iter().filter(|set| !is_there(set));
+    let mut acts: Vec<Act> = missing.map(|set| Act::Create { set, port }).collect();
+    acts.extend(created(port, active, |colour| aside(name, colour)));
+    let meanwhile = |v4| sends(setting, v4, active, "").into_iter().collect();
+    acts.extend(RULES.install(setting, is_guarded, meanwhile)?);
+    acts.extend(Colour::BOTH.map(|colour| Act::Swap { one: set(name, colour), other: aside(name, colour) }));
+    acts.extend(RULES.refill(setting, meanwhile, last)?);
+    let old = Colour::BOTH.map(|colour| Act::Destroy { set: aside(name, colour) });
+    Ok([left, acts, old.into()])
 }
 
-fn create(name: &str, port: u16, active: Colour) -> Result<(), Fault> {
-    let mut sets = Ipsets::open().map_err(fault)?;
-    for colour in Colour::BOTH {
-        sets.create(&set(name, colour), port).map_err(fault)?;
-    }
-    sets.add(&set(name, active), port).map_err(fault)
+fn swap(name: &str) -> Act {
+    Act::Swap { one: set(name, Colour::Blue), other: set(name, Colour::Green) }
 }
 
 impl Method for Ipset {
@@ -58,25 +96,30 @@ impl Method for Ipset {
     }
 
     fn check(&self, setting: &Setting) -> Result<(), Fault> {
-        destroy(TRIAL)?;
-        let tried = create(TRIAL, setting.listen.port, Colour::Blue)
+        act::each(&removal(TRIAL)?)?;
+        let tried = act::all(&created(setting.listen.port, Colour::Blue, |colour| set(TRIAL, colour)))
             .and_then(|()| RULES.check(setting, |v4| rules(setting, v4, TRIAL)));
-        tried.and(destroy(TRIAL))
+        tried.and(removal(TRIAL).and_then(|acts| act::each(&acts)))
     }
 
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
         let name = setting.name.as_str();
-        let found = Ipsets::open().and_then(|mut sets| sets.list(&format!("{PREFIX}{name}-"))).map_err(fault)?;
-        let is_there = |colour| found.iter().any(|one| one.name == set(name, colour));
-        let is_in = |colour| found.contains(&PortSet { name: set(name, colour), ports: vec![setting.listen.port] });
-        if !Colour::BOTH.into_iter().any(is_there) && !RULES.is_there(&setting.name)? {
+        let found = sets(name)?;
+        if found.is_empty() && !RULES.is_there(&setting.name)? {
             return Ok(Observed::Absent);
         }
         for v4 in setting.served() {
-            if RULES.found(setting, v4)?.map(|rules| rules.len()) != Some(Colour::BOTH.len()) {
+            let Some(rules) = RULES.found(setting, v4)? else {
                 return Ok(Observed::Broken("the rules of iptables are not all there".into()));
+            };
+            let leads = |(rule, colour): (&String, Colour)| {
+                colour_of(setting, v4, rule) == Some(colour) && rule.contains(&is_in(name, colour))
+            };
+            if rules.len() != Colour::BOTH.len() || !rules.iter().zip(Colour::BOTH).all(leads) {
+                return Ok(Observed::Broken("the rules of iptables are others than were made".into()));
             }
         }
+        let is_in = |colour| found.contains(&PortSet { name: set(name, colour), ports: vec![setting.listen.port] });
         Ok(match (is_in(Colour::Blue), is_in(Colour::Green)) {
             (true, false) => Observed::Active(Colour::Blue),
             (false, true) => Observed::Active(Colour::Green),
@@ -84,58 +127,55 @@ impl Method for Ipset {
         })
     }
 
-    fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault> {
-        let name = setting.name.as_str();
-        self.remove(&setting.name)?;
-        let made = create(name, setting.listen.port, active)
-            .and_then(|()| RULES.install(setting, |v4| rules(setting, v4, name)));
-        made.inspect_err(|_| {
-            // The first fault is the one to tell.
-            let _ = self.remove(&setting.name);
-        })
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
+        let [left, acts, old] = install(setting, active, is_guarded)?;
+        act::each(&left)?;
+        act::all(&acts)?;
+        // All is as it should be; what is left of it goes next time.
+        let _ = act::each(&old);
+        Ok(())
+    }
+
+    fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
+        act::each(&RULES.remove(&setting.name, true)?)
     }
 
     fn switch(&self, setting: &Setting, _: Colour) -> Result<(), Fault> {
-        let name = setting.name.as_str();
-        let mut sets = Ipsets::open().map_err(fault)?;
-        sets.swap(&set(name, Colour::Blue), &set(name, Colour::Green)).map_err(fault)
+        swap(setting.name.as_str()).run()
     }
 
     fn remove(&self, name: &Name) -> Result<(), Fault> {
-        RULES.remove(name)?;
-        destroy(name.as_str())
+        act::each(&RULES.remove(name, false)?)?;
+        act::each(&removal(name.as_str())?)
     }
 
     fn names(&self) -> Result<Vec<Name>, Fault> {
-        let mut names = RULES.names().unwrap_or_default();
-        let sets = Ipsets::open().and_then(|mut sets| sets.list(PREFIX)).map_err(fault)?;
-        for found in sets {
-            let ends = Colour::BOTH.map(|colour| format!("-{colour}"));
-            let name =
-                ends.iter().find_map(|end| found.name.strip_prefix(PREFIX)?.strip_suffix(end.as_str())?.parse().ok());
+        let mut names = RULES.names()?;
+        let ends = Colour::BOTH.map(|colour| format!("-{colour}"));
+        let found = match Ipsets::open().and_then(|mut sets| sets.list(PREFIX)) {
+            Err(refusal) if refusal.fault.is_no_right() => return Err(refusal.into()),
+            other => other.unwrap_or_default(),
+        };
+        for found in found {
+            let whole = found.name.trim_end_matches(ASIDE);
+            let name = ends.iter().find_map(|end| whole.strip_prefix(PREFIX)?.strip_suffix(end.as_str())?.parse().ok());
             names.extend(name.filter(|name| !names.contains(name)));
         }
         Ok(names)
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Vec<String> {
-        let name = setting.name.as_str();
-        let port = setting.listen.port;
-        let [blue, green] = Colour::BOTH.map(|colour| set(name, colour));
-        match step {
-            Step::Install(active) => {
-                let mut lines: Vec<String> =
-                    [&blue, &green].map(|set| format!("ipset create {set} bitmap:port range {port}-{port}")).into();
-                lines.push(format!("ipset add {} {port}", set(name, active)));
-                lines.extend(RULES.plan_install(setting, |v4| rules(setting, v4, name)));
-                lines
-            }
-            Step::Switch(_) => vec![format!("ipset swap {blue} {green}")],
-            Step::Remove => {
-                let mut lines = vec![RULES.plan_remove(setting)];
-                lines.extend([blue, green].map(|set| format!("ipset destroy {set}")));
-                lines
-            }
-        }
+    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+        let acts = match step {
+            Step::Install { active, is_guarded } => install(setting, active, is_guarded)?.concat(),
+            Step::Switch(_) => vec![swap(setting.name.as_str())],
+            Step::Unguard => RULES.remove(&setting.name, true)?,
+        };
+        Ok(act::typed(&acts))
+    }
+
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+        let mut acts = RULES.remove(name, false)?;
+        acts.extend(removal(name.as_str())?);
+        Ok(act::typed(&acts))
     }
 }

@@ -1,12 +1,12 @@
-//! By a rule of iptables: the new one is put before the old one, which is then deleted. There is no moment without a rule.
+//! By a rule of iptables, which a flip replaces by another one, in one step of its table. There is no moment without a rule.
 //!
 //! For hosts that live with iptables and have no ipset. With IPv4 and IPv6, the one flips an instant before the other.
 
+use super::act::{self, Act};
 use super::method::{Kind, Method, Observed, Step};
 use super::rules::{Rules, colour_of, sends};
 use super::{Colour, Name, Setting};
 use crate::Fault;
-use crate::iptables::Change;
 
 /// See the head of this module.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,14 @@ const RULES: Rules = Rules { prefix: "FLIP-" };
 
 fn rule(setting: &Setting, v4: bool, colour: Colour) -> Vec<String> {
     sends(setting, v4, colour, "").into_iter().collect()
+}
+
+fn acts(setting: &Setting, step: Step) -> Result<Vec<Act>, Fault> {
+    match step {
+        Step::Install { active, is_guarded } => RULES.install(setting, is_guarded, |v4| rule(setting, v4, active)),
+        Step::Switch(to) => RULES.refill(setting, |v4| rule(setting, v4, to.other()), |v4| rule(setting, v4, to)),
+        Step::Unguard => RULES.remove(&setting.name, true),
+    }
 }
 
 impl Method for Iptables {
@@ -36,8 +44,10 @@ impl Method for Iptables {
             let Some(rules) = RULES.found(setting, v4)? else {
                 return Ok(Observed::Broken("the rules of iptables are not all there".into()));
             };
-            // The first rule decides; a second one is what a crash in the middle left.
-            let Some(colour) = rules.first().and_then(|rule| colour_of(setting, v4, rule)) else {
+            let [rule] = rules.as_slice() else {
+                return Ok(Observed::Broken(format!("there are {} rules of iptables where one was made", rules.len())));
+            };
+            let Some(colour) = colour_of(setting, v4, rule) else {
                 return Ok(Observed::Broken("the rule of iptables leads to neither of the two".into()));
             };
             if active.is_some_and(|active| active != colour) {
@@ -48,46 +58,31 @@ impl Method for Iptables {
         Ok(active.map_or(Observed::Absent, Observed::Active))
     }
 
-    fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault> {
-        RULES.install(setting, |v4| rule(setting, v4, active))
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
+        act::all(&acts(setting, Step::Install { active, is_guarded })?)
+    }
+
+    fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
+        act::each(&acts(setting, Step::Unguard)?)
     }
 
     fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault> {
-        for v4 in setting.served() {
-            let old = RULES.found(setting, v4)?.unwrap_or_default();
-            for rule in rule(setting, v4, to) {
-                RULES.change(setting, v4, |chain| Change::Insert(chain, rule.clone()))?;
-            }
-            for rule in old {
-                // A rule with the same words as the new one is deleted by its first place; the one that is left is the same.
-                RULES.change(setting, v4, |chain| Change::Delete(chain, rule.clone()))?;
-            }
-        }
-        Ok(())
+        act::all(&acts(setting, Step::Switch(to))?)
     }
 
     fn remove(&self, name: &Name) -> Result<(), Fault> {
-        RULES.remove(name)
+        act::each(&RULES.remove(name, false)?)
     }
 
     fn names(&self) -> Result<Vec<Name>, Fault> {
         RULES.names()
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Vec<String> {
-        match step {
-            Step::Install(active) => RULES.plan_install(setting, |v4| rule(setting, v4, active)),
-            Step::Switch(to) => {
-                let mut lines = Vec::new();
-                for v4 in setting.served() {
-                    let new = sends(setting, v4, to, "").unwrap_or_default();
-                    let old = sends(setting, v4, to.other(), "").unwrap_or_default();
-                    lines.extend(RULES.plan_change(setting, v4, |chain| Change::Insert(chain, new.clone())));
-                    lines.extend(RULES.plan_change(setting, v4, |chain| Change::Delete(chain, old.clone())));
-                }
-                lines
-            }
-            Step::Remove => vec![RULES.plan_remove(setting)],
-        }
+    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+        Ok(act::typed(&acts(setting, step)?))
+    }
+
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+        Ok(act::typed(&RULES.remove(name, false)?))
     }
 }

@@ -5,10 +5,63 @@
 
 use std::{fs, io};
 
+use super::stored::Stored;
+use super::{Flips, KIND, Name};
 use crate::Fault;
+
+/// The lock under which it is changed. No flip has this name: it is too long.
+const LOCK: &str = "route-localnet-of-all";
+/// The file that is there while it is on by us. It is no flip's own: whichever goes last switches it off.
+const FILE: &str = "localnet";
+const OPENED: &str = "opened";
 
 /// Of the network namespace of the process that reads it.
 const SWITCH: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
+
+impl Flips {
+    /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them.
+    pub(super) fn open_localnet(&self) -> Result<(), Fault> {
+        let _lock = self.state.lock(KIND, LOCK)?;
+        if is_on() {
+            return Ok(());
+        }
+        // Remembered before it is so: what is forgotten would stay on.
+        self.state.write(FILE, OPENED, &true)?;
+        switch(true)
+    }
+
+    /// Whether it is on by us. What cannot be read was written by us all the same.
+    pub(super) fn has_opened_localnet(&self) -> bool {
+        self.state.read(FILE, OPENED).unwrap_or(Some(true)).is_some()
+    }
+
+    /// Undoes [`open_localnet`](Self::open_localnet), whichever flip did it, unless another one than this needs it.
+    pub(super) fn close_localnet(&self, but: &Name) -> Result<(), Fault> {
+        let lock = self.state.lock(KIND, LOCK)?;
+        if !self.has_opened_localnet() {
+            lock.remove();
+            return Ok(());
+        }
+        if self.is_localnet_needed(but)? {
+            return Ok(());
+        }
+        switch(false)?;
+        self.state.remove(FILE, OPENED)?;
+        lock.remove();
+        Ok(())
+    }
+
+    /// Whether another flip than this needs it.
+    pub(super) fn is_localnet_needed(&self, but: &Name) -> Result<bool, Fault> {
+        let needs = |name: &String| match self.state.read::<Stored>(KIND, name) {
+            Ok(Some(other)) => other.method.needs_localnet(&other.setting),
+            Ok(None) => false,
+            // It may.
+            Err(_) => true,
+        };
+        Ok(self.state.names(KIND)?.iter().filter(|name| *name != but.as_str()).any(needs))
+    }
+}
 
 /// Whether it is on.
 pub(super) fn is_on() -> bool {
@@ -21,7 +74,7 @@ pub(super) fn can_switch() -> Result<(), Fault> {
 }
 
 /// Switches it.
-pub(super) fn switch(on: bool) -> Result<(), Fault> {
+fn switch(on: bool) -> Result<(), Fault> {
     fs::write(SWITCH, if on { "1" } else { "0" }).map_err(|error| refused(&error))
 }
 

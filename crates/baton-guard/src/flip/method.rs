@@ -16,7 +16,7 @@ pub enum Kind {
     Nft,
     /// Two ipsets that change places, and rules of iptables.
     Ipset,
-    /// A rule of iptables: the new one is put before the old one, which is then deleted.
+    /// A rule of iptables, which is replaced by another one.
     Iptables,
     /// A BPF program that chooses the listening socket.
     SkLookup,
@@ -81,12 +81,17 @@ pub enum Observed {
 /// What is to be done, for a plan that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Set up, with this instance active.
-    Install(Colour),
+    /// Set up.
+    Install {
+        /// With this instance active.
+        active: Colour,
+        /// With the loopback's guard, where the method translates.
+        is_guarded: bool,
+    },
     /// New connections go to this instance.
     Switch(Colour),
-    /// Everything is removed.
-    Remove,
+    /// The loopback's guard is removed.
+    Unguard,
 }
 
 /// One way. It works in the network namespace of the thread that calls it, and keeps nothing in memory: the kernel is asked.
@@ -96,7 +101,8 @@ pub trait Method: fmt::Debug {
     /// Which one it is.
     fn kind(&self) -> Kind;
 
-    /// Whether it can work here, for this setting. It changes nothing.
+    /// Whether it can work here, for this setting. It tries with objects of its own, which are gone afterwards; only one process
+    /// at a time may do so.
     ///
     /// # Errors
     /// What is missing, and what helps.
@@ -109,12 +115,21 @@ pub trait Method: fmt::Debug {
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault>;
 
     /// Sets everything up with this instance active. What is there under this name, whole or broken or of another setting, is
-    /// replaced: by nft at one moment, by iptables with a moment between. Connections that are open stay where they are.
+    /// replaced, with no moment between at which a connection finds nothing; by iptables IPv4 an instant before IPv6. Connections
+    /// that are open stay where they are. With the loopback's guard when it is asked for; one that is there and is not asked for
+    /// may stay, see [`unguard`](Self::unguard).
     ///
     /// # Errors
-    /// What was refused. The methods nft and sk_lookup then have left what was there before; those by iptables, which take several
-    /// steps, have left nothing.
-    fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault>;
+    /// What was refused; then what was there before is there, or nothing when nothing was.
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault>;
+
+    /// Removes the loopback's guard, which this setting does not need.
+    ///
+    /// # Errors
+    /// What was refused.
+    fn unguard(&self, _: &Setting) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Sends new connections to this instance, from one moment to the next; asked for only when [`observe`](Self::observe) said
     /// [`Observed::Active`].
@@ -129,12 +144,27 @@ pub trait Method: fmt::Debug {
     /// What was refused.
     fn remove(&self, name: &Name) -> Result<(), Fault>;
 
-    /// Names under which something is there, set up by this method, also such as nobody remembers.
+    /// Names under which something is there, set up by this method, also such as nobody remembers. None where the kernel or the
+    /// host does not know such things.
+    ///
+    /// # Errors
+    /// Without the right to look.
+    fn names(&self) -> Result<Vec<Name>, Fault>;
+
+    /// How many new connections were sent to an instance since it was set up; `None` where the method does not count them.
+    fn taken(&self, _: &Setting, _: Colour) -> Option<u64> {
+        None
+    }
+
+    /// What it would do at this moment, as an operator would type it in a shell; what no program does is a comment (`# …`).
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn names(&self) -> Result<Vec<Name>, Fault>;
+    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault>;
 
-    /// What it would do, a line for each thing, as an operator would type it where there is a program for it.
-    fn plan(&self, setting: &Setting, step: Step) -> Vec<String>;
+    /// What [`remove`](Self::remove) would do at this moment, in the same way.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault>;
 }

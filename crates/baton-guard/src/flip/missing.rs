@@ -31,7 +31,7 @@ impl Method for Missing {
         Err(self.fault())
     }
 
-    fn install(&self, _: &Setting, _: Colour) -> Result<(), Fault> {
+    fn install(&self, _: &Setting, _: Colour, _: bool) -> Result<(), Fault> {
         Err(self.fault())
     }
 
@@ -47,7 +47,11 @@ impl Method for Missing {
         Ok(Vec::new())
     }
 
-    fn plan(&self, _: &Setting, _: Step) -> Vec<String> {
-        vec![self.fault().to_string()]
+    fn plan(&self, _: &Setting, _: Step) -> Result<Vec<String>, Fault> {
+        Err(self.fault())
+    }
+
+    fn plan_removal(&self, _: &Name) -> Result<Vec<String>, Fault> {
+        Err(self.fault())
     }
 }

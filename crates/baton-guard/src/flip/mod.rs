@@ -5,6 +5,8 @@
 //! for, so that a command need not repeat it. Every change is one step of the kernel's, so that there is no half of one after a
 //! crash; who works on a flip has its lock.
 
+mod act;
+mod command;
 mod cycle;
 mod ipset;
 mod iptables;
@@ -13,6 +15,7 @@ pub mod method;
 #[cfg(not(feature = "bpf"))]
 mod missing;
 mod nft;
+mod plan;
 pub mod probe;
 mod rules;
 mod setting;
@@ -23,8 +26,8 @@ mod stored;
 
 pub use cycle::Cycle;
 pub use method::{Kind, Method, Observed, Step};
-pub use probe::Check;
-pub use setting::{Colour, NAME_MAX, Name, Setting};
+pub use probe::{Check, How};
+pub use setting::{Colour, NAME_MAX, Name, Setting, place};
 pub use status::Status;
 
 use crate::Fault;
@@ -33,11 +36,9 @@ use stored::Stored;
 
 /// What files and locks of flips are called.
 const KIND: &str = "flip";
-/// The lock under which `route_localnet` is changed. No flip has this name: it is too long.
-const LOCALNET_LOCK: &str = "route-localnet-of-all";
-/// The file that is there while `route_localnet` is on by us. It is no flip's own: whichever goes last switches it off.
-const LOCALNET: &str = "localnet";
-const OPENED: &str = "opened";
+/// The lock of whoever tries a method, or looks at the addresses of all flips and writes another one. No flip has this name: it is
+/// too long.
+const COMMON_LOCK: &str = "addresses-and-trials-of-all";
 
 /// The flips of this network namespace.
 #[derive(Debug)]
@@ -151,87 +152,98 @@ impl Flips {
         self.state.write(KIND, stored.setting.name.as_str(), stored)
     }
 
-    /// What [`Flips::init`] would do, with the reason for the method.
-    ///
-    /// # Errors
-    /// As [`Flips::init`], but for missing rights.
-    pub fn plan_init(&self, init: &Init) -> Result<Done, Fault> {
-        let setting = &init.setting;
-        let stored = self.stored(&setting.name)?;
-        let (method, reason) = match init.method.or(stored.as_ref().map(|stored| stored.method)) {
-            Some(kind) => (by_kind(kind), format!("method {kind}, as asked for")),
-            // Without rights nothing can be tried; then the plan is that of the first.
-            None => {
-                choose(setting).unwrap_or_else(|fault| (by_kind(Kind::Nft), format!("method nft, perhaps: {fault}")))
-            }
-        };
-        let mut done = Done::line(reason);
-        if method.kind().needs_localnet(setting) && !localnet::is_on() {
-            done.add("sysctl net.ipv4.conf.all.route_localnet=1, after the rules that guard it");
-        }
-        let active = init.active.or(stored.map(|stored| stored.active)).unwrap_or(Colour::Blue);
-        done.lines.extend(method.plan(setting, Step::Install(active)));
-        done.lines.extend(setting.remarks());
-        Ok(done)
-    }
-
     /// Sets a flip up, or sees that it is.
     ///
     /// # Errors
-    /// When it cannot be done, or the active instance does not answer; then nothing was changed.
+    /// When it cannot be done, the active instance does not answer, or another flip is about the same address; then nothing was
+    /// changed.
     pub fn init(&self, init: &Init) -> Result<Done, Fault> {
         let setting = &init.setting;
         let _lock = self.lock(&setting.name)?;
-        let before = self.stored(&setting.name)?;
-        let (method, reason) = self.method_for(init, before.as_ref())?;
-        let observed = match &before {
-            Some(stored) => method.observe(&stored.setting)?,
-            None => method.observe(setting)?,
-        };
-        let current = match observed {
-            Observed::Active(colour) => Some(colour),
-            Observed::Absent | Observed::Broken(_) => None,
-        };
-        let is_same = before.as_ref().is_some_and(|stored| stored.setting == *setting);
-        if let (true, Some(current)) = (is_same, current)
-            && init.active.is_none_or(|active| active == current)
-            && (!method.kind().needs_localnet(setting) || localnet::is_on())
-        {
-            return Ok(Done::line(format!("{} is set up already, and {current} is active", setting.name)));
+        let now = self.look(init)?;
+        if now.is_done(init) {
+            return Ok(Done::line(now.already(setting)));
         }
-        let wished = init.active.or(current).or(before.as_ref().map(|stored| stored.active));
-        let active = answering(init, wished)?;
-        let needs_localnet = method.kind().needs_localnet(setting);
+        let active = answering(init, now.wished(init))?;
+        let needs_localnet = now.method.kind().needs_localnet(setting);
         if needs_localnet && !localnet::is_on() {
             // Found out before anything is changed.
             localnet::can_switch()?;
         }
-        self.store(&Stored { setting: setting.clone(), method: method.kind(), active })?;
-        // What was needed before and is not any more is closed while its guard stands.
-        let closed = if needs_localnet { Ok(()) } else { self.close_localnet(&setting.name) };
-        let put = closed.and_then(|()| match current {
-            Some(current) if is_same && current != active => method.switch(setting, active),
-            Some(_) if is_same => Ok(()),
-            Some(_) | None => method.install(setting, active),
+        self.claim(&Stored { setting: setting.clone(), method: now.method.kind(), active })?;
+        let step = now.step(self, setting, active);
+        let put = match step {
+            Some(Step::Install { active, is_guarded }) => now.method.install(setting, active, is_guarded),
+            Some(_) => now.method.switch(setting, active),
+            None => Ok(()),
+        };
+        let opened = put.and_then(|()| match needs_localnet {
+            true => self.open_localnet().inspect_err(|_| now.put_back(setting, step.is_some())),
+            false => Ok(()),
         });
-        let installed = put.and_then(|()| self.open_localnet(setting, method.as_ref()));
-        if let Err(fault) = installed {
+        if let Err(fault) = opened {
             // What was there before is there still; so is what is remembered of it.
-            match &before {
+            match &now.before {
                 Some(before) => self.store(before)?,
                 None => self.state.remove(KIND, setting.name.as_str())?,
             }
             return Err(fault);
         }
-        let mut done = Done::line(reason);
+        if !needs_localnet {
+            // What was needed before and is not any more is closed while its guard stands.
+            self.close_localnet(&setting.name)?;
+            now.method.unguard(setting)?;
+        }
+        let mut done = Done::line(now.reason);
         done.add(format!(
             "{}: new connections to {} go to {active} ({})",
             setting.name,
             setting.listen,
             nft::places(setting.instance(active))
         ));
-        done.lines.extend(setting.remarks());
+        done.lines.extend(setting.remarks(now.method.kind()));
         Ok(done)
+    }
+
+    /// What there is of a flip, before it is set up.
+    fn look(&self, init: &Init) -> Result<Now, Fault> {
+        let setting = &init.setting;
+        self.refuse_hidden(setting)?;
+        let before = self.stored(&setting.name)?;
+        let (method, reason) = self.method_for(init, before.as_ref())?;
+        let about = before.as_ref().map_or(setting, |before| &before.setting);
+        let current = match method.observe(about)? {
+            Observed::Active(colour) => Some(colour),
+            Observed::Absent | Observed::Broken(_) => None,
+        };
+        Ok(Now { method, reason, before, current })
+    }
+
+    /// Refuses an address that another flip has: one of the two would hide the other.
+    fn refuse_hidden(&self, setting: &Setting) -> Result<(), Fault> {
+        for name in self.state.names(KIND)?.into_iter().filter(|name| *name != setting.name.as_str()) {
+            // What cannot be read is shown by `status`.
+            let Ok(Some(other)) = self.state.read::<Stored>(KIND, &name) else { continue };
+            if other.setting.hides(setting) {
+                let listen = other.setting.listen;
+                return Err(Fault::new(
+                    format!("flip {}", setting.name),
+                    format!("the flip {name} is about {listen} already, and one of the two would hide the other"),
+                    format!(
+                        "`baton flip remove --name {name}` first, or let clients dial another address than {listen}"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers a flip, unless another one is about the same address.
+    fn claim(&self, stored: &Stored) -> Result<(), Fault> {
+        let lock = self.state.lock(KIND, COMMON_LOCK)?;
+        let claimed = self.refuse_hidden(&stored.setting).and_then(|()| self.store(stored));
+        lock.remove();
+        claimed
     }
 
     fn method_for(&self, init: &Init, before: Option<&Stored>) -> Result<(Box<dyn Method>, String), Fault> {
@@ -243,67 +255,20 @@ impl Flips {
                 format!("`baton flip remove --name {name}` first: two methods at once would hide each other"),
             )),
             (Some(Stored { method, .. }), _) => Ok((by_kind(*method), format!("method {method}, as it was set up"))),
-            (None, Some(kind)) => {
-                let method = by_kind(kind);
-                method.check(&init.setting)?;
-                Ok((method, format!("method {kind}, as asked for")))
+            (None, asked) => {
+                let lock = self.state.lock(KIND, COMMON_LOCK)?;
+                let found = match asked {
+                    Some(kind) => {
+                        let method = by_kind(kind);
+                        let checked = method.check(&init.setting);
+                        checked.map(|()| (method, format!("method {kind}, as asked for")))
+                    }
+                    None => choose(&init.setting),
+                };
+                lock.remove();
+                found
             }
-            (None, None) => choose(&init.setting),
         }
-    }
-
-    /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them.
-    fn open_localnet(&self, setting: &Setting, method: &dyn Method) -> Result<(), Fault> {
-        if !method.kind().needs_localnet(setting) {
-            return Ok(());
-        }
-        let _lock = self.state.lock(KIND, LOCALNET_LOCK)?;
-        if localnet::is_on() {
-            return Ok(());
-        }
-        // Remembered before it is so: what is forgotten would stay on.
-        self.state.write(LOCALNET, OPENED, &true)?;
-        localnet::switch(true).inspect_err(|_| {
-            // The first fault is the one to tell.
-            let _ = method.remove(&setting.name);
-        })
-    }
-
-    /// Undoes [`open_localnet`](Self::open_localnet), whichever flip did it, unless another one than this needs it.
-    fn close_localnet(&self, but: &Name) -> Result<(), Fault> {
-        let lock = self.state.lock(KIND, LOCALNET_LOCK)?;
-        // What cannot be read was written by us all the same.
-        if self.state.read(LOCALNET, OPENED).unwrap_or(Some(true)).is_none() {
-            lock.remove();
-            return Ok(());
-        }
-        let needs = |name: &String| match self.state.read::<Stored>(KIND, name) {
-            Ok(Some(other)) => other.method.needs_localnet(&other.setting),
-            Ok(None) => false,
-            // It may.
-            Err(_) => true,
-        };
-        if self.state.names(KIND)?.iter().filter(|name| *name != but.as_str()).any(needs) {
-            return Ok(());
-        }
-        localnet::switch(false)?;
-        self.state.remove(LOCALNET, OPENED)?;
-        lock.remove();
-        Ok(())
-    }
-
-    /// What [`Flips::switch`] would do.
-    ///
-    /// # Errors
-    /// Without such a flip.
-    pub fn plan_switch(&self, switch: &Switch) -> Result<Done, Fault> {
-        let stored = self.known(&switch.name)?;
-        let mut done = Done::default();
-        if !switch.force {
-            done.add(format!("see whether {} answers", switch.to));
-        }
-        done.lines.extend(by_kind(stored.method).plan(&stored.setting, Step::Switch(switch.to)));
-        Ok(done)
     }
 
     /// Sends new connections to one of the two.
@@ -331,8 +296,12 @@ impl Flips {
             Observed::Absent | Observed::Broken(_) => {
                 let why =
                     if let Observed::Broken(why) = observed { why } else { "nothing of it was in the kernel".into() };
-                method.install(setting, to)?;
-                self.open_localnet(setting, method.as_ref())?;
+                let is_guarded = method.kind().needs_localnet(setting);
+                method.install(setting, to, is_guarded)?;
+                if is_guarded {
+                    // The first fault is the one to tell.
+                    self.open_localnet().inspect_err(|_| drop(method.remove(&setting.name)))?;
+                }
                 done.add(format!("{}: set up anew, for {why}", setting.name));
             }
         }
@@ -346,41 +315,28 @@ impl Flips {
         Ok(done)
     }
 
-    /// What [`Flips::remove`] would do.
-    ///
-    /// # Errors
-    /// When the file of the flip cannot be read.
-    pub fn plan_remove(&self, name: &Name) -> Result<Done, Fault> {
-        let Some(stored) = self.stored(name)? else {
-            return Ok(Done::line(format!("remove whatever is there of {name}, by any method")));
-        };
-        let mut done = Done::default();
-        if stored.method.needs_localnet(&stored.setting) {
-            done.add("sysctl net.ipv4.conf.all.route_localnet=0, unless it was on before or another flip needs it");
-        }
-        done.lines.extend(by_kind(stored.method).plan(&stored.setting, Step::Remove));
-        Ok(done)
-    }
-
     /// Removes a flip with all that it has in the kernel, also when nobody remembers it.
     ///
     /// # Errors
-    /// What could not be removed; the rest was.
+    /// What could not be removed; the rest was. Without the right to look, nothing was.
     pub fn remove(&self, name: &Name) -> Result<Done, Fault> {
         let lock = self.lock(name)?;
         // A file that cannot be read is no reason to leave rules behind.
         let stored = self.stored(name).unwrap_or_default();
         let mut was_there = stored.is_some();
+        let mut there = Vec::new();
+        for kind in Kind::ALL {
+            let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);
+            if by_kind(kind).names()?.contains(name) || is_its {
+                there.push(by_kind(kind));
+            }
+        }
         let mut failed = None;
         // Nobody may reach the loopback once its guard is gone: while this fails, the guard stays.
         self.close_localnet(name)?;
-        for kind in Kind::ALL {
-            let method = by_kind(kind);
-            let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);
-            // Of methods that cannot even be asked here, nothing is there.
-            let found = is_its || method.names().is_ok_and(|names| names.contains(name));
-            was_there |= found;
-            if found && let Err(fault) = method.remove(name) {
+        for method in there {
+            was_there = true;
+            if let Err(fault) = method.remove(name) {
                 failed.get_or_insert(fault);
             }
         }
@@ -390,6 +346,65 @@ impl Flips {
         self.state.remove(KIND, name.as_str())?;
         lock.remove();
         Ok(Done::line(if was_there { format!("{name} is removed") } else { format!("there was nothing of {name}") }))
+    }
+}
+
+/// What there is of a flip, before it is set up.
+struct Now {
+    method: Box<dyn Method>,
+    /// Why it is that method.
+    reason: String,
+    /// What is remembered.
+    before: Option<Stored>,
+    /// Which instance gets new connections, when all is there that is remembered.
+    current: Option<Colour>,
+}
+
+impl Now {
+    fn is_same(&self, setting: &Setting) -> bool {
+        self.before.as_ref().is_some_and(|before| before.setting == *setting)
+    }
+
+    /// Whether all is as it is to be.
+    fn is_done(&self, init: &Init) -> bool {
+        let is_active = self.current.is_some_and(|current| init.active.is_none_or(|active| active == current));
+        let is_open = !self.method.kind().needs_localnet(&init.setting) || localnet::is_on();
+        self.is_same(&init.setting) && is_active && is_open
+    }
+
+    fn already(&self, setting: &Setting) -> String {
+        let current = self.current.map_or("none", Colour::word);
+        format!("{} is set up already, and {current} is active", setting.name)
+    }
+
+    /// Which instance is to be active, if one is preferred.
+    fn wished(&self, init: &Init) -> Option<Colour> {
+        init.active.or(self.current).or(self.before.as_ref().map(|before| before.active))
+    }
+
+    /// What is to be done so that this instance is active; `None`: it is.
+    fn step(&self, flips: &Flips, setting: &Setting, active: Colour) -> Option<Step> {
+        match self.current {
+            Some(current) if self.is_same(setting) => (current != active).then_some(Step::Switch(active)),
+            Some(_) | None => {
+                let kind = self.method.kind();
+                // As long as the loopback is open, its guard stands.
+                let is_guarded = kind.needs_localnet(setting) || (kind.translates() && flips.has_opened_localnet());
+                Some(Step::Install { active, is_guarded })
+            }
+        }
+    }
+
+    /// Makes the kernel have what it had. The first fault is the one to tell.
+    fn put_back(&self, setting: &Setting, is_changed: bool) {
+        let (kind, name) = (self.method.kind(), &setting.name);
+        let _ = match (&self.before, self.current) {
+            _ if !is_changed => Ok(()),
+            (Some(before), Some(current)) => {
+                self.method.install(&before.setting, current, kind.needs_localnet(&before.setting))
+            }
+            _ => self.method.remove(name),
+        };
     }
 }
 

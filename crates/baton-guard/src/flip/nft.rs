@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use baton_kernel::nfqueue;
 use baton_kernel::nftables::{
-    Chain, Element, Family, Hook, Kind as ChainKind, Nftables, Refusal, Rule, Set, Table, Transaction, Type, Verdict,
-    priority,
+    Chain, Element, Family, Hook, Kind as ChainKind, Nftables, Rule, Set, Table, Transaction, Type, Verdict, priority,
 };
 
 use super::method::{Kind, Method, Observed, Step};
@@ -82,8 +81,6 @@ impl Map {
 
     /// The rule that looks into it, or one for each family.
     fn rules(&self, setting: &Setting) -> Vec<Rule> {
-        let families = setting.served().into_iter().map(|v4| if v4 { Family::Ipv4 } else { Family::Ipv6 });
-        let families = families.filter(|family| self.family.is_none_or(|own| own == *family));
         let rule = |family| {
             let rule = match setting.listen.address {
                 Some(address) => Rule::new().destination(address),
@@ -95,17 +92,18 @@ impl Map {
                 None => rule.redirect_by_port(self.name),
             }
         };
-        families.map(rule).collect()
+        self.families(setting).into_iter().map(rule).collect()
+    }
+
+    /// Of which its rules are.
+    fn families(&self, setting: &Setting) -> Vec<Family> {
+        let families = setting.served().into_iter().map(|v4| if v4 { Family::Ipv4 } else { Family::Ipv6 });
+        families.filter(|family| self.family.is_none_or(|own| own == *family)).collect()
     }
 }
 
 fn table(name: &Name) -> Table {
     Table::inet(format!("{PREFIX}{name}"))
-}
-
-fn fault(refusal: Refusal) -> Fault {
-    let remedy = refusal.remedy().unwrap_or_default();
-    Fault::new(refusal.what, refusal.fault.to_string(), remedy)
 }
 
 fn guard(transaction: Transaction, table: &Table) -> Transaction {
@@ -116,7 +114,7 @@ fn guard(transaction: Transaction, table: &Table) -> Transaction {
     rules.iter().fold(transaction.chain(table, &chain), |transaction, rule| transaction.rule(table, GUARD, rule))
 }
 
-fn install(setting: &Setting, active: Colour) -> Transaction {
+fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Transaction {
     let table = table(&setting.name);
     let mut transaction = Transaction::new().delete_table(&table).table(&table);
     for (name, hook) in CHAINS {
@@ -130,12 +128,15 @@ fn install(setting: &Setting, active: Colour) -> Transaction {
         }
         for (chain, _) in CHAINS {
             for rule in map.rules(setting) {
-                let rule = rule.comment(&format!("blue {} green {}", places(&setting.blue), places(&setting.green)));
-                transaction = transaction.rule(&table, chain, &rule);
+                transaction = transaction.rule(&table, chain, &rule.comment(&comment(setting)));
             }
         }
     }
-    if setting.needs_localnet() { guard(transaction, &table) } else { transaction }
+    if is_guarded { guard(transaction, &table) } else { transaction }
+}
+
+fn comment(setting: &Setting) -> String {
+    format!("blue {} green {}", places(&setting.blue), places(&setting.green))
 }
 
 fn switch(setting: &Setting, to: Colour) -> Transaction {
@@ -174,23 +175,23 @@ impl Method for Nft {
         let trial = Table::inet(TRIAL);
         let maps = MAPS.iter().filter(|map| map.is_used(setting));
         let made = maps.fold(Transaction::new().table(&trial), |made, map| made.set(&trial, &map.set()));
-        made.delete_table(&trial).commit().map_err(fault)
+        Ok(made.delete_table(&trial).commit()?)
     }
 
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
         let table = table(&setting.name);
-        let mut nftables = Nftables::open().map_err(fault)?;
-        if !nftables.has(&table).map_err(fault)? {
+        let mut nftables = Nftables::open()?;
+        if !nftables.has(&table)? {
             return Ok(Observed::Absent);
         }
         let mut found = Vec::new();
         for map in MAPS.iter().filter(|map| map.is_used(setting)) {
-            match nftables.elements(&table, map.name).map_err(fault)? {
+            match nftables.elements(&table, map.name)? {
                 Some(elements) => found.push((map, elements)),
                 None => return Ok(Observed::Broken(format!("{table} has no map `{}`", map.name))),
             }
         }
-        if nftables.rules(&table).map_err(fault)? != rules(setting) {
+        if nftables.rules(&table)? != rules(setting) {
             return Ok(Observed::Broken(format!("{table} has other rules than were made")));
         }
         let is_active =
@@ -201,78 +202,136 @@ impl Method for Nft {
         })
     }
 
-    fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault> {
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
         // One that is there is replaced.
         nfqueue::quiet(QUIET);
-        install(setting, active).commit().map_err(fault)
+        Ok(install(setting, active, is_guarded).commit()?)
+    }
+
+    fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
+        let table = table(&setting.name);
+        // A chain that is not there cannot be deleted; what is expected there is what `rules` says.
+        let chains = Nftables::open()?.rules(&table)?;
+        if !chains.iter().any(|(chain, _)| chain == GUARD) {
+            return Ok(());
+        }
+        nfqueue::quiet(QUIET);
+        Ok(Transaction::new().delete_chain(&table, GUARD).commit()?)
     }
 
     fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault> {
-        switch(setting, to).commit().map_err(fault)
+        Ok(switch(setting, to).commit()?)
     }
 
     fn remove(&self, name: &Name) -> Result<(), Fault> {
         let table = table(name);
-        let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table)).map_err(fault)?;
+        let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table))?;
         // What waits in queues of others is dropped by the kernel when a chain goes that packets enter.
         nfqueue::quiet(QUIET);
         // A kernel without nftables has nothing of it, and would refuse.
-        if is_there { Transaction::new().delete_table(&table).commit().map_err(fault) } else { Ok(()) }
+        if is_there { Ok(Transaction::new().delete_table(&table).commit()?) } else { Ok(()) }
     }
 
     fn names(&self) -> Result<Vec<Name>, Fault> {
-        let tables = Nftables::open().and_then(|mut nftables| nftables.tables(PREFIX)).map_err(fault)?;
+        let tables = match Nftables::open().and_then(|mut nftables| nftables.tables(PREFIX)) {
+            Err(refusal) if refusal.fault.is_no_right() => return Err(refusal.into()),
+            other => other.unwrap_or_default(),
+        };
         Ok(tables.iter().filter_map(|table| table.name.strip_prefix(PREFIX)?.parse().ok()).collect())
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Vec<String> {
+    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
         let table = table(&setting.name);
-        let elements = |colour| {
-            let used = MAPS.iter().filter(|map| map.is_used(setting));
-            used.filter_map(|map| {
-                let place = setting.instance(colour).iter().find(|place| map.holds(place))?;
-                let to = match place.address {
-                    Some(address) => format!("{address} . {}", place.port),
-                    None => place.port.to_string(),
-                };
-                Some(format!(
-                    "nft add element {} {} {} {{ {} : {to} }}",
-                    table.family, table.name, map.name, setting.listen.port
-                ))
-            })
-            .collect::<Vec<_>>()
+        let lines = match step {
+            Step::Install { active, is_guarded } => typed::install(setting, active, is_guarded),
+            Step::Switch(to) => typed::switch(setting, to),
+            Step::Unguard => vec![format!("delete chain {} {} {GUARD}", table.family, table.name)],
         };
-        match step {
-            Step::Install(active) => {
-                let mut lines = vec![format!("nft add table {} {}", table.family, table.name)];
-                for (chain, hook) in CHAINS {
-                    let hook = if hook == Hook::Output { "output" } else { "prerouting" };
-                    lines.push(format!(
-                        "nft add chain {} {} {chain} {{ type nat hook {hook} priority dstnat - 1; }}, with a rule for each map: \
-                         the first packet of a connection to {} goes where the map says",
-                        table.family, table.name, setting.listen
-                    ));
-                }
-                if setting.needs_localnet() {
-                    lines.push(format!(
-                        "nft add chain {} {} {GUARD} {{ type filter hook prerouting priority raw; }}, with rules that drop what other \
-                         machines send to or from 127.0.0.0/8",
-                        table.family, table.name
-                    ));
-                }
-                lines.extend(elements(active));
-                lines.push("all of this in one transaction".into());
-                lines
-            }
-            Step::Switch(to) => {
-                let used = MAPS.iter().filter(|map| map.is_used(setting));
-                let mut lines: Vec<String> =
-                    used.map(|map| format!("nft flush map {} {} {}", table.family, table.name, map.name)).collect();
-                lines.extend(elements(to));
-                lines.push("all of this in one transaction".into());
-                lines
-            }
-            Step::Remove => vec![format!("nft delete table {} {}", table.family, table.name)],
+        // One file is one transaction.
+        Ok(vec![format!("nft -f - <<'END'\n{}\nEND", lines.join("\n"))])
+    }
+
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+        let table = table(name);
+        Ok(vec![format!("nft delete table {} {}", table.family, table.name)])
+    }
+}
+
+/// The transactions, in the words of nft(8).
+mod typed {
+    use super::*;
+
+    pub(super) fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Vec<String> {
+        let table = table(&setting.name);
+        let whole = format!("{} {}", table.family, table.name);
+        let mut lines = vec![format!("table {whole}"), format!("delete table {whole}"), format!("table {whole} {{")];
+        let used: Vec<&Map> = MAPS.iter().filter(|map| map.is_used(setting)).collect();
+        for map in &used {
+            let to = match map.family {
+                Some(Family::Ipv4) => "ipv4_addr . inet_service",
+                Some(_) => "ipv6_addr . inet_service",
+                None => "inet_service",
+            };
+            lines.push(format!(" map {} {{", map.name));
+            lines.push(format!("  type inet_service : {to}"));
+            lines.extend(element(map, setting, active).map(|element| format!("  elements = {{ {element} }}")));
+            lines.push(" }".into());
         }
+        for (name, hook) in CHAINS {
+            let hook = if hook == Hook::Output { "output" } else { "prerouting" };
+            lines.push(format!(" chain {name} {{"));
+            lines.push(format!("  type nat hook {hook} priority {BEFORE_OTHERS};"));
+            lines.extend(used.iter().flat_map(|map| rules(map, setting)));
+            lines.push(" }".into());
+        }
+        if is_guarded {
+            lines.push(format!(" chain {GUARD} {{"));
+            lines.push(format!("  type filter hook prerouting priority {};", priority::RAW));
+            lines.extend(["daddr", "saddr"].map(|side| format!("  ip {side} 127.0.0.0/8 iifname != \"lo\" drop")));
+            lines.push(" }".into());
+        }
+        lines.push("}".into());
+        lines
+    }
+
+    pub(super) fn switch(setting: &Setting, to: Colour) -> Vec<String> {
+        let table = table(&setting.name);
+        let mut lines = Vec::new();
+        for map in MAPS.iter().filter(|map| map.is_used(setting)) {
+            let whole = format!("{} {} {}", table.family, table.name, map.name);
+            lines.push(format!("flush map {whole}"));
+            lines.extend(element(map, setting, to).map(|element| format!("add element {whole} {{ {element} }}")));
+        }
+        lines
+    }
+
+    fn element(map: &Map, setting: &Setting, colour: Colour) -> Option<String> {
+        let place = setting.instance(colour).iter().find(|place| map.holds(place))?;
+        let to = match place.address {
+            Some(address) => format!("{address} . {}", place.port),
+            None => place.port.to_string(),
+        };
+        Some(format!("{} : {to}", setting.listen.port))
+    }
+
+    fn rules(map: &Map, setting: &Setting) -> Vec<String> {
+        let families = map.families(setting).into_iter();
+        let rule = |family: Family| {
+            let dialled = match setting.listen.address {
+                Some(address) => format!("{family} daddr {address}"),
+                None => format!("meta nfproto {} fib daddr type local", protocol(family)),
+            };
+            let sent = match map.family {
+                Some(family) => format!("dnat {family} to tcp dport map @{}", map.name),
+                None => format!("redirect to :tcp dport map @{}", map.name),
+            };
+            let comment = comment(setting);
+            format!("  {dialled} tcp flags & (fin | syn | rst | ack) == syn {sent} comment \"{comment}\"")
+        };
+        families.map(rule).collect()
+    }
+
+    fn protocol(family: Family) -> &'static str {
+        if family == Family::Ipv4 { "ipv4" } else { "ipv6" }
     }
 }

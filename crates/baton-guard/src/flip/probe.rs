@@ -2,14 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::command::{self, Ended};
 use super::{Colour, Setting};
 
-/// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one answer may take, when nobody says.
+pub const LIMIT: Duration = Duration::from_secs(5);
+/// How long an address is waited for all the same, when others have taken the time: no wait at all is an error.
+const LEAST: Duration = Duration::from_millis(1);
 /// Bytes of an answer that are looked at: its status line.
 const ANSWER_MAX: usize = 1024;
 /// Time from one try to the next, while an instance is waited for.
@@ -17,9 +19,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Answers that mean that it serves.
 const GOOD: std::ops::Range<u16> = 200..400;
 
+/// How to see whether an instance is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// How to ask.
+    pub how: How,
+    /// How long one answer may take; a command that takes longer is killed with what it started.
+    pub limit: Duration,
+}
+
 /// How to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum How {
     /// Each of its addresses takes a TCP connection.
     Connect,
     /// This path, asked at each of its addresses by HTTP, is answered with a status from 200 to 399.
@@ -38,16 +49,27 @@ pub struct Url {
     path: String,
 }
 
-impl std::str::FromStr for Check {
+impl Default for Check {
+    /// By a TCP connection.
+    fn default() -> Check {
+        How::Connect.into()
+    }
+}
+
+impl From<How> for Check {
+    fn from(how: How) -> Check {
+        Check { how, limit: LIMIT }
+    }
+}
+
+impl std::str::FromStr for How {
     type Err = String;
 
     /// A path begins with `/` and has no spaces, a URL with `http://`; all else is a command.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_one_word = !text.contains(|sign: char| sign.is_whitespace() || sign.is_control());
         if text.starts_with("https://") {
-            return Err(format!(
-                "'{text}': this asks by http:// alone; a command can do it: --check 'curl -fsS {text}'"
-            ));
+            return Err(format!("'{text}': this asks by http:// alone; a command can do it: 'curl -fsS {text}'"));
         }
         if let Some(rest) = text.strip_prefix("http://") {
             if !is_one_word {
@@ -58,13 +80,13 @@ impl std::str::FromStr for Check {
                 return Err(format!("'{text}' names no host"));
             }
             let path = if path.is_empty() { "/" } else { path };
-            return Ok(Check::Url(Url { authority: authority.into(), path: path.into() }));
+            return Ok(How::Url(Url { authority: authority.into(), path: path.into() }));
         }
         // A program's path is usually longer than a word, or is there.
         if text.starts_with('/') && is_one_word && !std::path::Path::new(text).is_file() {
-            return Ok(Check::Path(text.into()));
+            return Ok(How::Path(text.into()));
         }
-        if text.trim().is_empty() { Err("nothing to check by".into()) } else { Ok(Check::Command(text.into())) }
+        if text.trim().is_empty() { Err("nothing to check by".into()) } else { Ok(How::Command(text.into())) }
     }
 }
 
@@ -75,45 +97,21 @@ impl Check {
     /// Why it is not ready, in words.
     pub fn ask(&self, setting: &Setting, colour: Colour) -> Result<(), String> {
         let doors = setting.doors(colour);
-        match self {
-            Check::Connect => {
-                for door in &doors {
-                    connect(*door).map_err(|error| format!("{colour} ({door}) does not answer: {error}"))?;
-                }
-                Ok(())
-            }
-            Check::Path(path) => {
-                for door in &doors {
-                    let told = get(*door, &door.to_string(), path);
-                    told.map_err(|why| format!("{colour} (http://{door}{path}) does not answer as it should: {why}"))?;
-                }
-                Ok(())
-            }
-            Check::Url(Url { authority, path }) => {
-                let with_port = if authority.parse::<SocketAddr>().is_ok() || has_port(authority) {
-                    authority.clone()
-                } else {
-                    format!("{authority}:80")
-                };
-                let said =
-                    |why: String| format!("{colour} (http://{authority}{path}) does not answer as it should: {why}");
-                let mut addresses = with_port.to_socket_addrs().map_err(|error| said(error.to_string()))?;
-                let address = addresses.next().ok_or_else(|| said("the name has no address".into()))?;
-                get(address, authority, path).map_err(said)
-            }
-            Check::Command(words) => {
-                let address = doors.first().map(SocketAddr::to_string).unwrap_or_default();
-                let status = shell(words, colour, &address).stdin(Stdio::null()).status();
-                match status {
-                    Ok(status) if status.success() => Ok(()),
-                    Ok(status) => Err(format!("{colour} is not ready: '{words}' ended with {status}")),
-                    Err(error) => Err(format!("{colour} cannot be checked: sh: {error}")),
-                }
-            }
+        self.how.ask_at(colour.word(), &doors, &variables(colour, &doors), self.limit)
+    }
+
+    /// What [`ask`](Self::ask) does, as a comment in a plan.
+    pub fn plan(&self, setting: &Setting, colour: Colour) -> String {
+        let doors = setting.doors(colour).iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" and ");
+        match &self.how {
+            How::Connect => format!("# {colour} ({doors}) is asked by a TCP connection"),
+            How::Path(path) => format!("# {colour} ({doors}) is asked for {path} by HTTP"),
+            How::Url(Url { authority, path }) => format!("# {colour} is asked by http://{authority}{path}"),
+            How::Command(words) => format!("# {colour} ({doors}) is asked by '{words}'"),
         }
     }
 
-    /// Asks again and again until it is ready, for so long at most.
+    /// Asks again and again until it is ready, for so long at most and the time of one answer.
     ///
     /// # Errors
     /// Why it was not ready at the end.
@@ -131,11 +129,64 @@ impl Check {
     }
 }
 
-/// A command of an operator, with what it may want to know.
-pub(super) fn shell(words: &str, colour: Colour, address: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", words]).env("BATON_FLIP_COLOUR", colour.word()).env("BATON_FLIP_ADDRESS", address);
-    command
+impl How {
+    /// Asks once whether `who` is ready, who listens at these addresses. A command has these variables in its environment. All of
+    /// it takes as long as `within` at most; a command that takes longer is killed with what it started.
+    ///
+    /// # Errors
+    /// Why it is not ready, in words.
+    pub fn ask_at(
+        &self,
+        who: &str,
+        doors: &[SocketAddr],
+        variables: &[(&str, String)],
+        within: Duration,
+    ) -> Result<(), String> {
+        let begin = Instant::now();
+        let left = || within.saturating_sub(begin.elapsed()).max(LEAST);
+        match self {
+            How::Connect => {
+                for door in doors {
+                    connect(*door, left()).map_err(|error| format!("{who} ({door}) does not answer: {error}"))?;
+                }
+                Ok(())
+            }
+            How::Path(path) => {
+                for door in doors {
+                    let told = get(*door, &door.to_string(), path, left());
+                    told.map_err(|why| format!("{who} (http://{door}{path}) does not answer as it should: {why}"))?;
+                }
+                Ok(())
+            }
+            How::Url(Url { authority, path }) => {
+                let with_port = if authority.parse::<SocketAddr>().is_ok() || has_port(authority) {
+                    authority.clone()
+                } else {
+                    format!("{authority}:80")
+                };
+                let said =
+                    |why: String| format!("{who} (http://{authority}{path}) does not answer as it should: {why}");
+                let mut addresses = with_port.to_socket_addrs().map_err(|error| said(error.to_string()))?;
+                let address = addresses.next().ok_or_else(|| said("the name has no address".into()))?;
+                get(address, authority, path, left()).map_err(said)
+            }
+            How::Command(words) => match command::run(words, variables, within) {
+                Ok(Ended::By(status)) if status.success() => Ok(()),
+                Ok(Ended::By(status)) => Err(format!("{who} is not ready: '{words}' ended with {status}")),
+                Ok(Ended::Late) => {
+                    let within = within.as_secs_f64();
+                    Err(format!("{who} is not ready: '{words}' did not end within {within} s and was killed"))
+                }
+                Err(error) => Err(format!("{who} cannot be checked: sh: {error}")),
+            },
+        }
+    }
+}
+
+/// What commands are told of an instance.
+pub(super) fn variables(colour: Colour, doors: &[SocketAddr]) -> [(&'static str, String); 2] {
+    let address = doors.first().map(SocketAddr::to_string).unwrap_or_default();
+    [("BATON_FLIP_COLOUR", colour.word().to_owned()), ("BATON_FLIP_ADDRESS", address)]
 }
 
 fn has_port(authority: &str) -> bool {
@@ -144,21 +195,21 @@ fn has_port(authority: &str) -> bool {
         .is_some_and(|(host, port)| !host.is_empty() && !host.ends_with(':') && port.parse::<u16>().is_ok())
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&address, PATIENCE)
+fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, limit)
 }
 
 /// Asks for a path by HTTP/1.1 (RFC 9112) and looks at the status.
-fn get(address: SocketAddr, host: &str, path: &str) -> Result<(), String> {
+fn get(address: SocketAddr, host: &str, path: &str, limit: Duration) -> Result<(), String> {
     let begin = Instant::now();
     let words = |error: io::Error| error.to_string();
-    let mut stream = connect(address).map_err(words)?;
+    let mut stream = connect(address, limit).map_err(words)?;
     let asked = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: baton-flip\r\nConnection: close\r\n\r\n");
-    stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
+    stream.set_write_timeout(Some(limit)).map_err(words)?;
     stream.write_all(asked.as_bytes()).map_err(words)?;
     let mut answer = Vec::with_capacity(ANSWER_MAX);
     while !answer.contains(&b'\n') && answer.len() < ANSWER_MAX {
-        let left = PATIENCE.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or("no answer in time")?;
+        let left = limit.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or("no answer in time")?;
         stream.set_read_timeout(Some(left)).map_err(words)?;
         let mut piece = [0; ANSWER_MAX];
         match stream.read(&mut piece) {
@@ -192,15 +243,15 @@ mod tests {
 
     #[test]
     fn words_are_a_path_a_url_or_a_command() {
-        assert_eq!("/health".parse(), Ok(Check::Path("/health".into())));
-        let url = |authority: &str, path: &str| Ok(Check::Url(Url { authority: authority.into(), path: path.into() }));
+        assert_eq!("/health".parse(), Ok(How::Path("/health".into())));
+        let url = |authority: &str, path: &str| Ok(How::Url(Url { authority: authority.into(), path: path.into() }));
         assert_eq!("http://127.0.0.1:8000/x?y".parse(), url("127.0.0.1:8000", "/x?y"));
         assert_eq!("http://host".parse(), url("host", "/"));
-        assert_eq!("/bin/sh".parse(), Ok(Check::Command("/bin/sh".into())));
-        assert_eq!("curl -f x".parse(), Ok(Check::Command("curl -f x".into())));
-        assert!("https://host/".parse::<Check>().unwrap_err().contains("curl"));
-        assert!("http:///x".parse::<Check>().is_err());
-        assert!(" ".parse::<Check>().is_err());
+        assert_eq!("/bin/sh".parse(), Ok(How::Command("/bin/sh".into())));
+        assert_eq!("curl -f x".parse(), Ok(How::Command("curl -f x".into())));
+        assert!("https://host/".parse::<How>().unwrap_err().contains("curl"));
+        assert!("http:///x".parse::<How>().is_err());
+        assert!(" ".parse::<How>().is_err());
     }
 
     #[test]

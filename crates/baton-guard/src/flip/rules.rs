@@ -1,10 +1,13 @@
 //! What the two methods by iptables have in common: a chain of our own in the table `nat`, the words of its rules, and the guard in
 //! the table `raw`.
+//!
+//! Nothing is changed here: what is to be changed comes out as [`Act`]s, from what `iptables-save` prints at the moment.
 
 use crate::Fault;
 use crate::hold::target::Target;
-use crate::iptables::{Chain, Change, Family, Iptables, Place};
+use crate::iptables::{Chain, Change, Family, Iptables, PREFIX, Place};
 
+use super::act::Act;
 use super::{Colour, Name, Setting};
 
 /// Where connections are sent elsewhere, and where the guard stands.
@@ -12,15 +15,93 @@ const NAT: &str = "nat";
 const RAW: &str = "raw";
 /// The chains of the host from which ours is entered: connections from elsewhere, and from this machine.
 const FROM: [&str; 2] = ["PREROUTING", "OUTPUT"];
-/// What the guard drops.
-const GUARDED: [&str; 2] = ["! -i lo -d 127.0.0.0/8 -j DROP", "! -i lo -s 127.0.0.0/8 -j DROP"];
-/// The chain in which it is tried whether the rules are understood.
-const TRIAL: &str = "trial";
+/// What may enter ours there.
+const ENTERS: &str = "-p tcp";
+/// What the guard drops, in the words and the order of `iptables-save`.
+const GUARDED: [&str; 2] = ["-d 127.0.0.0/8 ! -i lo -j DROP", "-s 127.0.0.0/8 ! -i lo -j DROP"];
+/// The chain in which it is tried whether the rules are understood. No flip has this name.
+const TRIAL: &str = ".trial";
 
 /// The rules of a method: for a family and an instance, what else a connection must be, if this instance has a rule at the moment.
 pub(super) struct Rules {
     /// What our chains are called, before the name of the flip.
     pub prefix: &'static str,
+}
+
+/// Our chain in one table, as it is.
+#[derive(Debug, PartialEq, Eq)]
+struct Made {
+    is_there: bool,
+    /// Its rules, each as it follows the chain's name.
+    rules: Vec<String>,
+    /// How often it is entered from each of the host's chains, as we would have it.
+    jumps: Vec<(&'static str, usize)>,
+}
+
+impl Made {
+    fn of(saved: &str, table: &str, chain: &Chain) -> Made {
+        let (from, matching): (&[_], _) = if table == RAW { (&FROM[..1], "") } else { (&FROM, ENTERS) };
+        let head = format!(":{} ", chain.name());
+        let own = format!("-A {} ", chain.name());
+        let count = |from: &'static str| {
+            let space = if matching.is_empty() { "" } else { " " };
+            let jump = format!("-A {from} {matching}{space}-j {}", chain.name());
+            (from, of_table(saved, table).filter(|line| *line == jump).count())
+        };
+        Made {
+            is_there: of_table(saved, table).any(|line| line.starts_with(&head)),
+            rules: of_table(saved, table).filter_map(|line| line.strip_prefix(&own)).map(str::to_owned).collect(),
+            jumps: from.iter().copied().map(count).collect(),
+        }
+    }
+
+    fn is_entered(&self) -> bool {
+        self.is_there && self.jumps.iter().all(|(_, count)| *count == 1)
+    }
+
+    fn is_guard(&self) -> bool {
+        self.is_entered() && self.rules == GUARDED
+    }
+
+    /// What makes the chain have these rules, entered once from each side; and what makes it as it is.
+    fn fill(&self, table: &'static str, chain: &Chain, rules: &[String]) -> (Vec<Change>, Vec<Change>) {
+        let matching = if table == RAW { "" } else { ENTERS };
+        let hook = |from| Change::Hook { from, matching: matching.into(), to: chain.clone(), place: Place::First };
+        let unhook = |from| Change::Unhook { from, matching: matching.into(), to: chain.clone() };
+        let (mut changes, mut undo) = (filled(chain, rules), Vec::new());
+        if self.is_there {
+            undo = filled(chain, &self.rules);
+        }
+        for (from, count) in &self.jumps {
+            if *count == 0 {
+                changes.push(hook(from));
+                undo.push(unhook(from));
+            }
+            for _ in 1..*count {
+                changes.push(unhook(from));
+                undo.push(hook(from));
+            }
+        }
+        if !self.is_there {
+            undo.push(Change::Remove(chain.clone()));
+        }
+        (changes, undo)
+    }
+}
+
+/// The chain with these rules and no others.
+fn filled(chain: &Chain, rules: &[String]) -> Vec<Change> {
+    let rules = rules.iter().map(|rule| Change::Append(chain.clone(), rule.clone()));
+    std::iter::once(Change::Empty(chain.clone())).chain(rules).collect()
+}
+
+fn act(iptables: &Iptables, table: &str, (changes, undo): (Vec<Change>, Vec<Change>)) -> Result<Act, Fault> {
+    Ok(Act::Rules {
+        iptables: iptables.clone(),
+        table: table.to_owned(),
+        script: Iptables::script(table, &changes)?,
+        undo: Iptables::script(table, &undo)?,
+    })
 }
 
 fn family(v4: bool) -> Family {
@@ -50,140 +131,127 @@ impl Rules {
         Ok(Chain::new(&format!("{}{name}", self.prefix))?)
     }
 
-    /// The changes that make our chain with these rules.
-    fn changes(&self, name: &str, rules: &[String]) -> Result<Vec<Change>, Fault> {
-        let chain = self.chain(name)?;
-        let mut changes = vec![Change::Empty(chain.clone())];
-        changes.extend(rules.iter().map(|rule| Change::Append(chain.clone(), rule.clone())));
-        changes.extend(FROM.map(|from| Change::Hook {
-            from,
-            matching: "-p tcp".into(),
-            to: chain.clone(),
-            place: Place::First,
-        }));
-        Ok(changes)
-    }
-
-    fn guard(&self, name: &str) -> Result<Vec<Change>, Fault> {
-        let chain = self.chain(name)?;
-        let mut changes = vec![Change::Empty(chain.clone())];
-        changes.extend(GUARDED.map(|rule| Change::Append(chain.clone(), rule.into())));
-        changes.push(Change::Hook { from: FROM[0], matching: String::new(), to: chain, place: Place::First });
-        Ok(changes)
-    }
-
     /// Tries whether iptables understands such rules, in a chain that nobody enters.
     pub fn check(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<(), Fault> {
         let chain = self.chain(TRIAL)?;
         for v4 in setting.served() {
-            let mut changes = vec![Change::Empty(chain.clone())];
-            changes.extend(rules(v4).into_iter().map(|rule| Change::Append(chain.clone(), rule)));
+            let mut changes = filled(&chain, &rules(v4));
             changes.push(Change::Remove(chain.clone()));
             Iptables::find(family(v4))?.apply(NAT, &changes)?;
         }
         Ok(())
     }
 
-    /// Makes the chains with these rules and the jumps to them; what is there of them is removed first.
-    pub fn install(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<(), Fault> {
-        let name = setting.name.as_str();
-        self.remove(&setting.name)?;
-        let make = || {
-            for v4 in setting.served() {
-                let iptables = Iptables::find(family(v4))?;
-                if v4 && setting.needs_localnet() {
-                    iptables.apply(RAW, &self.guard(name)?)?;
-                }
-                iptables.apply(NAT, &self.changes(name, &rules(v4))?)?;
+    /// Makes the chains have these rules, whatever they have now, each table at one moment; and the guard, where it is asked for.
+    /// A guard that is there and not asked for stays.
+    pub fn install(
+        &self,
+        setting: &Setting,
+        is_guarded: bool,
+        rules: impl Fn(bool) -> Vec<String>,
+    ) -> Result<Vec<Act>, Fault> {
+        let chain = self.chain(setting.name.as_str())?;
+        let served = setting.served();
+        let mut acts = Vec::new();
+        for v4 in [true, false] {
+            let is_served = served.contains(&v4);
+            let (iptables, saved) = match Iptables::find(family(v4)).and_then(|found| Ok((found.save()?, found))) {
+                Ok((saved, iptables)) => (iptables, saved),
+                Err(error) if is_served => return Err(error.into()),
+                // What cannot be had has nothing of it.
+                Err(_) => continue,
+            };
+            let guard = Made::of(&saved, RAW, &chain);
+            if v4 && is_guarded && !guard.is_guard() {
+                acts.push(act(&iptables, RAW, guard.fill(RAW, &chain, &GUARDED.map(str::to_owned)))?);
             }
-            Ok(())
-        };
-        make().inspect_err(|_: &Fault| {
-            // The first fault is the one to tell.
-            let _ = self.remove(&setting.name);
-        })
-    }
-
-    /// Removes our chains and the jumps to them.
-    pub fn remove(&self, name: &Name) -> Result<(), Fault> {
-        let chain = self.chain(name.as_str())?;
-        for family in [Family::Ipv4, Family::Ipv6] {
-            // Without the program, there is nothing of it.
-            if let Ok(iptables) = Iptables::find(family) {
-                iptables.remove(&chain)?;
+            let there = Made::of(&saved, NAT, &chain);
+            if is_served {
+                acts.push(act(&iptables, NAT, there.fill(NAT, &chain, &rules(v4)))?);
+            } else if there.is_there {
+                let (mut gone, mut back) = (Vec::new(), filled(&chain, &there.rules));
+                for (from, count) in &there.jumps {
+                    let (matching, to) = (ENTERS.to_owned(), chain.clone());
+                    let unhook = Change::Unhook { from, matching: matching.clone(), to: to.clone() };
+                    gone.extend(std::iter::repeat_n(unhook, *count));
+                    let hook = Change::Hook { from, matching, to, place: Place::First };
+                    back.extend(std::iter::repeat_n(hook, *count));
+                }
+                gone.push(Change::Remove(chain.clone()));
+                acts.push(act(&iptables, NAT, (gone, back))?);
             }
         }
-        Ok(())
+        Ok(acts)
+    }
+
+    /// Other rules for chains that are there and entered, which have these `old` ones; without a moment between.
+    pub fn refill(
+        &self,
+        setting: &Setting,
+        old: impl Fn(bool) -> Vec<String>,
+        new: impl Fn(bool) -> Vec<String>,
+    ) -> Result<Vec<Act>, Fault> {
+        let chain = self.chain(setting.name.as_str())?;
+        let refill = |v4| {
+            let changes = (filled(&chain, &new(v4)), filled(&chain, &old(v4)));
+            act(&Iptables::find(family(v4))?, NAT, changes)
+        };
+        setting.served().into_iter().map(refill).collect()
+    }
+
+    /// Removes our chains and the jumps to them; the guard's alone, when no more is asked for.
+    pub fn remove(&self, name: &Name, is_guard_alone: bool) -> Result<Vec<Act>, Fault> {
+        let chain = self.chain(name.as_str())?;
+        let mut acts = Vec::new();
+        for family in [Family::Ipv4, Family::Ipv6] {
+            // Without the program, there is nothing of it.
+            let Ok(iptables) = Iptables::find(family) else { continue };
+            for (table, script) in iptables.removal(&chain)? {
+                if table == RAW || !is_guard_alone {
+                    acts.push(Act::Rules { iptables: iptables.clone(), table, script, undo: String::new() });
+                }
+            }
+        }
+        // What leads somewhere goes before what guards it.
+        acts.sort_by_key(|act| matches!(act, Act::Rules { table, .. } if table == RAW));
+        Ok(acts)
     }
 
     /// The names of flips that have a chain.
+    ///
+    /// # Errors
+    /// Without the right to look. Where the rules cannot be read for another reason, there are none.
     pub fn names(&self) -> Result<Vec<Name>, Fault> {
+        let prefix = format!("{PREFIX}{}", self.prefix);
         let mut names = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
-            let Ok(iptables) = Iptables::find(family) else { continue };
-            for chain in iptables.ours(self.prefix)? {
-                let name = chain.name().rsplit_once(self.prefix).and_then(|(_, name)| name.parse().ok());
+            let chains = match Iptables::find(family).and_then(|iptables| iptables.ours(self.prefix)) {
+                Err(error) if error.is_no_right() => return Err(error.into()),
+                other => other.unwrap_or_default(),
+            };
+            for chain in chains {
+                let name = chain.name().strip_prefix(&prefix).and_then(|name| name.parse().ok());
                 names.extend(name.filter(|name| !names.contains(name)));
             }
         }
         Ok(names)
     }
 
-    /// The rules of our chain, in their order, each as it follows the chain's name; `None` when it is not entered from both sides,
-    /// or its guard is not there.
+    /// The rules of our chain, in their order, each as it follows the chain's name; `None` when it is not entered once from each
+    /// side, or its guard is not there as it was made.
     pub fn found(&self, setting: &Setting, v4: bool) -> Result<Option<Vec<String>>, Fault> {
         let chain = self.chain(setting.name.as_str())?;
         let saved = Iptables::find(family(v4))?.save()?;
-        let jump = format!("-j {}", chain.name());
-        let jumps = |table| of_table(&saved, table).filter(|line| line.ends_with(&jump)).count();
-        if jumps(NAT) != FROM.len() || (v4 && setting.needs_localnet() && jumps(RAW) != 1) {
+        if v4 && setting.needs_localnet() && !Made::of(&saved, RAW, &chain).is_guard() {
             return Ok(None);
         }
-        let own = format!("-A {} ", chain.name());
-        Ok(Some(of_table(&saved, NAT).filter_map(|line| line.strip_prefix(&own)).map(str::to_owned).collect()))
+        let there = Made::of(&saved, NAT, &chain);
+        Ok(Some(there).filter(Made::is_entered).map(|there| there.rules))
     }
 
     /// Whether anything of a flip is there.
     pub fn is_there(&self, name: &Name) -> Result<bool, Fault> {
         Ok(self.names()?.contains(name))
-    }
-
-    /// Changes rules of our chain.
-    pub fn change(&self, setting: &Setting, v4: bool, change: impl Fn(Chain) -> Change) -> Result<(), Fault> {
-        let chain = self.chain(setting.name.as_str())?;
-        Ok(Iptables::find(family(v4))?.apply(NAT, &[change(chain)])?)
-    }
-
-    /// As an operator would type it.
-    pub fn plan_install(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Vec<String> {
-        let mut lines = Vec::new();
-        for v4 in setting.served() {
-            let program = if v4 { "iptables" } else { "ip6tables" };
-            let mut add = |table: &str, changes: Result<Vec<Change>, Fault>| {
-                for change in changes.unwrap_or_default() {
-                    lines.push(match change {
-                        Change::Empty(chain) => format!("{program} -t {table} -N {}", chain.name()),
-                        other => format!("{program} -t {table} {other}"),
-                    });
-                }
-            };
-            if v4 && setting.needs_localnet() {
-                add(RAW, self.guard(setting.name.as_str()));
-            }
-            add(NAT, self.changes(setting.name.as_str(), &rules(v4)));
-        }
-        lines
-    }
-
-    /// As an operator would type it.
-    pub fn plan_change(&self, setting: &Setting, v4: bool, change: impl Fn(Chain) -> Change) -> Option<String> {
-        let program = if v4 { "iptables" } else { "ip6tables" };
-        Some(format!("{program} -t {NAT} {}", change(self.chain(setting.name.as_str()).ok()?)))
-    }
-
-    /// As a sentence.
-    pub fn plan_remove(&self, setting: &Setting) -> String {
-        format!("the chains BATON-{}{} of {NAT} and {RAW} and the jumps to them are removed", self.prefix, setting.name)
     }
 }
 
@@ -220,6 +288,16 @@ mod tests {
         assert_eq!(colour("-d 10.0.0.1/32 -p tcp -j REDIRECT --to-ports 8000"), Some(Colour::Blue));
         assert_eq!(colour("-j REDIRECT --to-ports 8001"), Some(Colour::Green));
         assert_eq!(colour("-j REDIRECT --to-ports 18001"), None);
+        let chain = Chain::new("FLIP-web").unwrap();
+        let saved =
+            "*nat\n:BATON-FLIP-web - [0:0]\n-A PREROUTING -p tcp -j BATON-FLIP-web\n-A BATON-FLIP-web X\nCOMMIT\n";
+        let made = Made::of(saved, NAT, &chain);
+        assert_eq!((made.is_there, made.rules.len(), made.is_entered()), (true, 1, false), "not from OUTPUT");
+        let (changes, undo) = made.fill(NAT, &chain, &["Y".into()]);
+        let script = |changes: &[Change]| Iptables::script(NAT, changes).unwrap();
+        let with = ":BATON-FLIP-web - [0:0]\n-A BATON-FLIP-web";
+        assert_eq!(script(&changes), format!("*nat\n{with} Y\n-I OUTPUT -p tcp -j BATON-FLIP-web\nCOMMIT\n"));
+        assert_eq!(script(&undo), format!("*nat\n{with} X\n-D OUTPUT -p tcp -j BATON-FLIP-web\nCOMMIT\n"));
         let words = sends(&setting, true, Colour::Blue, "").unwrap();
         assert_eq!(words, "-p tcp --syn --dport 80 -d 10.0.0.1 -j REDIRECT --to-ports 8000");
     }

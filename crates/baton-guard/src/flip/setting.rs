@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::Kind;
 use crate::hold::target::Target;
 
 /// Bytes of a name at most: an ipset's has 31, and ours have words around it.
@@ -126,6 +127,13 @@ impl Setting {
     /// What does not fit, and what would.
     pub fn new(name: Name, listen: Target, blue: Vec<Target>, green: Vec<Target>) -> Result<Setting, String> {
         let setting = Setting { name, listen, blue, green };
+        for place in [&setting.listen].into_iter().chain(&setting.blue).chain(&setting.green) {
+            if place.address.is_some_and(is_of_many) {
+                return Err(format!(
+                    "{place}: a connection has one machine at its end, and this is an address of many"
+                ));
+            }
+        }
         for colour in Colour::BOTH {
             setting.check_instance(colour)?;
         }
@@ -189,6 +197,11 @@ impl Setting {
             .collect()
     }
 
+    /// Whether some connection is dialled that both would send elsewhere.
+    pub fn hides(&self, other: &Setting) -> bool {
+        self.listen.overlaps(&other.listen) && self.served().iter().any(|v4| other.served().contains(v4))
+    }
+
     /// Where to knock to see whether this instance serves: on this machine's loopback, when it listens at every address.
     pub fn doors(&self, colour: Colour) -> Vec<SocketAddr> {
         let loopback = |v4| if v4 { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
@@ -213,7 +226,7 @@ impl Setting {
     }
 
     /// What an operator should know of a setting that is right in itself.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn remarks(&self, kind: Kind) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.listen.address.is_none() && self.served() == [true] {
             remarks.push(format!("IPv4 only: connections by IPv6 to {} are left as they are", self.listen));
@@ -222,7 +235,8 @@ impl Setting {
             remarks.push(format!("IPv6 only: connections by IPv4 to {} are left as they are", self.listen));
         }
         let is_loopback = |place: &Target| matches!(place.address, Some(IpAddr::V6(address)) if address.is_loopback());
-        if self.listen.address.is_none_or(|address| !address.is_loopback())
+        if kind.translates()
+            && self.listen.address.is_none_or(|address| !address.is_loopback())
             && self.blue.iter().chain(&self.green).any(is_loopback)
         {
             remarks.push(
@@ -233,6 +247,30 @@ impl Setting {
         }
         remarks
     }
+}
+
+/// Whether this address is not one machine's: multicast, or the broadcast of every network.
+fn is_of_many(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_multicast() || four.is_broadcast(),
+        IpAddr::V6(six) => six.is_multicast(),
+    }
+}
+
+/// Reads an address of a flip, as an operator writes it.
+///
+/// # Errors
+/// What is wrong, and what would be right. Among it is `0.0.0.0:80`: a flip has no word for every address of one family.
+pub fn place(text: &str) -> Result<Target, String> {
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    let inside = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if inside.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_unspecified()) {
+        let port = &text[host.len()..];
+        return Err(format!(
+            "'{text}': write {port} for every address; which families that is follows from where both instances listen"
+        ));
+    }
+    text.parse()
 }
 
 #[cfg(test)]
@@ -253,6 +291,9 @@ mod tests {
             (":80", &["127.0.0.1:8000", "127.0.0.2:8000"], &[":8001"], "not IPv4 and IPv6"),
             ("10.0.0.1:80", &["[::1]:8000"], &["[::1]:8001"], "different families"),
             (":80", &[], &[":8001"], "blue has 0 addresses"),
+            ("224.0.0.1:80", &[":8000"], &[":8001"], "an address of many"),
+            (":80", &["255.255.255.255:8000"], &["127.0.0.1:8001"], "an address of many"),
+            ("[ff02::1]:80", &[":8000"], &[":8001"], "an address of many"),
         ] {
             let said = setting(listen, blue, green).unwrap_err();
             assert!(said.contains(expected), "{said}");
@@ -268,12 +309,37 @@ mod tests {
         assert_eq!(both.doors(Colour::Blue), ["127.0.0.1:8000".parse().unwrap(), "[::1]:8000".parse().unwrap()]);
         assert_eq!(both.doors(Colour::Green), ["127.0.0.1:8001".parse().unwrap()]);
         assert!(both.needs_localnet());
-        assert!(both.remarks()[0].contains("::1"), "{:?}", both.remarks());
+        assert!(both.remarks(Kind::Nft)[0].contains("::1"), "{:?}", both.remarks(Kind::Nft));
+        assert!(both.remarks(Kind::SkLookup).is_empty(), "to which it does not matter");
         let one = setting(":80", &["10.0.0.1:8000"], &["10.0.0.1:8001"]).unwrap();
         assert_eq!(one.served(), [true]);
         assert!(!one.needs_localnet());
-        assert!(one.remarks()[0].contains("IPv4 only"));
+        assert!(one.remarks(Kind::Nft)[0].contains("IPv4 only"));
         assert!(!setting("127.0.0.1:80", &["127.0.0.1:8000"], &["127.0.0.1:8001"]).unwrap().needs_localnet());
+    }
+
+    #[test]
+    fn every_address_is_written_in_one_way() {
+        assert_eq!(place(":80"), ":80".parse());
+        assert_eq!(place("[::1]:80"), "[::1]:80".parse());
+        for text in ["0.0.0.0:80", "[::]:80", "[::ffff:0.0.0.0]:80"] {
+            assert!(place(text).unwrap_err().contains("write :80 for every address"), "{text}");
+        }
+        assert!(place("80").is_err());
+    }
+
+    #[test]
+    fn flips_that_would_hide_each_other_are_told() {
+        let check = |one: (&str, &str), other: (&str, &str), expect: bool| {
+            let [one, other] = [one, other]
+                .map(|(listen, at)| setting(listen, &[&format!("{at}:8000")], &[&format!("{at}:8001")]).unwrap());
+            assert_eq!((one.hides(&other), other.hides(&one)), (expect, expect), "{} {}", one.listen, other.listen);
+        };
+        check((":80", ""), ("10.0.0.1:80", ""), true);
+        check((":80", ""), (":81", ""), false);
+        check(("10.0.0.1:80", ""), ("10.0.0.2:80", ""), false);
+        check((":80", "127.0.0.1"), ("[2001:db8::1]:80", ""), false);
+        check((":80", "127.0.0.1"), (":80", "[::1]"), false);
     }
 
     #[test]

@@ -39,8 +39,12 @@ fn namespace() -> Result<u64, Fault> {
     file.map(|found| found.ino()).map_err(|error| Fault::io("the network namespace", &error))
 }
 
+fn path(name: &Name) -> Result<PathBuf, Fault> {
+    Ok(folder().join(format!("{PREFIX}{name}-{}", namespace()?)))
+}
+
 fn choice(name: &Name) -> Result<Choice, Fault> {
-    Ok(Choice::at(&folder().join(format!("{PREFIX}{name}-{}", namespace()?))))
+    Ok(Choice::at(&path(name)?))
 }
 
 fn fault(refused: Refused) -> Fault {
@@ -119,7 +123,7 @@ impl Method for SkLookup {
 
     fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
         let choice = choice(&setting.name)?;
-        if !choice.exists() {
+        if !choice.exists().map_err(fault)? {
             return Ok(Observed::Absent);
         }
         let (active, mut there) = match (choice.active(), choice.places()) {
@@ -147,7 +151,7 @@ impl Method for SkLookup {
         Ok(Observed::Active(colour))
     }
 
-    fn install(&self, setting: &Setting, active: Colour) -> Result<(), Fault> {
+    fn install(&self, setting: &Setting, active: Colour, _: bool) -> Result<(), Fault> {
         let choice = choice(&setting.name)?;
         let mut sockets = Vec::new();
         for v4 in setting.served() {
@@ -182,28 +186,38 @@ impl Method for SkLookup {
         Ok(entries.filter_map(name).collect())
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Vec<String> {
-        let name = &setting.name;
+    fn taken(&self, setting: &Setting, colour: Colour) -> Option<u64> {
+        let choice = choice(&setting.name).ok()?;
+        // Of the families that are not served, nobody came.
+        [true, false].into_iter().map(|v4| choice.count(slot(colour, v4)).ok()).sum()
+    }
+
+    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+        let folder = path(&setting.name)?;
         let listen = places(setting).iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" and ");
         let put = |colour: Colour| {
             format!(
-                "put the listening socket of {colour} ({}) into the map of sockets",
+                "# put the listening socket of {colour} ({}) into the map of sockets",
                 super::nft::places(setting.instance(colour))
             )
         };
-        match step {
-            Step::Install(active) => vec![
-                format!(
-                    "load a BPF program that chooses the listening socket for {listen}, pinned in {FILE_SYSTEM}/{FOLDER}"
-                ),
-                put(Colour::Blue),
-                put(Colour::Green),
-                format!("{active} is the active colour"),
-                "tie the program to this network namespace".into(),
+        // There is no program for it, so that all of this is a comment.
+        Ok(match step {
+            Step::Install { active, .. } => vec![
+                format!("# a BPF program chooses the listening socket for {listen}, pinned in {}", folder.display()),
+                put(active),
+                format!("{}, if it is there", put(active.other())),
+                format!("# {active} is the active colour"),
+                "# the program is tied to this network namespace".into(),
             ],
-            Step::Switch(to) => vec![put(to), format!("{to} is the active colour")],
-            Step::Remove => vec![format!("remove the BPF program of {name} and its maps")],
-        }
+            Step::Switch(to) => vec![put(to), format!("# {to} is the active colour")],
+            Step::Unguard => Vec::new(),
+        })
+    }
+
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+        // The kernel unties a program whose link is gone.
+        Ok(vec![format!("rm -r {}", path(name)?.display())])
     }
 }
 

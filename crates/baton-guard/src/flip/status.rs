@@ -35,13 +35,16 @@ pub struct Instance {
     pub answers: bool,
     /// Connections that are open at its addresses on this machine, whichever way they came; `None` where that cannot be counted.
     pub connections: Option<usize>,
+    /// New connections that were sent to it since the flip was set up, where the method counts them (`sk_lookup`).
+    pub taken: Option<u64>,
 }
 
 impl Flips {
     /// All flips: those that are remembered, and those that the kernel has.
     ///
     /// # Errors
-    /// When the folder cannot be read. What of the kernel cannot be read is said in the flip's line.
+    /// When the folder cannot be read, or without the right to see what the kernel has. What else of the kernel cannot be read is
+    /// said in the flip's line.
     pub fn status(&self) -> Result<Vec<Status>, Fault> {
         let mut all = Vec::new();
         let names = self.state.names(KIND)?;
@@ -51,8 +54,7 @@ impl Flips {
             }
         }
         for kind in Kind::ALL {
-            // Of a method that cannot be asked here, nothing is here.
-            for name in by_kind(kind).names().unwrap_or_default() {
+            for name in by_kind(kind).names()? {
                 if all.iter().all(|known| known.name != name || known.method != kind) {
                     all.push(forgotten(name, kind));
                 }
@@ -87,7 +89,8 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
         addresses: setting.instance(colour).to_vec(),
         // Before we connect ourselves.
         connections: open(method.kind(), setting, colour),
-        answers: Check::Connect.ask(setting, colour).is_ok(),
+        taken: method.taken(setting, colour),
+        answers: Check::default().ask(setting, colour).is_ok(),
     });
     let (name, listen) = (name.clone(), Some(setting.listen));
     Status { name, method: method.kind(), listen, active, instances: instances.into(), problem }
@@ -122,10 +125,12 @@ impl std::fmt::Display for Status {
             let is_active = if self.active == Some(instance.colour) { "active" } else { "idle" };
             let answers = if instance.answers { "answers" } else { "does not answer" };
             write!(f, "  {:5}  {}  {is_active}, {answers}", instance.colour.word(), nft::places(&instance.addresses))?;
-            match instance.connections {
-                Some(1) => writeln!(f, ", 1 connection open")?,
-                Some(count) => writeln!(f, ", {count} connections open")?,
-                None => writeln!(f)?,
+            match (instance.connections, instance.taken) {
+                (Some(1), _) => writeln!(f, ", 1 connection open")?,
+                (Some(count), _) => writeln!(f, ", {count} connections open")?,
+                (None, Some(1)) => writeln!(f, ", 1 connection since it was set up")?,
+                (None, Some(count)) => writeln!(f, ", {count} connections since it was set up")?,
+                (None, None) => writeln!(f)?,
             }
         }
         match &self.problem {

@@ -61,6 +61,15 @@ struct {
 	TYPE(value, __u64);
 } cookies SECTION(".maps");
 
+// How many new connections each place has got since all this was made: for those who want to know. A SYN that comes again counts
+// again.
+struct {
+	NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	NUMBER(max_entries, SLOTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} counts SECTION(".maps");
+
 static void *(*const look_up)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const assign)(struct bpf_sk_lookup *about, void *socket, __u64 flags) = (void *)BPF_FUNC_sk_assign;
 static long (*const release)(void *socket) = (void *)BPF_FUNC_sk_release;
@@ -71,6 +80,7 @@ int choose(struct bpf_sk_lookup *about)
 	struct place place = { .family = about->family, .port = about->local_port };
 	__u32 first = 0, slot = 0, *colour;
 	void *socket;
+	__u64 *count;
 
 	if (about->protocol != TCP)
 		return SK_PASS;
@@ -98,7 +108,11 @@ int choose(struct bpf_sk_lookup *about)
 	if (!socket)
 		return SK_PASS;
 	// Refused when it does not listen any more: then the kernel looks as ever.
-	assign(about, socket, 0);
+	if (assign(about, socket, 0) == 0) {
+		count = look_up(&counts, &slot);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
 	release(socket);
 	return SK_PASS;
 }

@@ -1,8 +1,12 @@
 //! Choosing the listening socket of a new connection: the BPF program `choose.c`, its maps, and where they outlive us.
 //!
-//! Under one name there are a program, a link that ties it to a network namespace, and three maps, all pinned in a folder of a
-//! BPF file system: the addresses that are meant, the sockets of two colours, and which colour is active. A flip changes one
-//! number in the last one. Removing the folder ends everything; connections that are there stay where they are.
+//! Under one name there are a program, a link that ties it to a network namespace, and five maps, all pinned in a folder of a
+//! BPF file system: the addresses that are meant, the sockets of two colours and their cookies, how many connections each got,
+//! and which colour is active. A flip changes one number in the last one. Removing the folder ends everything; connections that
+//! are there stay where they are.
+//!
+//! A pinned link outlives its network namespace, and then ties nothing to nothing; the kernel may give the number of that
+//! namespace to another one later. So a link is asked which namespace it has.
 //!
 //! A socket that is closed vanishes from the map by itself; while its colour is active, the kernel looks for a listening socket
 //! as if the program were not there.
@@ -14,10 +18,11 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, MapError, SockMap};
+use aya::maps::{Array, HashMap, Map, MapData, SockMap};
 use aya::programs::SkLookup;
 use aya::programs::links::{FdLink, PinnedLink};
 use nix::sys::statfs::{FsType, statfs};
@@ -41,6 +46,13 @@ const PLACES: &str = "places";
 const SOCKETS: &str = "sockets";
 const ACTIVE: &str = "active";
 const COOKIES: &str = "cookies";
+const COUNTS: &str = "counts";
+/// All of them, the link first: with it everything ends.
+const FILES: [&str; 6] = [LINK, PLACES, SOCKETS, COOKIES, COUNTS, ACTIVE];
+
+/// What the kernel tells of this process's descriptors, and of its network namespace.
+const DESCRIPTORS: &str = "/proc/thread-self/fdinfo";
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// A key of the map of addresses: `struct place`.
 type Place = [u32; 6];
@@ -150,8 +162,11 @@ impl Choice {
     }
 
     /// Whether anything is there, whole or not.
-    pub fn exists(&self) -> bool {
-        self.folder.exists()
+    ///
+    /// # Errors
+    /// When that may not be looked at.
+    pub fn exists(&self) -> Result<bool, Refused> {
+        self.folder.try_exists().map_err(refused("the folder of the BPF objects"))
     }
 
     /// Sets everything up in the network namespace of this thread: connections to `places` go to the sockets of the colour
@@ -185,7 +200,7 @@ impl Choice {
     fn make(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
         fs::create_dir_all(&self.folder).map_err(refused("the folder of the BPF objects"))?;
         let mut object = Ebpf::load(OBJECT).map_err(refused("loading the BPF program"))?;
-        for name in [PLACES, SOCKETS, COOKIES, ACTIVE] {
+        for name in FILES.into_iter().filter(|name| *name != LINK) {
             let map = object.map_mut(name).expect("it is in choose.c");
             map.pin(self.folder.join(name)).map_err(refused("pinning a BPF map"))?;
         }
@@ -196,7 +211,7 @@ impl Choice {
             .try_into()
             .map_err(refused("the type of the BPF program"))?;
         program.load().map_err(refused("loading the BPF program"))?;
-        let namespace = fs::File::open("/proc/thread-self/ns/net").map_err(refused("the network namespace"))?;
+        let namespace = fs::File::open(NAMESPACE).map_err(refused("the network namespace"))?;
         let link = program.attach(namespace).map_err(refused("tying the BPF program to the network namespace"))?;
         let link: FdLink = program.take_link(link).map_err(refused("the link of the BPF program"))?.into();
         link.pin(self.folder.join(LINK)).map_err(refused("pinning the link of the BPF program"))?;
@@ -224,16 +239,28 @@ impl Choice {
     /// Which colour is active; `None` when nothing is there.
     ///
     /// # Errors
-    /// When something is there that is not whole, or cannot be read.
+    /// When something is there that is not whole, is tied to another network namespace than this thread's or to one that has
+    /// ended, or cannot be read.
     pub fn active(&self) -> Result<Option<u32>, Refused> {
-        if !self.exists() {
+        if !self.exists()? {
             return Ok(None);
         }
-        PinnedLink::from_pin(self.folder.join(LINK)).map_err(refused("the link of the BPF program"))?;
+        let link = PinnedLink::from_pin(self.folder.join(LINK)).map_err(refused("the link of the BPF program"))?;
+        is_of_this_namespace(&link.into())?;
         self.map(SOCKETS)?;
         self.cookies_map()?;
+        self.counts_map()?;
         self.places_map()?;
         self.active_map()?.get(&0, 0).map(Some).map_err(refused("the active colour"))
+    }
+
+    /// How many new connections went to a place since all this was made. A client that asked twice for its connection, because
+    /// an answer was lost, is counted twice.
+    ///
+    /// # Errors
+    /// When nothing is there, or it cannot be read.
+    pub fn count(&self, slot: Slot) -> Result<u64, Refused> {
+        self.counts_map()?.get(&slot.index(), 0).map_err(refused("the map of counts"))
     }
 
     /// The addresses that are meant.
@@ -274,20 +301,6 @@ impl Choice {
         Ok(Some(cookie).filter(|&cookie| cookie != 0))
     }
 
-    /// Takes out the socket of a place, if one is there.
-    ///
-    /// # Errors
-    /// When nothing is there, or it may not be changed.
-    pub fn take_out(&self, slot: Slot) -> Result<(), Refused> {
-        self.cookies_map()?.set(slot.index(), 0, 0).map_err(refused("the map of sockets"))?;
-        match self.sockets_map()?.clear_index(&slot.index()) {
-            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
-            // An empty place of a sockmap.
-            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            Err(error) => Err(refused("the map of sockets")(error)),
-        }
-    }
-
     /// Ends it, the link first. It is no error when nothing is there.
     ///
     /// # Errors
@@ -300,7 +313,7 @@ impl Choice {
                 let _ = map.remove(&place);
             }
         }
-        for name in [LINK, PLACES, SOCKETS, COOKIES, ACTIVE] {
+        for name in FILES {
             match fs::remove_file(self.folder.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(refused("removing BPF objects")(error));
@@ -326,6 +339,10 @@ impl Choice {
         Array::try_from(Map::Array(self.map(COOKIES)?)).map_err(refused("a BPF map"))
     }
 
+    fn counts_map(&self) -> Result<Array<MapData, u64>, Refused> {
+        Array::try_from(Map::Array(self.map(COUNTS)?)).map_err(refused("a BPF map"))
+    }
+
     fn sockets_map(&self) -> Result<SockMap<MapData>, Refused> {
         SockMap::try_from(Map::SockMap(self.map(SOCKETS)?)).map_err(refused("a BPF map"))
     }
@@ -333,6 +350,30 @@ impl Choice {
     fn places_map(&self) -> Result<HashMap<MapData, Place, u32>, Refused> {
         HashMap::try_from(Map::HashMap(self.map(PLACES)?)).map_err(refused("a BPF map"))
     }
+}
+
+/// Sees that a link ties its program to the network namespace of this thread.
+fn is_of_this_namespace(link: &FdLink) -> Result<(), Refused> {
+    const DOING: &str = "the link of the BPF program";
+    let id = link.info().map_err(refused(DOING))?.id();
+    let ours = fs::metadata(NAMESPACE).map_err(refused("the network namespace"))?.ino();
+    // What a link says of its namespace is told here alone without a call of our own; `link` is one of the descriptors.
+    let entries = fs::read_dir(DESCRIPTORS).map_err(refused(DOING))?;
+    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let found =
+        texts.filter(|text| number(text, "link_id:") == Some(id.into())).find_map(|text| number(&text, "netns_ino:"));
+    let said = match found {
+        Some(found) if found == ours => return Ok(()),
+        Some(0) => "its network namespace has ended".to_owned(),
+        Some(other) => format!("it is tied to another network namespace ({other})"),
+        None => "the kernel does not say which network namespace it is tied to".to_owned(),
+    };
+    Err(Refused { doing: DOING, said, remedy: "", is_no_right: false })
+}
+
+/// The number that follows a word at the beginning of a line.
+fn number(text: &str, word: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
 }
 
 /// As the program sees an address: all zeroes is any.

@@ -91,6 +91,14 @@ impl Transaction {
         self.add(libc::NFT_MSG_DELRULE, 0, table, &body, format!("flush of chain `{chain}` in {table}"))
     }
 
+    /// Deletes a chain, which must be there, with its rules.
+    #[must_use]
+    pub fn delete_chain(self, table: &Table, chain: &str) -> Self {
+        let body = Attributes::new().text(numbers::chain::TABLE, &table.name).text(numbers::chain::NAME, chain);
+        let what = format!("removal of chain `{chain}` in {table}");
+        self.flush_chain(table, chain).add(libc::NFT_MSG_DELCHAIN, 0, table, &body, what)
+    }
+
     /// Makes a set or a map.
     #[must_use]
     pub fn set(mut self, table: &Table, set: &Set) -> Self {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_guard::flip::{Check, Colour, Cycle, Done, Flips, Init, Kind, Name, Setting, Switch};
+use baton_guard::flip::{Check, Colour, Cycle, Done, Flips, How, Init, Kind, Name, Setting, Switch, place};
 use baton_guard::hold::target::Target;
 use baton_prove::units;
 use clap::{Args, Subcommand};
@@ -41,7 +41,7 @@ struct Named {
     /// Name of the flip, where there are several
     #[arg(long, value_name = "NAME", default_value = "web")]
     name: Name,
-    /// Print what would be done, and do nothing
+    /// Print what would be done, as commands for a shell, and do nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -58,13 +58,13 @@ struct InitCommand {
     #[command(flatten)]
     named: Named,
     /// What clients dial: an address with a port, or `:PORT` for every address of this machine
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = place)]
     listen: Target,
     /// Where the blue instance listens; again for its IPv6 address; `:PORT` when it listens at every address
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = place)]
     blue: Vec<Target>,
     /// Where the green instance listens
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = place)]
     green: Vec<Target>,
     /// How connections are sent: auto, nft, ipset, iptables, sk_lookup
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = method)]
@@ -105,12 +105,27 @@ struct ToCommand {
 
 #[derive(Args, Debug)]
 struct Checked {
-    /// How to see whether it answers, instead of by a TCP connection: a path, a URL (http://…), or a command
-    #[arg(long, value_name = "CHECK")]
-    check: Option<Check>,
+    #[command(flatten)]
+    ask: Ask,
     /// Also when it does not answer
     #[arg(long)]
     force: bool,
+}
+
+#[derive(Args, Debug)]
+struct Ask {
+    /// How to see whether it answers, instead of by a TCP connection: a path, a URL (http://…), or a command
+    #[arg(long, value_name = "CHECK")]
+    check: Option<How>,
+    /// How long one answer may take; a command that takes longer is killed with what it started
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    check_limit: Duration,
+}
+
+impl Ask {
+    fn check(self) -> Check {
+        Check { how: self.check.unwrap_or(How::Connect), limit: self.check_limit }
+    }
 }
 
 /// The whole cycle: reload the idle instance, wait until it answers, make it active, and let the other one drain.
@@ -129,9 +144,11 @@ struct RunCommand {
     /// How the green instance is reloaded
     #[arg(long, value_name = "CMD")]
     reload_green: String,
-    /// How to see whether the reloaded one answers: a path, a URL (http://…), or a command
-    #[arg(long, value_name = "CHECK")]
-    check: Option<Check>,
+    /// How long a reload may take; then it is killed with what it started
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = units::time)]
+    reload_limit: Duration,
+    #[command(flatten)]
+    ask: Ask,
     /// How long it may take until it answers
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
     wait: Duration,
@@ -169,8 +186,8 @@ pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
         What::Status(command) => return status(&command),
         What::To(ToCommand { colour, named, checked }) => {
             let flips = flips()?;
-            let check = checked.check.unwrap_or(Check::Connect);
-            let switch = Switch { name: named.name, to: colour, check, force: checked.force };
+            let Checked { ask, force } = checked;
+            let switch = Switch { name: named.name, to: colour, check: ask.check(), force };
             if named.dry_run { flips.plan_switch(&switch) } else { flips.switch(&switch) }.map_err(words)?
         }
         What::Run(command) => cycle(command)?,
@@ -196,16 +213,16 @@ fn words(fault: baton_guard::Fault) -> String {
 fn init(command: InitCommand) -> Result<Done, String> {
     let InitCommand { named, listen, blue, green, method, active, checked } = command;
     let setting = Setting::new(named.name, listen, blue, green)?;
-    let check = checked.check.unwrap_or(Check::Connect);
-    let init = Init { setting, method: method.0, active, check, force: checked.force };
+    let Checked { ask, force } = checked;
+    let init = Init { setting, method: method.0, active, check: ask.check(), force };
     let flips = flips()?;
     if named.dry_run { flips.plan_init(&init) } else { flips.init(&init) }.map_err(words)
 }
 
 fn cycle(command: RunCommand) -> Result<Done, String> {
-    let RunCommand { named, reload_blue, reload_green, check, wait, drain } = command;
-    let check = check.unwrap_or(Check::Connect);
-    let cycle = Cycle { name: named.name, reload_blue, reload_green, check, wait, drain };
+    let RunCommand { named, reload_blue, reload_green, reload_limit, ask, wait, drain } = command;
+    let check = ask.check();
+    let cycle = Cycle { name: named.name, reload_blue, reload_green, limit: reload_limit, check, wait, drain };
     let flips = flips()?;
     if named.dry_run {
         return flips.plan_run(&cycle).map_err(words);

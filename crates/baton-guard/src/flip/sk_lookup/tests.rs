@@ -157,7 +157,7 @@ fn flips_under_load_and_long_connections_stay() {
         scene.start(Colour::Green, None);
         assert_eq!(scene.observe(), Observed::Absent);
         SkLookup.check(&scene.setting).unwrap();
-        SkLookup.install(&scene.setting, Colour::Blue).unwrap();
+        SkLookup.install(&scene.setting, Colour::Blue, false).unwrap();
         assert_eq!(scene.observe(), Observed::Active(Colour::Blue));
         assert_eq!(SkLookup.names().unwrap(), std::slice::from_ref(&scene.setting.name));
         for address in ["127.0.0.1:80", "127.0.0.7:80", "[::1]:80"] {
@@ -165,6 +165,12 @@ fn flips_under_load_and_long_connections_stay() {
         }
         let long = ["127.0.0.1:80", "[::1]:80"].map(|address| TcpStream::connect(address).unwrap());
         long.iter().for_each(|stream| assert!(ask(stream).starts_with("blue")));
+        let taken = |colour| SkLookup.taken(&scene.setting, colour);
+        assert_eq!(
+            [taken(Colour::Blue), taken(Colour::Green)],
+            [Some(5), Some(0)],
+            "three and the long ones, of both families"
+        );
         for (url, address) in [("http://127.0.0.1/", "127.0.0.1:80"), ("http://[::1]/", "[::1]:80")] {
             under_load(url, || {
                 for colour in [Colour::Green, Colour::Blue] {
@@ -176,7 +182,7 @@ fn flips_under_load_and_long_connections_stay() {
         scene.switch(Colour::Green);
         long.iter().for_each(|stream| assert!(ask(stream).starts_with("blue")));
         // Set up again: in place, and nobody is lost.
-        under_load("http://127.0.0.1/", || SkLookup.install(&scene.setting, Colour::Green).unwrap());
+        under_load("http://127.0.0.1/", || SkLookup.install(&scene.setting, Colour::Green, false).unwrap());
         scene.remove();
         long.iter().for_each(|stream| assert!(ask(stream).starts_with("blue")));
     });
@@ -187,7 +193,7 @@ fn a_reloaded_instance_is_put_in_again_by_the_switch() {
     apart(|scene| {
         scene.start(Colour::Blue, None);
         scene.start(Colour::Green, None);
-        SkLookup.install(&scene.setting, Colour::Blue).unwrap();
+        SkLookup.install(&scene.setting, Colour::Blue, false).unwrap();
         let mut current = [0, 1];
         let mut idle = Colour::Green;
         under_load("http://127.0.0.1/", || {
@@ -204,11 +210,11 @@ fn a_reloaded_instance_is_put_in_again_by_the_switch() {
 #[test]
 fn an_instance_that_dies_is_told_and_mended() {
     apart(|scene| {
-        let refused = SkLookup.install(&scene.setting, Colour::Blue).unwrap_err().to_string();
+        let refused = SkLookup.install(&scene.setting, Colour::Blue, false).unwrap_err().to_string();
         assert!(refused.contains("blue") && refused.contains("start it first"), "{refused}");
         assert_eq!(scene.observe(), Observed::Absent);
         scene.start(Colour::Blue, None);
-        SkLookup.install(&scene.setting, Colour::Blue).unwrap();
+        SkLookup.install(&scene.setting, Colour::Blue, false).unwrap();
         let refused = SkLookup.switch(&scene.setting, Colour::Green).unwrap_err().to_string();
         assert!(refused.contains("green") && refused.contains("start it first"), "{refused}");
         assert!(web("127.0.0.1:80").starts_with("blue"), "as before");
@@ -216,7 +222,7 @@ fn an_instance_that_dies_is_told_and_mended() {
         scene.kill(0);
         assert!(TcpStream::connect("127.0.0.1:80").is_err(), "as if nobody had chosen");
         assert!(matches!(scene.observe(), Observed::Broken(text) if text.contains("is closed")));
-        SkLookup.install(&scene.setting, Colour::Green).unwrap();
+        SkLookup.install(&scene.setting, Colour::Green, false).unwrap();
         assert!(web("[::1]:80").starts_with("green"));
         // The active one is restarted: the same again puts it in.
         scene.kill(1);
@@ -247,7 +253,7 @@ fn clients_of_another_machine_see_the_address_they_dialled() {
         ));
         scene.start(Colour::Blue, None);
         scene.start(Colour::Green, None);
-        SkLookup.install(&scene.setting, Colour::Blue).unwrap();
+        SkLookup.install(&scene.setting, Colour::Blue, false).unwrap();
         let curl = |url: &str| run(&format!("nsenter -t {pid} -n curl -gsS --retry 9 --retry-all-errors '{url}'"));
         assert_eq!(curl("http://10.9.0.1/"), "blue 10.9.0.1:80.", "a socket of 127.0.0.1 has it");
         assert_eq!(curl("http://[fd09::1]/"), "blue fd09::1:80.");

@@ -1,0 +1,117 @@
+//! What would be done, as a shell would read it: commands that have the same outcome, and comments (`# …`) on what no command does.
+//!
+//! A plan is made of what is so at this moment, by the very steps that would be taken, and is refused where they would be. It looks
+//! and tries, as the real thing does first; but no command that checks is run.
+
+use super::probe::How;
+use super::{
+    Colour, Done, Fault, Flips, Init, Kind, Method, Name, Observed, Setting, Step, Switch, answering, by_kind,
+    localnet, not_answering,
+};
+
+/// How `net.ipv4.conf.all.route_localnet` is switched.
+const LOCALNET: &str = "sysctl -qw net.ipv4.conf.all.route_localnet";
+
+impl Flips {
+    /// What [`Flips::init`] would do, with the reason for the method.
+    ///
+    /// # Errors
+    /// As [`Flips::init`].
+    pub fn plan_init(&self, init: &Init) -> Result<Done, Fault> {
+        let setting = &init.setting;
+        let now = self.look(init)?;
+        if now.is_done(init) {
+            return Ok(Done::line(format!("# {}", now.already(setting))));
+        }
+        let wished = now.wished(init);
+        let mut done = Done::line(format!("# {}", now.reason));
+        let active = match &init.check.how {
+            _ if init.force => wished.unwrap_or(Colour::Blue),
+            // Only the real thing may run it.
+            How::Command(_) => wished.unwrap_or(Colour::Blue),
+            How::Connect | How::Path(_) | How::Url(_) => answering(init, wished)?,
+        };
+        if !init.force {
+            done.add(init.check.plan(setting, active));
+        }
+        let kind = now.method.kind();
+        let needs_localnet = kind.needs_localnet(setting);
+        if needs_localnet && !localnet::is_on() {
+            localnet::can_switch()?;
+        }
+        if let Some(step) = now.step(self, setting, active) {
+            done.lines.extend(now.method.plan(setting, step)?);
+        }
+        if needs_localnet && !localnet::is_on() {
+            done.add(format!("{LOCALNET}=1"));
+        }
+        if !needs_localnet && self.has_opened_localnet() {
+            if !self.is_localnet_needed(&setting.name)? {
+                done.add(format!("{LOCALNET}=0"));
+            }
+            if kind.translates() {
+                done.lines.extend(now.method.plan(setting, Step::Unguard)?);
+            }
+        }
+        done.lines.extend(setting.remarks(kind).into_iter().map(|remark| format!("# {remark}")));
+        Ok(done)
+    }
+
+    /// What [`Flips::switch`] would do.
+    ///
+    /// # Errors
+    /// As [`Flips::switch`].
+    pub fn plan_switch(&self, switch: &Switch) -> Result<Done, Fault> {
+        let stored = self.known(&switch.name)?;
+        let (setting, method) = (&stored.setting, by_kind(stored.method));
+        let observed = method.observe(setting)?;
+        if observed == Observed::Active(switch.to) && method.kind().translates() {
+            return Ok(Done::line(format!("# {} is active already", switch.to)));
+        }
+        let mut done = Done::default();
+        if !switch.force {
+            if !matches!(switch.check.how, How::Command(_)) {
+                switch.check.ask(setting, switch.to).map_err(|why| not_answering(setting, switch.to, why))?;
+            }
+            done.add(switch.check.plan(setting, switch.to));
+        }
+        done.lines.extend(self.plan_step(setting, method.as_ref(), switch.to)?);
+        Ok(done)
+    }
+
+    /// What sends new connections to an instance, as things are.
+    pub(super) fn plan_step(&self, setting: &Setting, method: &dyn Method, to: Colour) -> Result<Vec<String>, Fault> {
+        if let Observed::Active(_) = method.observe(setting)? {
+            return method.plan(setting, Step::Switch(to));
+        }
+        let is_guarded = method.kind().needs_localnet(setting);
+        let mut lines = method.plan(setting, Step::Install { active: to, is_guarded })?;
+        if is_guarded && !localnet::is_on() {
+            lines.push(format!("{LOCALNET}=1"));
+        }
+        Ok(lines)
+    }
+
+    /// What [`Flips::remove`] would do.
+    ///
+    /// # Errors
+    /// As [`Flips::remove`].
+    pub fn plan_remove(&self, name: &Name) -> Result<Done, Fault> {
+        let stored = self.stored(name).unwrap_or_default();
+        let mut done = Done::default();
+        if self.has_opened_localnet() && !self.is_localnet_needed(name)? {
+            done.add(format!("{LOCALNET}=0"));
+        }
+        for kind in Kind::ALL {
+            let method = by_kind(kind);
+            let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);
+            if method.names()?.contains(name) || is_its {
+                done.lines.extend(method.plan_removal(name)?);
+            }
+        }
+        if done.lines.is_empty() {
+            done.add(format!("# there is nothing of {name}"));
+        }
+        Ok(done)
+    }
+}

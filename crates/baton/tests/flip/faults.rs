@@ -1,0 +1,176 @@
+//! What may go wrong: an end at any moment, two at once, a right or a file that is missing.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::machine::*;
+use super::support::until;
+
+#[test]
+fn killed_at_any_moment_it_leaves_one_or_the_other() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+            machine.init(&format!("--method {method}"));
+            for turn in 0..20 {
+                let to = if turn % 2 == 0 { "green" } else { "blue" };
+                let mut child = machine.command(&format!("to {to}")).stdout(Stdio::null()).spawn().expect("it starts");
+                // Each time a little later, over all that it does.
+                std::thread::sleep(Duration::from_millis(2 * turn));
+                let _ = child.kill();
+                let _ = child.wait();
+                let at = who(FRONT);
+                // The program of iptables that it had started may be at its end only now.
+                until("what is told is true", || {
+                    let told = machine.does("status");
+                    told.contains(&format!("go to {}", who(FRONT)))
+                });
+                assert!(["blue", "green"].contains(&at.as_str()), "{at}");
+            }
+            machine.does("to green");
+            assert_eq!(who(FRONT), "green");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
+
+#[test]
+fn two_at_once_exclude_each_other() {
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        machine.init("");
+        let gate = machine.run.path().join("gate");
+        shell(&format!("mkfifo {}", gate.display()));
+        let reload = format!("echo begun; read line < {}", gate.display());
+        let mut child = machine.command(&format!("run --reload-blue true --reload-green '{reload}'"));
+        let mut child = child.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it speaks");
+        assert_eq!(line, "begun\n");
+        assert!(machine.refuses("to green").contains("another `baton flip` is at work"));
+        fs::write(&gate, "go\n").expect("somebody reads");
+        let mut rest = String::new();
+        child.stdout.take().expect("a pipe").read_to_string(&mut rest).expect("it speaks");
+        assert!(child.wait().expect("it ends").success(), "{rest}");
+        machine.does("to blue");
+        machine.does("remove");
+    });
+}
+
+#[test]
+fn what_is_refused_in_the_middle_leaves_nothing() {
+    in_network(|machine| {
+        let _blue = haproxy("blue", BLUE);
+        for method in METHODS {
+            let init = format!("init --listen :80 --blue {BLUE} --green {GREEN} --method {method}");
+            let denied = machine.wrapped(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"], &init);
+            assert!(denied.contains("CAP_NET_ADMIN") || denied.contains("root"), "{method}: {denied}");
+            machine.is_as_before();
+            // The rules are made, and then the kernel's switch cannot be.
+            let read_only = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$@\"";
+            let denied = machine.wrapped(&["unshare", "-m", "sh", "-c", read_only, "sh"], &init);
+            assert!(denied.contains("route_localnet"), "{method}: {denied}");
+            machine.is_as_before();
+        }
+        assert!(machine.does("status").contains("There is no flip"));
+    });
+}
+
+#[test]
+fn without_rights_nobody_says_that_there_is_nothing() {
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        let drop = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];
+        for method in METHODS {
+            machine.init(&format!("--method {method}"));
+            let made = rules();
+            for line in ["status", "remove", "remove --dry-run", "to green"] {
+                let said = machine.wrapped(&drop, line);
+                assert!(said.contains("CAP_NET_ADMIN"), "{method}: {line}: {said}");
+            }
+            // Also where nobody remembers it.
+            shell(&format!("find {} -name 'flip-*.json' -delete", machine.run.path().display()));
+            for line in ["status", "remove"] {
+                let said = machine.wrapped(&drop, line);
+                assert!(said.contains("CAP_NET_ADMIN"), "{method}: {line}: {said}");
+            }
+            assert_eq!(rules(), made);
+            machine.does("remove");
+            shell(&format!("echo 0 > {LOCALNET}"));
+            machine.is_as_before();
+        }
+    });
+}
+
+#[test]
+fn two_names_for_one_address_are_refused() {
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        machine.init("");
+        let made = rules();
+        for (listen, at) in [(":80", "127.0.0.1"), ("127.0.0.1:80", "127.0.0.1")] {
+            let line = format!("init --name other --listen {listen} --blue {at}:8000 --green {at}:8001 --force");
+            for line in [line.clone(), format!("{line} --method iptables"), format!("{line} --dry-run")] {
+                let said = machine.refuses(&line);
+                assert!(said.contains("the flip web is about :80 already"), "{said}");
+            }
+        }
+        assert_eq!(rules(), made);
+        // Of another family, nothing is hidden.
+        machine.does("init --name six --listen :80 --blue [::1]:8000 --green [::1]:8001 --force");
+        machine.does("remove --name six");
+        assert_eq!(rules(), made);
+        machine.does("remove");
+        machine.is_as_before();
+    });
+}
+
+#[test]
+fn no_name_is_taken_for_another() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+            let names = ["trial", "trial-of-baton", "FLIP-a", "a-FLIP-b", "SWAP-a", "a-blue", "a"];
+            for (at, name) in names.iter().enumerate() {
+                let listen = 81 + at;
+                let line = format!("init --name {name} --listen :{listen} --blue {BLUE} --green {GREEN}");
+                machine.does(&format!("{line} --method {method}"));
+                assert!(machine.does(&line).contains("set up already"), "{method}: {name}");
+                machine.does(&format!("to green --name {name}"));
+            }
+            assert_eq!(machine.does("status").matches("go to green").count(), names.len(), "{method}");
+            for name in names {
+                assert!(machine.does(&format!("remove --name {name}")).contains("is removed"), "{method}: {name}");
+                assert!(machine.does(&format!("remove --name {name}")).contains("nothing"), "{method}: {name}");
+            }
+            machine.is_as_before();
+        });
+    }
+}
+
+#[test]
+fn a_guard_that_somebody_changed_is_told_and_mended() {
+    for (method, break_it) in [
+        ("iptables", "iptables -t raw -D BATON-FLIP-web 1"),
+        ("ipset", "iptables -t raw -F BATON-SWAP-web"),
+        ("ipset", "iptables -t raw -D PREROUTING -j BATON-SWAP-web"),
+        ("nft", "nft flush chain inet baton-flip-web guard"),
+    ] {
+        in_network(|machine| {
+            let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+            machine.init(&format!("--method {method}"));
+            let made = rules();
+            shell(break_it);
+            let said = machine.refuses("status");
+            assert!(said.contains("rules"), "{break_it}: {said}");
+            machine.init("");
+            assert_eq!(rules(), made, "{break_it}");
+            machine.does("status");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! `flip init` with other addresses than before, under load and where it is refused in the middle.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+
+use super::machine::*;
+
+/// Other addresses of the same two: of one family or both, with and without the loopback's switch.
+const SETTINGS: [&str; 4] = [
+    "--blue 127.0.0.1:8000 --green 127.0.0.1:8001 --active green",
+    "--blue 127.0.0.1:8010 --green 127.0.0.1:8011 --active blue",
+    "--blue :8000 --green :8001 --active green",
+    "--blue 127.0.0.1:8010 --blue [::1]:8010 --green :8001 --active blue",
+];
+/// Settings that are put in the place of others under load at least.
+const CHANGES: usize = 8;
+
+fn both() -> [Haproxy; 2] {
+    let binds = |last: char| format!("*:800{last},*:801{last}\n bind :::800{last},:::801{last} v6only");
+    [haproxy("blue", &binds('0')), haproxy("green", &binds('1'))]
+}
+
+#[test]
+fn nobody_fails_while_other_addresses_are_set_up() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = both();
+            let init = |at: usize| {
+                let setting = SETTINGS[at % SETTINGS.len()];
+                machine.does(&format!("init --listen :80 --method {method} {setting}"));
+                let expected = if setting.ends_with("green") { "green" } else { "blue" };
+                assert_eq!(who(FRONT), expected, "{method}: {setting}");
+            };
+            init(0);
+            let (mut changes, mut asked) = (0, 0);
+            while changes < CHANGES {
+                asked += while_asked(|| {
+                    changes += 1;
+                    init(changes);
+                });
+            }
+            println!("{method}: {changes} settings, {asked} requests, none failed");
+            machine.does("status");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
+
+#[test]
+fn another_port_replaces_the_one_before() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = both();
+            machine.does(&format!("init --listen :80 --method {method} {}", SETTINGS[0]));
+            let other = "--blue 127.0.0.1:8010 --green 127.0.0.1:8011 --active blue";
+            machine.does(&format!("init --listen 127.0.0.1:81 --method {method} {other}"));
+            assert_eq!(who("127.0.0.1:81"), "blue", "{method}");
+            assert!(TcpStream::connect(FRONT).is_err(), "{method}");
+            machine.does("status");
+            machine.does("to green");
+            assert_eq!(who("127.0.0.1:81"), "green", "{method}");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
+
+/// A program in the place of another one, which refuses the call of this number.
+fn refusing(machine: &Machine, program: &str, call: usize) -> String {
+    let folder = machine.run.path().join("refusing");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).expect("a folder of ours");
+    let real = shell(&format!("command -v {program}"));
+    let text = format!(
+        "#!/bin/sh\necho >> {calls}\n[ $(wc -l < {calls}) -eq {call} ] && {{ echo not now >&2; exit 1; }}\nexec {real} \"$@\"\n",
+        calls = folder.join("calls").display(),
+        real = real.trim(),
+    );
+    fs::write(folder.join(program), text).expect("a folder of ours");
+    fs::set_permissions(folder.join(program), fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+#[test]
+fn what_is_refused_in_the_middle_leaves_what_was_there() {
+    for method in ["ipset", "iptables"] {
+        in_network(|machine| {
+            let _both = both();
+            machine.does(&format!("init --listen :80 --method {method} {} --force", SETTINGS[3]));
+            let before = rules();
+            let mut refused = 0;
+            for program in ["iptables-restore", "ip6tables-restore"] {
+                for call in 1.. {
+                    let path = refusing(machine, program, call);
+                    let mut command = machine.command(&format!("init --listen :80 --method {method} {}", SETTINGS[2]));
+                    let output = command.env("PATH", path).output().expect("it starts");
+                    if output.status.success() {
+                        // There are no more calls that could be refused.
+                        machine.does(&format!("init --listen :80 --method {method} {}", SETTINGS[3]));
+                        assert_eq!(rules(), before);
+                        break;
+                    }
+                    refused += 1;
+                    assert!(words(&output).contains("not now"), "{method}: {}", words(&output));
+                    if call > 1 && localnet() == "0" {
+                        // What comes last, the removal of a guard that nobody needs, is told and done again.
+                        machine.does(&format!("init --listen :80 --method {method} {}", SETTINGS[3]));
+                    }
+                    assert_eq!(rules(), before, "{method}: call {call} of {program}");
+                    assert_eq!([who(FRONT), who("[::1]:80"), localnet()], ["blue", "blue", "1"]);
+                    machine.does("status");
+                }
+            }
+            assert!(refused >= 2, "{method}: {refused}");
+            println!("{method}: {refused} refusals");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
