@@ -130,7 +130,7 @@ fn beside(family: Family) -> u32 {
     match family {
         Family::Ipv4 => AFTER_FOUR,
         Family::Ipv6 => AFTER_SIXTEEN,
-        Family::Inet => panic!("an address is of one family"),
+        Family::Inet | Family::Arp => panic!("an address is of one family"),
     }
 }
 
@@ -145,6 +145,19 @@ fn payload_to(register: u32, header: Header, offset: u32, length: u32) -> Expres
     };
     let data = Attributes::new().u32_be(REGISTER_TO, register).u32_be(BASE, base as u32);
     Expression::new("payload", data.u32_be(OFFSET, offset).u32_be(LENGTH, length))
+}
+
+/// Writes what was loaded over bytes of the network header: so many, from this one on. No checksum is made right: ARP has none.
+pub(super) fn write_payload(offset: u32, length: u32) -> Expression {
+    const BASE: u16 = 2;
+    const OFFSET: u16 = 3;
+    const LENGTH: u16 = 4;
+    const REGISTER_FROM: u16 = 5;
+    const CHECKSUM: u16 = 6;
+    const NO_CHECKSUM: u32 = 0;
+    let base = libc::NFT_PAYLOAD_NETWORK_HEADER as u32;
+    let data = Attributes::new().u32_be(REGISTER_FROM, REGISTER).u32_be(BASE, base);
+    Expression::new("payload", data.u32_be(OFFSET, offset).u32_be(LENGTH, length).u32_be(CHECKSUM, NO_CHECKSUM))
 }
 
 /// Loads the kind of the packet's destination: [`LOCAL_ADDRESS`] and others (`RTN_…`).

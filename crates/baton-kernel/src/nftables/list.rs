@@ -30,7 +30,7 @@ impl Nftables {
     pub fn tables(&mut self, prefix: &str) -> Result<Vec<Table>, Refusal> {
         let any = Table { family: Family::Inet, name: String::new() };
         let mut found = Vec::new();
-        for family in [Family::Inet, Family::Ipv4, Family::Ipv6] {
+        for family in [Family::Inet, Family::Ipv4, Family::Ipv6, Family::Arp] {
             let asked = Table { family, ..any.clone() };
             let asked = request(libc::NFT_MSG_GETTABLE, 0, &asked, &Attributes::new());
             let replies = match self.0.list(&asked) {

@@ -7,6 +7,7 @@
 //! `include/uapi/linux/netfilter/nf_tables.h`; rules, types of sets and their names are shown by `nft list ruleset` as if that program
 //! had made them.
 
+mod arp;
 pub mod expression;
 mod list;
 mod numbers;
@@ -15,6 +16,7 @@ mod rule;
 mod set;
 mod transaction;
 
+pub use arp::ArpOperation;
 pub use expression::{Comparison, Expression, Verdict};
 pub use list::Nftables;
 pub use refusal::Refusal;
@@ -33,6 +35,8 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
+    /// ARP: chains of [`Kind::Filter`] at [`Hook::Input`] and [`Hook::Output`]. See [`Rule::arp`].
+    Arp,
 }
 
 impl Family {
@@ -42,6 +46,7 @@ impl Family {
             Self::Inet => libc::NFPROTO_INET,
             Self::Ipv4 => libc::NFPROTO_IPV4,
             Self::Ipv6 => libc::NFPROTO_IPV6,
+            Self::Arp => libc::NFPROTO_ARP,
         };
         number as u8
     }
@@ -54,6 +59,7 @@ impl fmt::Display for Family {
             Self::Inet => "inet",
             Self::Ipv4 => "ip",
             Self::Ipv6 => "ip6",
+            Self::Arp => "arp",
         })
     }
 }
@@ -71,6 +77,11 @@ impl Table {
     /// A table for IPv4 and IPv6.
     pub fn inet(name: impl Into<String>) -> Self {
         Self { family: Family::Inet, name: name.into() }
+    }
+
+    /// A table for ARP.
+    pub fn arp(name: impl Into<String>) -> Self {
+        Self { family: Family::Arp, name: name.into() }
     }
 }
 
@@ -131,8 +142,13 @@ pub enum Hook {
 }
 
 impl Hook {
-    fn number(self) -> u32 {
+    fn number(self, family: Family) -> u32 {
+        // `NF_ARP_IN` and `NF_ARP_OUT`; ARP has no other way.
+        const ARP_IN: libc::c_int = 0;
+        const ARP_OUT: libc::c_int = 1;
         let number = match self {
+            Self::Input if family == Family::Arp => ARP_IN,
+            Self::Output if family == Family::Arp => ARP_OUT,
             Self::Prerouting => libc::NF_INET_PRE_ROUTING,
             Self::Input => libc::NF_INET_LOCAL_IN,
             Self::Forward => libc::NF_INET_FORWARD,

@@ -54,7 +54,7 @@ impl Rule {
         self
     }
 
-    fn equal(self, loaded: Expression, value: &[u8]) -> Self {
+    pub(super) fn equal(self, loaded: Expression, value: &[u8]) -> Self {
         self.with(loaded).with(expression::compare(Comparison::Equal, value))
     }
 
@@ -277,7 +277,7 @@ fn destination_address(family: Family) -> Expression {
     match family {
         Family::Ipv4 => expression::payload(Header::Network, 16, 4),
         Family::Ipv6 => expression::payload(Header::Network, 24, 16),
-        Family::Inet => panic!("an address is of one family"),
+        Family::Inet | Family::Arp => panic!("an address is of one family"),
     }
 }
 
@@ -286,7 +286,7 @@ fn source_address(family: Family) -> Expression {
     match family {
         Family::Ipv4 => expression::payload(Header::Network, 12, 4),
         Family::Ipv6 => expression::payload(Header::Network, 8, 16),
-        Family::Inet => panic!("an address is of one family"),
+        Family::Inet | Family::Arp => panic!("an address is of one family"),
     }
 }
 

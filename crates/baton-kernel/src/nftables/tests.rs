@@ -248,3 +248,38 @@ fn the_target_of_iptables_queues_where_there_is_no_statement() {
         );
     });
 }
+
+#[test]
+fn rules_for_arp_are_what_they_say() {
+    let vip = "192.0.2.7".parse().unwrap();
+    let own = "192.0.2.1".parse().unwrap();
+    let rules = [
+        Rule::new().arp(ArpOperation::Request).arp_target(vip).verdict(Verdict::Drop),
+        Rule::new().arp(ArpOperation::Reply).arp_sender(vip).verdict(Verdict::Drop),
+        Rule::new().arp_sender(vip).outgoing("eth0").set_arp_sender(own).verdict(Verdict::Accept),
+    ];
+    let words = [
+        "arp operation request arp daddr ip 192.0.2.7 drop",
+        "arp operation reply arp saddr ip 192.0.2.7 drop",
+        "arp saddr ip 192.0.2.7 oifname \"eth0\" arp saddr ip set 192.0.2.1 accept",
+    ];
+    in_network(|| {
+        let table = Table::arp("baton_test");
+        let transaction = Transaction::new()
+            .table(&table)
+            .chain(&table, &chain("in", Kind::Filter, Hook::Input, priority::FILTER))
+            .chain(&table, &chain("out", Kind::Filter, Hook::Output, priority::FILTER));
+        let transaction = rules.iter().fold(transaction, |transaction, rule| transaction.rule(&table, "out", rule));
+        transaction.commit().unwrap();
+        let all = ruleset();
+        assert!(all.contains("type filter hook input") && all.contains("type filter hook output"), "{all}");
+        // With -n operations are numbers.
+        let all = all.replace("operation 1 ", "operation request ").replace("operation 2 ", "operation reply ");
+        for words in words {
+            assert!(all.contains(words), "{words}: {all}");
+        }
+        assert!(Nftables::open().unwrap().has(&table).unwrap());
+        Transaction::new().delete_table(&table).commit().unwrap();
+        assert!(ruleset().is_empty());
+    });
+}

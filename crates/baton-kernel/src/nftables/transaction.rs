@@ -55,7 +55,7 @@ impl Transaction {
     #[must_use]
     pub fn chain(self, table: &Table, chain: &Chain) -> Self {
         let hook = Attributes::new()
-            .u32_be(numbers::chain::HOOK_NUMBER, chain.hook.number())
+            .u32_be(numbers::chain::HOOK_NUMBER, chain.hook.number(table.family))
             .u32_be(numbers::chain::HOOK_PRIORITY, chain.priority as u32);
         let body = Attributes::new()
             .text(numbers::chain::TABLE, &table.name)
