@@ -13,6 +13,7 @@ pub mod ipvs;
 pub mod maglev;
 pub mod plan;
 pub mod probe;
+pub mod real_server;
 pub mod record;
 pub mod service;
 pub mod settings;

@@ -34,7 +34,19 @@ impl Sysctl {
         Sysctl(format!("net/ipv6/conf/{interface}/{name}"))
     }
 
-    fn path(&self) -> PathBuf {
+    /// Its last word, such as `arp_ignore`.
+    pub(crate) fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The same setting of `all` interfaces, where it is one of an interface.
+    pub(crate) fn of_all(&self) -> Option<Sysctl> {
+        let (before, rest) = self.0.split_once("/conf/")?;
+        let (_, name) = rest.rsplit_once('/')?;
+        Some(Sysctl(format!("{before}/conf/all/{name}")))
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(FOLDER).join(&self.0)
     }
 

@@ -103,6 +103,22 @@ impl Vips {
         report
     }
 
+    /// Those that are there and ours.
+    ///
+    /// # Errors
+    /// When the record cannot be read, or addresses cannot be listed.
+    pub fn ours(&mut self) -> Result<Vec<Vip>, Fault> {
+        let record: Vec<Put> = self.state.read(KIND, &self.owner)?.unwrap_or_default();
+        let mut ours = Vec::new();
+        for put in record {
+            let Some(link) = self.routing.find_link(&put.vip.interface)? else { continue };
+            if self.there(&put.vip, &link)?.is_some_and(|there| is_ours(&there, &put)) {
+                ours.push(put.vip);
+            }
+        }
+        Ok(ours)
+    }
+
     fn reconcile_alone(&mut self, wanted: &[Vip]) -> Result<Report, Fault> {
         let mut record: Vec<Put> = self.state.read(KIND, &self.owner)?.unwrap_or_default();
         let mut report = Report::default();

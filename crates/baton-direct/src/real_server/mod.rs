@@ -1,0 +1,227 @@
+//! A real server of direct routing: it has the virtual address and keeps quiet about it.
+//!
+//! The address goes on `lo`. For IPv4 that alone is half of it: Linux answers ARP for every address of the machine on every
+//! interface, and clients would find the real server instead of the director. Two ways make it quiet, and [`Method`] is the choice: settings
+//! (`arp_ignore`, `arp_announce`) or a filter for ARP (a table of nftables). For IPv6 nothing more is needed: neighbour discovery answers only for addresses of
+//! the interface that is asked, and asks under none but those.
+//!
+//! What is up is a wish, and each call makes the machine fit the wishes of all that is up: [`plan`](plan::plan) says the steps, in an
+//! order in which the address is never there without being quiet. A record in `/run/baton-direct` keeps what was there before;
+//! [`down`] puts that back, and leaves what somebody else changed since. When a step fails, those before it are undone.
+
+pub mod check;
+mod filter;
+mod plan;
+mod record;
+mod take;
+mod unit;
+
+pub use plan::Step;
+pub use record::{Quiet, Tunnels};
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use baton_kernel::Fault;
+use baton_kernel::route::{Link, Routing};
+use baton_kernel::state::State;
+
+use crate::sysctl::Sysctl;
+use plan::{Plan, Seen};
+use record::{Record, Up};
+
+/// Where the record is, and what it is called.
+const RUN: &str = "/run/baton-direct";
+const KIND: &str = "real-server";
+const NAME: &str = "this";
+/// Virtual addresses of a real server at most.
+const VIPS_MAX: usize = 256;
+/// The interface that has them.
+const LOOPBACK: &str = "lo";
+
+/// How a real server is kept from answering ARP for the virtual address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Settings, unless they cannot be written or somebody else needs other values; else the filter.
+    #[default]
+    Auto,
+    /// `arp_ignore` and `arp_announce`.
+    Sysctl,
+    /// A table of nftables for ARP.
+    Filter,
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Method, String> {
+        match text {
+            "auto" => Ok(Method::Auto),
+            "sysctl" => Ok(Method::Sysctl),
+            "filter" => Ok(Method::Filter),
+            other => Err(format!("there is no method '{other}'; there are sysctl, filter and auto")),
+        }
+    }
+}
+
+/// What shall be up.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The virtual addresses.
+    pub vips: Vec<IpAddr>,
+    /// The interfaces on which to keep quiet; none is all.
+    pub interfaces: Vec<String>,
+    /// How to keep quiet.
+    pub method: Method,
+    /// Take packets out of tunnels too.
+    pub tunnel: Option<Tunnels>,
+    /// Set it up at each boot, by a unit of systemd.
+    pub is_persistent: bool,
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Steps, one sentence each. None: all was as it shall be.
+    pub steps: Vec<String>,
+    /// What an operator should know.
+    pub remarks: Vec<String>,
+}
+
+/// Sets virtual addresses up, or says the steps only (`is_dry`). What is up already stays; the same address with another method is changed.
+///
+/// # Errors
+/// The step that failed; those before it were undone.
+pub fn up(asked: &Asked, is_dry: bool) -> Result<Report, Fault> {
+    judge(asked)?;
+    let mut routing = Routing::open()?;
+    for interface in &asked.interfaces {
+        routing.link(interface)?;
+    }
+    change(&mut routing, is_dry, |seen, record| {
+        let mut wish: Vec<Up> = record.up.iter().filter(|up| !asked.vips.contains(&up.vip)).cloned().collect();
+        for vip in &asked.vips {
+            let known = record.up.iter().find(|up| up.vip == *vip);
+            let quiet = match known.map(|up| &up.quiet) {
+                _ if vip.is_ipv6() => Quiet::ByItself,
+                // What was chosen stays, as long as it is about the same interfaces.
+                Some(quiet) if asked.method == Method::Auto && quiet.interfaces() == asked.interfaces => quiet.clone(),
+                Some(_) | None => seen.choose(asked)?,
+            };
+            // Only `down` takes the unit away.
+            let is_persistent = asked.is_persistent || known.is_some_and(|up| up.is_persistent);
+            wish.push(Up { vip: *vip, quiet, tunnel: asked.tunnel, is_persistent });
+        }
+        Ok((wish, Vec::new()))
+    })
+}
+
+/// Takes virtual addresses down and puts back what was there before; none given are all that are up. `keeps_units`: what sets them up
+/// at the next boot stays.
+///
+/// # Errors
+/// The step that failed; those before it were undone.
+pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<Report, Fault> {
+    let mut routing = Routing::open()?;
+    change(&mut routing, is_dry, |seen, record| {
+        let goes = |vip: &IpAddr| vips.is_empty() || vips.contains(vip);
+        let unknown = vips.iter().filter(|vip| record.up.iter().all(|up| up.vip != **vip));
+        let remarks = unknown.map(|vip| match seen.has(*vip) {
+            true => format!("{vip} is on {LOOPBACK} and was not put there by this program: it stays"),
+            false => format!("{vip} was not up"),
+        });
+        let remarks = remarks.collect();
+        seen.keeps_units = keeps_units;
+        seen.gone = vips.to_vec();
+        Ok((record.up.iter().filter(|up| !goes(&up.vip)).cloned().collect(), remarks))
+    })
+}
+
+/// Makes the machine fit a wish that is made of what is there and of what is remembered.
+fn change(
+    routing: &mut Routing,
+    is_dry: bool,
+    wish: impl FnOnce(&mut Seen, &Record) -> Result<(Vec<Up>, Vec<String>), Fault>,
+) -> Result<Report, Fault> {
+    let state = State::open(RUN)?;
+    let lock = state.lock(KIND, NAME)?;
+    let record: Record = state.read(KIND, NAME)?.unwrap_or_default();
+    let mut seen = Seen::look(routing, &record)?;
+    let (wish, mut remarks) = wish(&mut seen, &record)?;
+    let Plan { steps, remarks: others } = plan::plan(&record, &seen, &wish)?;
+    remarks.extend(others);
+    let report = Report { steps: steps.iter().map(Step::to_string).collect(), remarks };
+    if !is_dry {
+        take::take(&state, &record, wish, &steps).inspect_err(|_| {
+            // Back to what was wished before. What cannot be undone is in the record, for the next call.
+            let mut undo = || -> Result<(), Fault> {
+                let now: Record = state.read(KIND, NAME)?.unwrap_or_default();
+                let mut seen = Seen::look(routing, &now)?;
+                seen.keeps_units = false;
+                let back = plan::plan(&now, &seen, &record.up)?;
+                take::take(&state, &now, record.up.clone(), &back.steps)
+            };
+            let _ = undo();
+        })?;
+    }
+    drop(lock);
+    Ok(report)
+}
+
+fn judge(asked: &Asked) -> Result<(), Fault> {
+    let wrong =
+        |vip: &IpAddr, reason| Fault::new(format!("virtual address {vip}"), reason, "name the address of the service");
+    if asked.vips.len() > VIPS_MAX {
+        return Err(Fault::new("virtual addresses", format!("there are more than {VIPS_MAX}"), "use fewer"));
+    }
+    for vip in &asked.vips {
+        let is_link_local = match vip {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        if vip.is_unspecified() || vip.is_multicast() || vip.is_loopback() || is_link_local {
+            return Err(wrong(vip, "is no address that clients could ask for"));
+        }
+        if matches!(vip, IpAddr::V4(address) if address.is_broadcast()) {
+            return Err(wrong(vip, "is everybody's"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether somebody could ask for hardware addresses on an interface.
+fn is_asked(link: &Link) -> bool {
+    !link.is_loopback && link.has_neighbours && link.kind.as_deref() != Some("dummy")
+}
+
+/// `arp_ignore` of an interface, or of `all`.
+fn arp_ignore(interface: &str) -> Sysctl {
+    Sysctl::ipv4(interface, "arp_ignore")
+}
+
+/// `arp_announce` of an interface, or of `all`.
+fn arp_announce(interface: &str) -> Sysctl {
+    Sysctl::ipv4(interface, "arp_announce")
+}
+
+/// Values of `arp_ignore` under which an address on `lo` gets no answer: only addresses of the interface do (1, 2), or none (8).
+/// With 3, all do but those of scope host; the kernel takes 4 to 7 as 0.
+fn is_ignoring(value: i64) -> bool {
+    matches!(value, 1 | 2 | 8)
+}
+
+/// The value of `arp_announce` under which an address on `lo` is never the sender of a question.
+fn is_not_announcing(value: i64) -> bool {
+    value == 2
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Auto => "auto",
+            Method::Sysctl => "sysctl",
+            Method::Filter => "filter",
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! What is remembered between calls: what is up, and what was there before.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::sysctl::Sysctl;
+
+/// How a virtual address is kept quiet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quiet {
+    /// IPv6: nobody asks for an address on `lo`.
+    ByItself,
+    /// By settings of these interfaces; none is all.
+    Settings(Vec<String>),
+    /// By a filter on these interfaces; none is all.
+    Filter(Vec<String>),
+}
+
+impl Quiet {
+    /// The interfaces that it is about; none is all.
+    pub fn interfaces(&self) -> &[String] {
+        match self {
+            Quiet::ByItself => &[],
+            Quiet::Settings(interfaces) | Quiet::Filter(interfaces) => interfaces,
+        }
+    }
+}
+
+/// Tunnels out of which packets for the virtual address come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tunnels {
+    /// IP in IP, by the interface `tunl0`.
+    Ipip,
+}
+
+/// A virtual address that is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Up {
+    pub vip: IpAddr,
+    pub quiet: Quiet,
+    pub tunnel: Option<Tunnels>,
+    pub is_persistent: bool,
+}
+
+/// A setting that we changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Changed {
+    pub setting: Sysctl,
+    /// What it was.
+    pub before: String,
+    /// What we made of it.
+    pub set: String,
+}
+
+/// What the filter does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rules(pub Vec<QuietAddress>);
+
+/// An address that the filter keeps quiet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct QuietAddress {
+    pub vip: Ipv4Addr,
+    /// On these interfaces alone; none is all.
+    pub only: Vec<String>,
+    /// Under which address neighbours are asked instead, by interface.
+    pub instead: Vec<(String, Ipv4Addr)>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub up: Vec<Up>,
+    pub changed: Vec<Changed>,
+    pub filter: Option<Rules>,
+    /// We set the tunnel's interface up.
+    #[serde(default)]
+    pub has_tunnel: bool,
+}
+
+impl Record {
+    pub fn is_empty(&self) -> bool {
+        *self == Record::default()
+    }
+}

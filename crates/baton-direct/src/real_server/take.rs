@@ -1,0 +1,98 @@
+//! Takes the steps, one after the other. What is remembered is written before the machine is changed.
+
+use baton_kernel::Fault;
+use baton_kernel::route::Routing;
+use baton_kernel::state::State;
+
+use super::plan::{FilterRules, OWNER, Step, TUNNEL, on_lo};
+use super::record::{Changed, Record, Up};
+use super::{KIND, NAME, filter, unit};
+use crate::vip::{Vip, Vips};
+
+pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]) -> Result<(), Fault> {
+    let mut record = record.clone();
+    if steps.is_empty() && record.up == wish {
+        return Ok(());
+    }
+    let mut routing = Routing::open()?;
+    let mut vips = Vips::open(OWNER)?;
+    let mut present = vips.ours()?;
+    // After a crash, what comes and what goes are both known to be up.
+    let coming = wish.iter().filter(|up| record.up.iter().all(|known| known.vip != up.vip));
+    record.up = record.up.iter().chain(coming).cloned().collect();
+    save(state, &record)?;
+    for step in steps {
+        match step {
+            Step::Set { setting, before, value } => {
+                if record.changed.iter().all(|changed| changed.setting != *setting) {
+                    let (setting, before) = (setting.clone(), before.clone());
+                    record.changed.push(Changed { setting, before, set: (*value).to_owned() });
+                    save(state, &record)?;
+                }
+                setting.write(value)?;
+            }
+            Step::Filter(FilterRules(rules)) => {
+                record.filter = Some(rules.clone());
+                save(state, &record)?;
+                filter::install(rules)?;
+            }
+            Step::RemoveFilter => {
+                filter::remove()?;
+                record.filter = None;
+                save(state, &record)?;
+            }
+            Step::TunnelUp => {
+                record.has_tunnel = true;
+                save(state, &record)?;
+                // The kernel loads the module for the question, and that makes the interface.
+                routing.add_link(TUNNEL, "ipip")?;
+                let tunnel = routing.link(TUNNEL)?;
+                routing.set_up(tunnel.index, true)?;
+            }
+            Step::TunnelDown => {
+                if let Some(tunnel) = routing.find_link(TUNNEL)? {
+                    routing.set_up(tunnel.index, false)?;
+                }
+                record.has_tunnel = false;
+                save(state, &record)?;
+            }
+            Step::Add(vip) => {
+                present.push(vip.clone());
+                reconcile(&mut vips, &present)?;
+            }
+            Step::Remove(vip) => {
+                present.retain(|known| known != vip);
+                reconcile(&mut vips, &present)?;
+            }
+            Step::Restore { setting, value } => {
+                setting.write(value)?;
+                record.changed.retain(|changed| changed.setting != *setting);
+                save(state, &record)?;
+            }
+            Step::Forget(setting) => {
+                record.changed.retain(|changed| changed.setting != *setting);
+                save(state, &record)?;
+            }
+            Step::WriteUnit(vip) => {
+                if let Some(up) = wish.iter().find(|up| up.vip == *vip) {
+                    unit::write(up)?;
+                }
+            }
+            Step::RemoveUnit(vip) => unit::remove(*vip)?,
+        }
+    }
+    debug_assert!(wish.iter().all(|up| on_lo(up.vip).prefix >= 32));
+    record.up = wish;
+    save(state, &record)
+}
+
+fn reconcile(vips: &mut Vips, wanted: &[Vip]) -> Result<(), Fault> {
+    match vips.reconcile(wanted)?.faults.into_iter().next() {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}
+
+fn save(state: &State, record: &Record) -> Result<(), Fault> {
+    if record.is_empty() { state.remove(KIND, NAME) } else { state.write(KIND, NAME, record) }
+}

@@ -1,0 +1,151 @@
+//! A unit of systemd for each virtual address, so that it is up after the next boot.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use baton_kernel::Fault;
+
+use super::record::{Quiet, Tunnels, Up};
+
+/// Where an administrator's units are (systemd.unit(5)).
+const FOLDER: &str = "/etc/systemd/system";
+/// What starts them.
+const WANTED_BY: &str = "multi-user.target";
+/// There only while systemd is the system's manager (sd_booted(3)).
+const BOOTED: &str = "/run/systemd/system";
+/// The first line, by which ours are known.
+const MARK: &str = "# Made by `baton real-server up --persistent`; `baton real-server down` removes it.";
+
+/// The unit's name for an address. A colon would be right in it, but not to `systemd-analyze verify`.
+pub(super) fn name(vip: IpAddr) -> String {
+    format!("baton-real-server@{}.service", vip.to_string().replace(':', "-"))
+}
+
+fn path(vip: IpAddr) -> PathBuf {
+    Path::new(FOLDER).join(name(vip))
+}
+
+fn link(vip: IpAddr) -> PathBuf {
+    Path::new(FOLDER).join(format!("{WANTED_BY}.wants")).join(name(vip))
+}
+
+/// What is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum There {
+    Nothing,
+    /// One of ours, which is as it would be made now.
+    Ours,
+    /// One of ours, with other words.
+    OursOtherwise,
+    /// Somebody else's.
+    Foreign,
+}
+
+pub(super) fn look(up: &Up) -> There {
+    match fs::read_to_string(path(up.vip)) {
+        Ok(found) if found == text(up) && link(up.vip).exists() => There::Ours,
+        Ok(found) if found.starts_with(MARK) => There::OursOtherwise,
+        Ok(_) => There::Foreign,
+        Err(error) if error.kind() == ErrorKind::NotFound => There::Nothing,
+        // What cannot be read is not ours to replace.
+        Err(_) => There::Foreign,
+    }
+}
+
+/// Whether a unit of ours is there, whatever its words.
+pub(super) fn is_ours(vip: IpAddr) -> bool {
+    fs::read_to_string(path(vip)).is_ok_and(|found| found.starts_with(MARK))
+}
+
+/// The unit's text.
+pub(super) fn text(up: &Up) -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/sbin/baton"));
+    let program = program.display();
+    let vip = up.vip;
+    let method = match &up.quiet {
+        Quiet::ByItself => "",
+        Quiet::Settings(_) => " --method sysctl",
+        Quiet::Filter(_) => " --method filter",
+    };
+    let interfaces: String =
+        up.quiet.interfaces().iter().map(|interface| format!(" --interface {interface}")).collect();
+    let tunnel = match up.tunnel {
+        Some(Tunnels::Ipip) => " --tunnel ipip",
+        None => "",
+    };
+    // The filter asks under the interfaces' own addresses, so these must be there.
+    let network = if let Quiet::Filter(_) = up.quiet { "network-online.target" } else { "network.target" };
+    format!(
+        "{MARK}
+[Unit]
+Description=Virtual address {vip} of a real server
+Documentation=man:baton(8)
+Wants={network}
+After={network} systemd-sysctl.service nftables.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={program} real-server up --vip {vip}{method}{interfaces}{tunnel} --persistent
+ExecStop={program} real-server down --vip {vip} --keep-unit
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_DAC_OVERRIDE
+NoNewPrivileges=yes
+ProtectHome=yes
+
+[Install]
+WantedBy={WANTED_BY}
+"
+    )
+}
+
+/// Writes and enables it.
+pub(super) fn write(up: &Up) -> Result<(), Fault> {
+    let (path, link) = (path(up.vip), link(up.vip));
+    let write = || {
+        let aside = path.with_extension("new");
+        fs::write(&aside, text(up))?;
+        fs::rename(&aside, &path)?;
+        if let Some(folder) = link.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        match symlink(&path, &link) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    };
+    write().map_err(|error: std::io::Error| {
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => "there may be no systemd here; without --persistent it is up until the next boot",
+            _ => "run it as root, or leave --persistent out",
+        };
+        Fault::new(format!("unit {}", path.display()), error.to_string(), remedy)
+    })?;
+    reload();
+    Ok(())
+}
+
+/// Disables and removes it, when it is ours.
+pub(super) fn remove(vip: IpAddr) -> Result<(), Fault> {
+    for path in [link(vip), path(vip)] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Fault::new(format!("unit {}", path.display()), error.to_string(), "run it as root"));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    reload();
+    Ok(())
+}
+
+/// Has systemd read its units, where it runs. What it thinks of them is seen at the next start.
+fn reload() {
+    if Path::new(BOOTED).is_dir() {
+        let mut command = Command::new("systemctl");
+        let _ = command.arg("daemon-reload").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
