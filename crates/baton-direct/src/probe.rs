@@ -27,6 +27,10 @@ use crate::wire::{ETHERNET, Path, echo, packet};
 
 /// How often a packet is sent: it or its answer may be lost.
 const TRIES: u32 = 3;
+/// How long after a try the next one comes, at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Packets of the real server's own address that are looked at after each try.
+const REFUSALS_MAX: usize = 256;
 /// The part of the time in which the hardware address has to be found.
 const RESOLVING_PART: u32 = 3;
 
@@ -176,10 +180,16 @@ fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<
         With::Echo => echo::request(path, number),
     };
     let start = Instant::now();
-    let left = deadline.saturating_duration_since(start);
-    for number_of_try in 1..=TRIES {
-        answers.send(&question)?;
-        while let Some(frame) = answers.receive(start + left * number_of_try / TRIES)? {
+    let pause = (deadline.saturating_duration_since(start) / TRIES).min(PAUSE_MAX);
+    let mut tries = 0;
+    while tries == 0 || Instant::now() < deadline {
+        if tries < TRIES {
+            answers.send(&question)?;
+            tries += 1;
+        }
+        let until = deadline.min(Instant::now() + pause);
+        // However many frames come, the time ends.
+        while let Some(frame) = answers.receive(until)?.filter(|_| Instant::now() < deadline) {
             let Some(packet) = packet(&frame) else { continue };
             match asked.with {
                 With::Echo if echo::is_reply(&packet, asked.vip, number) => {
@@ -197,7 +207,8 @@ fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<
             }
         }
         // What is there by now is enough to know why nobody answers.
-        while let Some(frame) = refusals.receive(start)? {
+        for _ in 0..REFUSALS_MAX {
+            let Some(frame) = refusals.receive(start)? else { break };
             if packet(&frame).is_some_and(|packet| echo::is_exceeded(&packet, asked.vip)) {
                 return Ok(Found::Missing(Missing::Forwards));
             }

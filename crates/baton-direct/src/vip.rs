@@ -15,7 +15,7 @@ use std::time::Duration;
 use baton_kernel::Fault;
 use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::{Address, Link, Routing};
-use baton_kernel::state::State;
+use baton_kernel::state::{Place, State};
 use serde::{Deserialize, Serialize};
 
 use crate::station::Station;
@@ -28,6 +28,8 @@ pub const PROTOCOL: u8 = 0xba;
 pub const ANNOUNCEMENTS: u32 = 3;
 /// How long after each other (RFC 5227 1.1; RFC 4861 7.2.6 wants a second at least).
 pub const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_secs(2);
+/// How long another process may have the record; a reconciliation takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Where records are, and what they are called.
 const RUN: &str = "/run/baton-direct";
 const KIND: &str = "vip";
@@ -59,6 +61,13 @@ struct Put {
     is_marked: bool,
 }
 
+/// The record. One of another boot or of a network namespace that is gone is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Written {
+    place: Place,
+    put: Vec<Put>,
+}
+
 /// What [`Vips::reconcile`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -79,6 +88,7 @@ pub struct Report {
 pub struct Vips {
     routing: Routing,
     state: State,
+    place: Place,
     owner: String,
 }
 
@@ -88,8 +98,22 @@ impl Vips {
     /// # Errors
     /// Without the right to the record's folder.
     pub fn open(owner: &str) -> Result<Vips, Fault> {
+        Vips::open_in(RUN, owner)
+    }
+
+    /// The same with the record in another folder.
+    pub(crate) fn open_in(run: &str, owner: &str) -> Result<Vips, Fault> {
         let owner = if owner.is_empty() { NAME } else { owner }.to_owned();
-        Ok(Vips { routing: Routing::open()?, state: State::open(RUN)?, owner })
+        Ok(Vips { routing: Routing::open()?, state: State::open(run)?, place: Place::here(), owner })
+    }
+
+    /// Gives the record to a user and a group. To be called by a program that gives up root, before it does so; it keeps
+    /// CAP_NET_ADMIN and this.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+        self.state.give_to(user, group)
     }
 
     /// Puts those that are wanted where they are missing, and takes away what is ours and not wanted any more.
@@ -97,7 +121,7 @@ impl Vips {
     /// # Errors
     /// When the record cannot be read or written, or addresses cannot be listed. What goes wrong with one address is in the report.
     pub fn reconcile(&mut self, wanted: &[Vip]) -> Result<Report, Fault> {
-        let lock = self.state.lock(KIND, &self.owner)?;
+        let lock = self.state.lock_within(KIND, &self.owner, PATIENCE)?;
         let report = self.reconcile_alone(wanted);
         drop(lock);
         report
@@ -108,7 +132,7 @@ impl Vips {
     /// # Errors
     /// When the record cannot be read, or addresses cannot be listed.
     pub fn ours(&mut self) -> Result<Vec<Vip>, Fault> {
-        let record: Vec<Put> = self.state.read(KIND, &self.owner)?.unwrap_or_default();
+        let record = self.read()?;
         let mut ours = Vec::new();
         for put in record {
             let Some(link) = self.routing.find_link(&put.vip.interface)? else { continue };
@@ -120,7 +144,7 @@ impl Vips {
     }
 
     fn reconcile_alone(&mut self, wanted: &[Vip]) -> Result<Report, Fault> {
-        let mut record: Vec<Put> = self.state.read(KIND, &self.owner)?.unwrap_or_default();
+        let mut record = self.read()?;
         let mut report = Report::default();
         for vip in wanted {
             if let Err(fault) = self.put(vip, &mut record, &mut report) {
@@ -198,10 +222,18 @@ impl Vips {
         Ok(self.routing.addresses()?.into_iter().find(is_it))
     }
 
+    fn read(&self) -> Result<Vec<Put>, Fault> {
+        let written: Option<Written> = self.state.read(KIND, &self.owner)?;
+        Ok(written.filter(|written| written.place == self.place).map(|written| written.put).unwrap_or_default())
+    }
+
     fn save(&self, record: &[Put]) -> Result<(), Fault> {
         match record {
             [] => self.state.remove(KIND, &self.owner),
-            some => self.state.write(KIND, &self.owner, &some),
+            some => {
+                let written = Written { place: self.place.clone(), put: some.to_vec() };
+                self.state.write(KIND, &self.owner, &written)
+            }
         }
     }
 }

@@ -75,7 +75,8 @@ fn ask(station: &Station, address: IpAddr, within: Duration, enough: usize) -> R
     for question_number in 1..=QUESTIONS {
         socket.send(&question).map_err(fault)?;
         let until = start + within * question_number / QUESTIONS;
-        while let Some(frame) = socket.receive(until).map_err(fault)? {
+        // However many frames come, the time ends.
+        while let Some(frame) = socket.receive(until).map_err(fault)?.filter(|_| start.elapsed() < within) {
             let Some(mac) = claimed(&frame, address).filter(|mac| *mac != station.mac) else { continue };
             if !answers.contains(&mac) {
                 answers.push(mac);

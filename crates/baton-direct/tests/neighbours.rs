@@ -3,11 +3,14 @@
 mod network;
 
 use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_direct::probe::{Asked, Found, Missing, With, probe};
 use baton_direct::vip::{PROTOCOL, Vip, Vips, announce_often};
 use baton_direct::who_has::{known_as, who_has};
+use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::Routing;
 use network::{Machine, alone, vips};
 
@@ -231,5 +234,49 @@ fn an_announcement_moves_an_address_that_neighbours_know() {
             }
             assert!(waits >= 2);
         }
+    });
+}
+
+/// Sends frames as fast as it can until it is told to end.
+fn flood(machine: Machine, frames: Vec<Vec<u8>>, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+    let socket = machine.inside(|| {
+        let eth0 = Routing::open().unwrap().link("eth0").unwrap().index;
+        PacketSocket::open(eth0, EtherType::Arp, &Filter::new()).unwrap()
+    });
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            for frame in &frames {
+                let _ = socket.send(frame);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_flood_of_lies_and_rubbish_ends_with_the_time() {
+    alone(|| {
+        let [director, liar] = [Machine::new("director", 1), Machine::new("liar", 66)];
+        let [vip, _] = vips();
+        let IpAddr::V4(vip4) = vip else { unreachable!() };
+        let arp = |length: usize, operation: u8, mac: [u8; 6]| {
+            let mut frame =
+                [&[0xff; 6][..], &[2, 0, 0, 0, 0, 66], &[8, 6], &[0, 1, 8, 0, 6, 4, 0, operation], &mac].concat();
+            frame.extend(vip4.octets());
+            frame.extend([0; 10]);
+            frame.resize(length, 0);
+            frame
+        };
+        // Cut off, of no known operation, from a group's address; and one that is a lie but whole.
+        let mac = [2, 0, 0, 0, 0, 66];
+        let frames = vec![arp(36, 1, mac), arp(60, 9, mac), arp(60, 2, [0xff; 6]), arp(60, 2, [0; 6]), arp(60, 2, mac)];
+        let stop = Arc::new(AtomicBool::new(false));
+        let flood = flood(liar, frames, stop.clone());
+        let answers = director.inside(|| who_has("eth0", vip, SHORT));
+        let asked = Asked { vip, server: liar.ipv4(), with: With::Tcp(80) };
+        let found = director.inside(|| probe(&asked, SHORT));
+        stop.store(true, Ordering::Relaxed);
+        flood.join().unwrap();
+        assert_eq!(answers.unwrap(), ["02:00:00:00:00:42".parse().unwrap()]);
+        assert_eq!(found.unwrap(), Found::Missing(Missing::Silent));
     });
 }

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use baton_kernel::route::{Address, Link, Mac, RouteKind, Routing};
+use baton_kernel::state::State;
 use baton_kernel::{Fault, listeners};
 
 use super::record::{Quiet, Record};
-use super::{KIND, LOOPBACK, NAME, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
+use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
 use crate::probe::{self, Found, With};
 use crate::sysctl::Sysctl;
 use crate::who_has::{known_as, who_has};
@@ -76,8 +77,8 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
     let concerned = links.iter().filter(|link| is_asked(link) && link.is_up);
     let concerned: Vec<&Link> =
         concerned.filter(|link| interfaces.is_empty() || interfaces.contains(&link.name)).collect();
-    let record = baton_kernel::state::State::open(RUN).and_then(|state| state.read::<Record>(KIND, NAME));
-    let record = record.ok().flatten().unwrap_or_default();
+    let record = State::open(RUN).and_then(|state| Record::read(&state));
+    let record = record.unwrap_or_default();
     let mut findings = Vec::new();
     for vip in vips {
         placed(*vip, &links, &addresses, &mut findings);

@@ -6,7 +6,7 @@
 //! the interface that is asked, and asks under none but those.
 //!
 //! What is up is a wish, and each call makes the machine fit the wishes of all that is up: [`plan`](plan::plan) says the steps, in an
-//! order in which the address is never there without being quiet. A record in `/run/baton-direct` keeps what was there before;
+//! order in which the address is never there without being quiet. A record in `/run/baton-real-server` keeps what was there before;
 //! [`down`] puts that back, and leaves what somebody else changed since. When a step fails, those before it are undone.
 
 pub mod check;
@@ -22,6 +22,7 @@ pub use record::{Quiet, Tunnels};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use baton_kernel::Fault;
 use baton_kernel::route::{Link, Routing};
@@ -31,10 +32,13 @@ use crate::sysctl::Sysctl;
 use plan::{Plan, Seen};
 use record::{Record, Up};
 
-/// Where the record is, and what it is called.
-const RUN: &str = "/run/baton-direct";
+/// Where the record is, and what it is called. It is root's alone: what it says was there before is put back. A director's may be
+/// another user's.
+const RUN: &str = "/run/baton-real-server";
 const KIND: &str = "real-server";
 const NAME: &str = "this";
+/// How long another process may have the record; the slowest step is to have systemd read its units.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Virtual addresses of a real server at most.
 const VIPS_MAX: usize = 256;
 /// The interface that has them.
@@ -145,8 +149,8 @@ fn change(
     wish: impl FnOnce(&mut Seen, &Record) -> Result<(Vec<Up>, Vec<String>), Fault>,
 ) -> Result<Report, Fault> {
     let state = State::open(RUN)?;
-    let lock = state.lock(KIND, NAME)?;
-    let record: Record = state.read(KIND, NAME)?.unwrap_or_default();
+    let lock = state.lock_within(KIND, NAME, PATIENCE)?;
+    let record = Record::read(&state)?;
     let mut seen = Seen::look(routing, &record)?;
     let (wish, mut remarks) = wish(&mut seen, &record)?;
     let Plan { steps, remarks: others } = plan::plan(&record, &seen, &wish)?;
@@ -156,7 +160,7 @@ fn change(
         take::take(&state, &record, wish, &steps).inspect_err(|_| {
             // Back to what was wished before. What cannot be undone is in the record, for the next call.
             let mut undo = || -> Result<(), Fault> {
-                let now: Record = state.read(KIND, NAME)?.unwrap_or_default();
+                let now = Record::read(&state)?;
                 let mut seen = Seen::look(routing, &now)?;
                 seen.keeps_units = false;
                 let back = plan::plan(&now, &seen, &record.up)?;

@@ -12,7 +12,7 @@ use baton_kernel::route::{Link, Routing};
 
 use super::record::{Changed, Quiet, QuietAddress, Record, Rules, Tunnels, Up};
 use super::unit::{self, There};
-use super::{Asked, LOOPBACK, Method, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
+use super::{Asked, LOOPBACK, Method, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
 use crate::sysctl::Sysctl;
 use crate::vip::{Vip, Vips};
 
@@ -95,7 +95,7 @@ impl Seen {
         let addresses = routing.addresses()?.into_iter();
         let addresses = addresses.filter_map(|found| Some((name(found.interface)?, found.address, found.prefix)));
         let addresses = addresses.collect();
-        let ours = Vips::open(OWNER)?.ours()?;
+        let ours = Vips::open_in(RUN, OWNER)?.ours()?;
         // Without a filter of ours nothing is asked of nftables: the kernel may load it for the question.
         let is_filtering = record.filter.is_some();
         let has_filter = is_filtering && filter::is_there();

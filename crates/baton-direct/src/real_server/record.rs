@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use baton_kernel::Fault;
+use baton_kernel::state::{Place, State};
 use serde::{Deserialize, Serialize};
+
+use super::{KIND, NAME};
 
 use crate::sysctl::Sysctl;
 
@@ -80,8 +84,23 @@ pub(super) struct Record {
     pub has_tunnel: bool,
 }
 
+/// The file. One of another boot or of a network namespace that is gone is none.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    place: Place,
+    record: Record,
+}
+
 impl Record {
-    pub fn is_empty(&self) -> bool {
-        *self == Record::default()
+    pub fn read(state: &State) -> Result<Record, Fault> {
+        let written: Option<Written> = state.read(KIND, NAME)?;
+        Ok(written.filter(|written| written.place == Place::here()).map(|written| written.record).unwrap_or_default())
+    }
+
+    pub fn write(&self, state: &State) -> Result<(), Fault> {
+        if *self == Record::default() {
+            return state.remove(KIND, NAME);
+        }
+        state.write(KIND, NAME, &Written { place: Place::here(), record: self.clone() })
     }
 }

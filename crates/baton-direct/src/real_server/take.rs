@@ -6,7 +6,7 @@ use baton_kernel::state::State;
 
 use super::plan::{FilterRules, OWNER, Step, TUNNEL, on_lo};
 use super::record::{Changed, Record, Up};
-use super::{KIND, NAME, filter, unit};
+use super::{RUN, filter, unit};
 use crate::vip::{Vip, Vips};
 
 pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]) -> Result<(), Fault> {
@@ -15,35 +15,35 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
         return Ok(());
     }
     let mut routing = Routing::open()?;
-    let mut vips = Vips::open(OWNER)?;
+    let mut vips = Vips::open_in(RUN, OWNER)?;
     let mut present = vips.ours()?;
     // After a crash, what comes and what goes are both known to be up.
     let coming = wish.iter().filter(|up| record.up.iter().all(|known| known.vip != up.vip));
     record.up = record.up.iter().chain(coming).cloned().collect();
-    save(state, &record)?;
+    record.write(state)?;
     for step in steps {
         match step {
             Step::Set { setting, before, value } => {
                 if record.changed.iter().all(|changed| changed.setting != *setting) {
                     let (setting, before) = (setting.clone(), before.clone());
                     record.changed.push(Changed { setting, before, set: (*value).to_owned() });
-                    save(state, &record)?;
+                    record.write(state)?;
                 }
                 setting.write(value)?;
             }
             Step::Filter(FilterRules(rules)) => {
                 record.filter = Some(rules.clone());
-                save(state, &record)?;
+                record.write(state)?;
                 filter::install(rules)?;
             }
             Step::RemoveFilter => {
                 filter::remove()?;
                 record.filter = None;
-                save(state, &record)?;
+                record.write(state)?;
             }
             Step::TunnelUp => {
                 record.has_tunnel = true;
-                save(state, &record)?;
+                record.write(state)?;
                 // The kernel loads the module for the question, and that makes the interface.
                 routing.add_link(TUNNEL, "ipip")?;
                 let tunnel = routing.link(TUNNEL)?;
@@ -54,7 +54,7 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
                     routing.set_up(tunnel.index, false)?;
                 }
                 record.has_tunnel = false;
-                save(state, &record)?;
+                record.write(state)?;
             }
             Step::Add(vip) => {
                 present.push(vip.clone());
@@ -67,11 +67,11 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
             Step::Restore { setting, value } => {
                 setting.write(value)?;
                 record.changed.retain(|changed| changed.setting != *setting);
-                save(state, &record)?;
+                record.write(state)?;
             }
             Step::Forget(setting) => {
                 record.changed.retain(|changed| changed.setting != *setting);
-                save(state, &record)?;
+                record.write(state)?;
             }
             Step::WriteUnit(vip) => {
                 if let Some(up) = wish.iter().find(|up| up.vip == *vip) {
@@ -83,7 +83,7 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
     }
     debug_assert!(wish.iter().all(|up| on_lo(up.vip).prefix >= 32));
     record.up = wish;
-    save(state, &record)
+    record.write(state)
 }
 
 fn reconcile(vips: &mut Vips, wanted: &[Vip]) -> Result<(), Fault> {
@@ -91,8 +91,4 @@ fn reconcile(vips: &mut Vips, wanted: &[Vip]) -> Result<(), Fault> {
         Some(fault) => Err(fault),
         None => Ok(()),
     }
-}
-
-fn save(state: &State, record: &Record) -> Result<(), Fault> {
-    if record.is_empty() { state.remove(KIND, NAME) } else { state.write(KIND, NAME, record) }
 }
