@@ -1,122 +1,15 @@
 //! Real connections: a client, a director and three real servers in namespaces on a bridge, by direct routing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::thread::{self, JoinHandle};
+use std::io;
+use std::net::UdpSocket;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_direct::{Figures, Persistence, Tunnel};
-use nix::sched::{CloneFlags, setns};
 
+use super::network::{Download, PATIENCE, PIECE, SERVERS, SERVERS6, VIP, VIP6, network, share, within};
 use super::*;
-
-const VIP: &str = "192.168.121.2:80";
-const VIP6: &str = "[fd21::2]:80";
-const SERVERS: [&str; 3] = ["192.168.121.11:80", "192.168.121.12:80", "192.168.121.13:80"];
-const SERVERS6: [&str; 3] = ["[fd21::11]:80", "[fd21::12]:80", "[fd21::13]:80"];
-/// How much of a download is asked for at a time.
-const PIECE: u32 = 50_000;
-/// How long something is waited for before the test fails. It is never slept through.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Everybody on one bridge; the servers have the virtual addresses, and say nothing of them.
-const NETWORK: &str = "set -e
-    ip link add br0 type bridge && ip link set br0 up
-    for name in client director s1 s2 s3; do
-        ip netns add $name
-        ip link add v-$name type veth peer name eth0 netns $name
-        ip link set v-$name master br0 up
-        ip -n $name link set lo up
-        ip netns exec $name sysctl -qw net.ipv6.conf.eth0.accept_dad=0
-        ip -n $name link set eth0 up
-    done
-    ip -n client address add 192.168.121.100/24 dev eth0
-    ip -n client address add fd21::100/64 dev eth0 nodad
-    ip -n director address add 192.168.121.1/24 dev eth0
-    ip -n director address add 192.168.121.2/32 dev eth0
-    ip -n director address add fd21::1/64 dev eth0 nodad
-    ip -n director address add fd21::2/128 dev eth0 nodad
-    for n in 1 2 3; do
-        ip netns exec s$n sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
-        ip -n s$n address add 192.168.121.1$n/24 dev eth0
-        ip -n s$n address add fd21::1$n/64 dev eth0 nodad
-        ip -n s$n address add 192.168.121.2/32 dev lo
-        ip -n s$n address add fd21::2/128 dev lo nodad
-    done";
-
-/// Runs something on a thread in a namespace. Threads and programs that it starts are in there too.
-fn within<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let namespace = File::open(format!("/run/netns/{name}")).unwrap();
-    thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        run()
-    })
-}
-
-/// A server that gives its number as often as it is asked for, by TCP and UDP; it ends with the lab.
-fn serve(number: u8) {
-    within(&format!("s{number}"), move || {
-        let udp = UdpSocket::bind("0.0.0.0:80").unwrap();
-        thread::spawn(move || {
-            let mut question = [0; 64];
-            while let Ok((_, from)) = udp.recv_from(&mut question) {
-                udp.send_to(&[number], from).unwrap();
-            }
-        });
-        let listener = TcpListener::bind("[::]:80").unwrap();
-        thread::spawn(move || {
-            for mut client in listener.incoming().map(Result::unwrap) {
-                thread::spawn(move || -> io::Result<()> {
-                    let mut wanted = [0; 4];
-                    loop {
-                        client.read_exact(&mut wanted)?;
-                        client.write_all(&vec![number; u32::from_be_bytes(wanted) as usize])?;
-                    }
-                });
-            }
-        });
-    })
-    .join()
-    .unwrap();
-}
-
-/// A download in progress.
-struct Download(TcpStream);
-
-impl Download {
-    #[track_caller]
-    fn begin(to: &str) -> Download {
-        let stream = TcpStream::connect_timeout(&address(to), PATIENCE).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Download(stream)
-    }
-
-    /// The next piece; gives who sent it.
-    fn next(&mut self, bytes: u32) -> io::Result<u8> {
-        let mut piece = vec![0; bytes as usize];
-        self.0.write_all(&bytes.to_be_bytes())?;
-        self.0.read_exact(&mut piece)?;
-        assert!(piece.iter().all(|byte| *byte == piece[0]), "one server alone");
-        Ok(piece[0])
-    }
-
-    #[track_caller]
-    fn goes_on(&mut self, server: u8) {
-        assert_eq!(self.next(PIECE).unwrap(), server);
-    }
-}
-
-/// Who serves so many new connections.
-#[track_caller]
-fn share(to: &str, connections: usize) -> BTreeMap<u8, usize> {
-    let mut share = BTreeMap::new();
-    for _ in 0..connections {
-        *share.entry(Download::begin(to).next(1).unwrap()).or_default() += 1;
-    }
-    share
-}
 
 /// One download of each of the first two servers.
 fn downloads() -> [Download; 2] {
@@ -177,16 +70,10 @@ fn entries(of: &str) -> Vec<String> {
     all.lines().filter(|line| line.contains("ESTABLISHED") && line.contains(of)).map(str::to_owned).collect()
 }
 
-fn network() {
-    said(NETWORK);
-    (1..=3).for_each(serve);
-    setns(File::open("/run/netns/client").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
-}
-
 #[test]
 fn connections_are_shared_by_weight_and_counted() {
     lab::inside(|| {
-        network();
+        network("client");
         let director = Remote::open(Settings::default());
         director.set([Some(1), Some(2), None]);
         assert_eq!(share(VIP, 30), BTreeMap::from([(1, 10), (2, 20)]));
@@ -226,7 +113,7 @@ fn connections_are_shared_by_weight_and_counted() {
 #[test]
 fn a_download_survives_every_change_but_the_removal_of_its_server() {
     lab::inside(|| {
-        network();
+        network("client");
         let director = Remote::open(Settings::default());
         director.set([Some(1), Some(1), None]);
         let [mut first, mut second] = downloads();
@@ -292,7 +179,7 @@ const OTHER_WAYS: &str = "set -e
 #[test]
 fn marks_tunnels_masquerading_and_persistence_carry_connections() {
     lab::inside(|| {
-        network();
+        network("client");
         said(OTHER_WAYS);
         let director = Remote::open(Settings::default());
         let by = |forwarding, destination| Destination { forwarding, ..destination };

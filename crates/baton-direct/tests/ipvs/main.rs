@@ -3,22 +3,18 @@
 #[path = "../../../baton/tests/support/lab/mod.rs"]
 mod lab;
 
+#[path = "../network/mod.rs"]
+mod network;
+
 mod flow;
 mod plan;
 mod settings;
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Report, Scheduler, Service, Settings};
 
-/// Runs a command line and gives what it prints.
-#[track_caller]
-fn said(words: &str) -> String {
-    let done = Command::new("sh").args(["-c", words]).output().unwrap();
-    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).into_owned()
-}
+use network::said;
 
 /// All services as `ipvsadm` would set them again, sorted.
 #[track_caller]

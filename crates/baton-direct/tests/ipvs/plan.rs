@@ -1,7 +1,7 @@
 //! What is set, changed, left alone and taken over.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use baton_direct::{OnExit, Persistence, Tunnel};

@@ -1,100 +1,143 @@
-//! Machines on a link, for tests: network namespaces on a bridge, seen by one test alone and gone with it.
+//! A client, a director and three real servers in namespaces on a bridge, in the lab; and who gets connections there.
+//!
+//! Real servers have the virtual addresses on loopback and say nothing of them. Each serves its number, by TCP and UDP.
+//!
+//! This file uses no other of its folder, so that tests of other crates may include it by its path.
+
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::{Command, Output};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use baton_kernel::route::{Mac, Routing};
-use baton_kernel::{namespace, netns};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns};
 
-/// Runs a test with a bridge `br0` in a network of its own, and with folders under `/run` of its own. Says so and does nothing without
-/// the right to that.
-pub fn alone(test: impl FnOnce() + Send) {
-    let inside = || {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        mount::<str, str, str, str>(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
-        mount::<str, str, str, str>(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None)?;
-        run("ip link add br0 type bridge forward_delay 0");
-        run("ip link set br0 up");
-        test();
-        Ok::<(), nix::Error>(())
-    };
-    match netns::in_new(inside) {
-        Ok(done) => done.expect("folders of our own under /run"),
-        Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
-    }
-}
+pub const VIP: &str = "192.168.121.2:80";
+pub const VIP6: &str = "[fd21::2]:80";
+pub const SERVERS: [&str; 3] = ["192.168.121.11:80", "192.168.121.12:80", "192.168.121.13:80"];
+pub const SERVERS6: [&str; 3] = ["[fd21::11]:80", "[fd21::12]:80", "[fd21::13]:80"];
+/// How much of a download is asked for at a time.
+pub const PIECE: u32 = 50_000;
+/// How long something is waited for before a test fails. It is never slept through.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A machine on the bridge: its network namespace has an interface `eth0` and goes with the test's `/run`.
-#[derive(Clone, Copy)]
-pub struct Machine {
-    pub name: &'static str,
-    number: u8,
-}
-
-impl Machine {
-    /// One with the addresses 192.0.2.NUMBER/24 and 2001:db8::NUMBER/64.
-    pub fn new(name: &'static str, number: u8) -> Machine {
-        let machine = Machine { name, number };
-        run(&format!("ip netns add {name}"));
-        run(&format!("ip link add {name} type veth peer name eth0 netns {name}"));
-        run(&format!("ip link set {name} master br0 up"));
-        machine.run("ip link set lo up");
-        machine.run("ip link set eth0 up");
-        machine.run(&format!("ip address add {}/24 dev eth0", machine.ipv4()));
-        machine.run(&format!("ip address add {}/64 dev eth0 nodad", machine.ipv6()));
-        machine
-    }
-
-    pub fn ipv4(&self) -> IpAddr {
-        Ipv4Addr::new(192, 0, 2, self.number).into()
-    }
-
-    pub fn ipv6(&self) -> IpAddr {
-        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, self.number.into()).into()
-    }
-
-    /// Its address of the family of this one.
-    pub fn address(&self, like: IpAddr) -> IpAddr {
-        if like.is_ipv4() { self.ipv4() } else { self.ipv6() }
-    }
-
-    pub fn mac(&self) -> Mac {
-        self.inside(|| Routing::open().unwrap().link("eth0").unwrap().mac.unwrap())
-    }
-
-    /// Does something there.
-    pub fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        namespace::inside(Some(self.name), work).unwrap()
-    }
-
-    /// Runs a program there, which must succeed; gives what it printed.
-    #[track_caller]
-    pub fn run(&self, words: &str) -> String {
-        run(&format!("ip netns exec {} {words}", self.name))
-    }
-
-    pub fn try_run(&self, words: &str) -> Output {
-        try_run(&format!("ip netns exec {} {words}", self.name))
-    }
-}
-
+/// Runs a command line and gives what it prints.
 #[track_caller]
-pub fn run(words: &str) -> String {
-    let output = try_run(words);
-    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+pub fn said(words: &str) -> String {
+    let done = Command::new("sh").args(["-c", words]).output().unwrap();
+    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-pub fn try_run(words: &str) -> Output {
-    let mut words = words.split_whitespace();
-    let program = words.next().unwrap();
-    Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{program}: {error}"))
+/// Makes everybody, and puts the calling thread where it says, such as `client`.
+pub fn network(place: &str) {
+    said(NETWORK);
+    (1..=3).for_each(serve);
+    enter(place);
 }
 
-/// The virtual addresses of the tests.
-pub fn vips() -> [IpAddr; 2] {
-    ["192.0.2.7".parse().unwrap(), "2001:db8::77".parse().unwrap()]
+/// Puts the calling thread into a namespace, and what it starts from now on.
+pub fn enter(place: &str) {
+    setns(File::open(format!("/run/netns/{place}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+/// Everybody on one bridge; the servers have the virtual addresses, and say nothing of them.
+const NETWORK: &str = "set -e
+    ip link add br0 type bridge && ip link set br0 up
+    for name in client director s1 s2 s3; do
+        ip netns add $name
+        ip link add v-$name type veth peer name eth0 netns $name
+        ip link set v-$name master br0 up
+        ip -n $name link set lo up
+        ip netns exec $name sysctl -qw net.ipv6.conf.eth0.accept_dad=0
+        ip -n $name link set eth0 up
+    done
+    ip -n client address add 192.168.121.100/24 dev eth0
+    ip -n client address add fd21::100/64 dev eth0 nodad
+    ip -n director address add 192.168.121.1/24 dev eth0
+    ip -n director address add 192.168.121.2/32 dev eth0
+    ip -n director address add fd21::1/64 dev eth0 nodad
+    ip -n director address add fd21::2/128 dev eth0 nodad
+    for n in 1 2 3; do
+        ip netns exec s$n sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+        ip -n s$n address add 192.168.121.1$n/24 dev eth0
+        ip -n s$n address add fd21::1$n/64 dev eth0 nodad
+        ip -n s$n address add 192.168.121.2/32 dev lo
+        ip -n s$n address add fd21::2/128 dev lo nodad
+    done";
+
+/// Runs something on a thread in a namespace. Threads and programs that it starts are in there too.
+pub fn within<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let name = name.to_owned();
+    thread::spawn(move || {
+        enter(&name);
+        run()
+    })
+}
+
+/// A server that gives its number as often as it is asked for, by TCP and UDP; it ends with the lab.
+fn serve(number: u8) {
+    within(&format!("s{number}"), move || {
+        let udp = UdpSocket::bind("0.0.0.0:80").unwrap();
+        thread::spawn(move || {
+            let mut question = [0; 64];
+            while let Ok((_, from)) = udp.recv_from(&mut question) {
+                udp.send_to(&[number], from).unwrap();
+            }
+        });
+        let listener = TcpListener::bind("[::]:80").unwrap();
+        thread::spawn(move || {
+            for mut client in listener.incoming().map(Result::unwrap) {
+                thread::spawn(move || -> io::Result<()> {
+                    let mut wanted = [0; 4];
+                    loop {
+                        client.read_exact(&mut wanted)?;
+                        client.write_all(&vec![number; u32::from_be_bytes(wanted) as usize])?;
+                    }
+                });
+            }
+        });
+    })
+    .join()
+    .unwrap();
+}
+
+/// A download in progress.
+pub struct Download(pub TcpStream);
+
+impl Download {
+    #[track_caller]
+    pub fn begin(to: &str) -> Download {
+        let stream = TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Download(stream)
+    }
+
+    /// The next piece; gives who sent it.
+    pub fn next(&mut self, bytes: u32) -> io::Result<u8> {
+        let mut piece = vec![0; bytes as usize];
+        self.0.write_all(&bytes.to_be_bytes())?;
+        self.0.read_exact(&mut piece)?;
+        assert!(piece.iter().all(|byte| *byte == piece[0]), "one server alone");
+        Ok(piece[0])
+    }
+
+    #[track_caller]
+    pub fn goes_on(&mut self, server: u8) {
+        assert_eq!(self.next(PIECE).unwrap(), server);
+    }
+}
+
+/// Who serves so many new connections.
+#[track_caller]
+pub fn share(to: &str, connections: usize) -> BTreeMap<u8, usize> {
+    let mut share = BTreeMap::new();
+    for _ in 0..connections {
+        *share.entry(Download::begin(to).next(1).unwrap()).or_default() += 1;
+    }
+    share
 }
