@@ -62,9 +62,12 @@ pub async fn serve(listener: UnixListener, kept: Arc<[Kept]>) {
 fn talk(mut stream: UnixStream, kept: &[Kept]) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let question = match question(&mut stream)? {
-        Some(question) => question,
-        None => return stream.write_all(b"error a line of 256 bytes at most is expected\n"),
+    let Some(question) = question(&mut stream)? else {
+        return stream.write_all(b"error a line of 256 bytes at most is expected\n");
+    };
+    let Ok(question) = String::from_utf8(question) else {
+        return stream
+            .write_all(b"error the question is no text in UTF-8; there are: get, get NAME, list, _getsocks\n");
     };
     let mut words = question.split_ascii_whitespace();
     match (words.next(), words.next(), words.next()) {
@@ -79,8 +82,8 @@ fn talk(mut stream: UnixStream, kept: &[Kept]) -> io::Result<()> {
     }
 }
 
-/// The line that is asked; `None` when it is longer than it may be, or no text.
-fn question(stream: &mut UnixStream) -> io::Result<Option<String>> {
+/// The line that is asked; `None` when it is longer than it may be.
+fn question(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let mut buffer = [0; QUESTION_MAX];
@@ -98,7 +101,7 @@ fn question(stream: &mut UnixStream) -> io::Result<Option<String>> {
         };
         bytes.extend_from_slice(&buffer[..length]);
         match bytes.iter().position(|&byte| byte == b'\n') {
-            Some(end) if end <= QUESTION_MAX => return Ok(String::from_utf8(bytes[..end].to_vec()).ok()),
+            Some(end) if end <= QUESTION_MAX => return Ok(Some(bytes[..end].to_vec())),
             Some(_) => return Ok(None),
             None if bytes.len() > QUESTION_MAX => return Ok(None),
             None => {}

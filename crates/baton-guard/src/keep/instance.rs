@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 use std::time::Instant;
 
 use baton_kernel::process::activation::{Launch, Seats};
@@ -11,8 +12,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::readiness::{AUTO_AFTER, Ear, Readiness, waits};
-use super::supervisor::Number;
+use super::readiness::{AUTO_AFTER, Ear, Readiness, members, waits};
+use super::supervisor::{Event, Number};
 
 /// A process that was started from here, the leader of its group.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Instance {
     pid: Pid,
     since: Instant,
     ear: Option<Ear>,
+    /// How it ended. As long as it is not waited for, its number and its group's are nobody else's.
+    how: Option<String>,
 }
 
 impl Instance {
@@ -31,7 +34,7 @@ impl Instance {
         launch.variables.push(("NOTIFY_SOCKET".into(), ear.name()?.into()));
         let child = seats.start(&launch)?;
         let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        Ok(Instance { number, child, pid, since: Instant::now(), ear: Some(ear) })
+        Ok(Instance { number, child, pid, since: Instant::now(), ear: Some(ear), how: None })
     }
 
     /// Whether it serves by now.
@@ -40,6 +43,8 @@ impl Instance {
         match readiness {
             Readiness::Notify => is_heard(),
             Readiness::After(time) => self.since.elapsed() >= *time,
+            // Whoever asks it knows.
+            Readiness::Probe(_) => false,
             Readiness::Auto => is_heard() || waits(self.pid.as_raw(), sockets) || self.since.elapsed() >= AUTO_AFTER,
         }
     }
@@ -60,19 +65,38 @@ impl Instance {
         let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
-    /// How it ended, if it has. What it leaves behind in its group, such as workers without their master, is told to finish by
-    /// `drain`.
-    pub(super) fn ended(&mut self, drain: Signal) -> Option<String> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        match waitid(Id::Pid(self.pid), flags) {
-            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => return None,
-            // As long as it is not waited for, the group's number is its own.
-            _ => drop(killpg(self.pid, drain)),
+    /// What has become of it since the last look. What it leaves behind in its group, such as workers without their master, is told to
+    /// finish by `drain`.
+    pub(super) fn ended(&mut self, drain: Signal) -> Option<Event> {
+        let is_first = self.how.is_none();
+        if is_first {
+            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+            let raw = match waitid(Id::Pid(self.pid), flags) {
+                Ok(WaitStatus::Exited(_, code)) => code << 8,
+                Ok(WaitStatus::Signaled(_, signal, has_core)) => signal as i32 | i32::from(has_core) << 7,
+                Ok(_) | Err(Errno::EINTR) => return None,
+                // Nobody else waits for it; but if somebody did, it has ended.
+                Err(_) => 0,
+            };
+            self.how = Some(ExitStatus::from_raw(raw).to_string());
+            let _ = killpg(self.pid, drain);
         }
-        match self.child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(status.to_string()),
-            Err(error) => Some(error.to_string()),
+        let how = self.how.clone()?;
+        if members(self.pid.as_raw()).next().is_some() {
+            return is_first.then_some(Event::Orphaned(self.number, how));
         }
+        // From here on the number may become somebody else's.
+        let _ = self.child.try_wait();
+        Some(Event::Ended(self.number, how))
+    }
+
+    /// Whether it has ended and something that it started is left, of whose end nobody tells us.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.how.is_some()
+    }
+
+    /// Its number as a process.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw()
     }
 }

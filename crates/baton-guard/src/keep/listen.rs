@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::str::FromStr;
@@ -64,7 +64,11 @@ fn checked(name: &str) -> Result<String, String> {
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     if let Some(name) = text.strip_prefix("abns@") {
-        return Ok(Endpoint::Abstract(name.as_bytes().to_vec()));
+        return match name {
+            // The kernel would choose one that nobody knows.
+            "" => Err("'abns@' has no name: write such as abns@web".into()),
+            name => Ok(Endpoint::Abstract(name.as_bytes().to_vec())),
+        };
     }
     let path = text.strip_prefix("unix@").or_else(|| text.contains('/').then_some(text));
     if let Some(path) = path.filter(|path| !path.is_empty()) {
@@ -72,13 +76,19 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     }
     let wrong = || format!("'{text}' is no address: write such as ':80', '127.0.0.1:80', '[::]:80', '/run/web.sock'");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    let port = port.parse().map_err(|_| wrong())?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let host = match host {
-        "" | "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        host => host.parse().map_err(|_| wrong())?,
+    let port = port.parse().map_err(|_| wrong());
+    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match (host, inside) {
+        ("" | "*", None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        // HAProxy's way to write all addresses of IPv6, which can mean nothing else.
+        ("::", None) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        (_, Some(six)) => IpAddr::V6(six.parse().map_err(|_| wrong())?),
+        (six, None) if six.contains(':') => {
+            return Err(format!("'{text}': an IPv6 address stands in brackets, as in [2001:db8::1]:80"));
+        }
+        (four, None) => IpAddr::V4(four.parse().map_err(|_| wrong())?),
     };
-    Ok(Endpoint::Inet(SocketAddr::new(host, port)))
+    Ok(Endpoint::Inet(SocketAddr::new(host, port?)))
 }
 
 fn option(word: &str, endpoint: &Endpoint, options: &mut ListenOptions) -> Result<(), String> {
@@ -279,6 +289,12 @@ mod tests {
             (":80,backlog=0", "1 or more"),
             ("/x,mode=9", "octal"),
             (":80,", "no option"),
+            ("::1:80", "stands in brackets"),
+            ("2001:db8::a", "stands in brackets"),
+            ("web=::1:80,v6only", "stands in brackets"),
+            ("[127.0.0.1]:80", "is no address"),
+            ("abns@", "has no name"),
+            ("a=abns@", "has no name"),
         ] {
             let error = text.parse::<Listen>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

@@ -7,6 +7,7 @@
 //! It never accepts a connection, and does not know what is spoken over one.
 
 pub mod listen;
+pub mod probe;
 pub mod readiness;
 
 mod export;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 pub use listen::Listen;
+pub use probe::Probe;
 pub use readiness::Readiness;
 pub use run::run;
 

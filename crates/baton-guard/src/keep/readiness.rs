@@ -1,6 +1,6 @@
 //! How we know that a program serves.
 //!
-//! Either it says so (`READY=1`, sd_notify(3)), or it is seen to wait for connections at one of the sockets: in `/proc`, its epoll
+//! It says so (`READY=1`, sd_notify(3)), or answers when it is asked ([`Probe`]), or is seen to wait for connections at one of the sockets: in `/proc`, its epoll
 //! instances name what they watch, and a thread that sleeps in accept(2) names its descriptor.
 
 use std::collections::HashSet;
@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use baton_kernel::process::users;
 use nix::sys::socket::{self, AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
+
+use super::probe::Probe;
 
 /// How long a program that neither says that it serves nor is seen to must have been alive to be taken for one that does.
 pub const AUTO_AFTER: Duration = Duration::from_secs(10);
@@ -37,6 +39,8 @@ pub enum Readiness {
     Notify,
     /// It has been alive for so long.
     After(Duration),
+    /// It is asked, and answers.
+    Probe(Probe),
 }
 
 /// Where a program says how it is: a socket without a file, which ends with this.
@@ -96,17 +100,19 @@ pub fn waits(group: i32, sockets: &HashSet<u64>) -> bool {
     members(group).any(|pid| watches(pid, sockets) || accepts(pid, sockets))
 }
 
-/// The processes of a group.
+/// The processes of a group that live.
 pub fn members(group: i32) -> impl Iterator<Item = i32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| group_of(*pid) == Some(group))
 }
 
-/// The process group of a process.
+/// The process group of a process that lives.
 fn group_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; behind it: state, parent, group.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(2)?.parse().ok()
+    let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let is_alive = !matches!(words.next()?, "Z" | "X");
+    words.nth(1)?.parse().ok().filter(|_| is_alive)
 }
 
 /// Whether one of its epoll instances watches one of the sockets.

@@ -2,10 +2,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,16 +19,31 @@ use nix::sys::signal::Signal;
 use socket2::SockRef;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::instance::Instance;
 use super::listen::{Kept, open_new, variable};
 use super::manager::Manager;
+use super::probe::Probe;
+use super::readiness::Readiness;
 use super::supervisor::{Do, Event, Limits, Number, Supervisor};
 use super::{Dialect, Keep, export};
 
 /// How often a program that does not serve yet is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long after an answer that it does not serve it is asked again.
+const ASK_AFTER: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether something is left of a program that has ended.
+const ORPHANS_EVERY: Duration = Duration::from_millis(200);
+
+/// Descriptors that are needed besides the sockets, and some more for programs that ask for them.
+const SPARE: usize = 24;
+
+/// What helps when they are too few.
+const MORE_FILES: &str = "raise the limit of open files (`ulimit -n`, or LimitNOFILE= of a unit of systemd)";
 
 /// Variables that are meant for us and not for the program.
 const OUR_OWN: [&str; 7] =
@@ -48,14 +64,21 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
         let is_blocking = keep.dialect != Dialect::Nginx;
         SockRef::from(kept).set_nonblocking(!is_blocking).map_err(|error| format!("{}: {error}", kept.name))?;
     }
+    let readiness = match keep.readiness.clone() {
+        Readiness::Probe(probe) => Readiness::Probe(probe.at(&kept)?),
+        readiness => readiness,
+    };
     let exported = keep.export.as_deref().map(|path| open_export(path, keep)).transpose()?;
     if let Some((uid, gid, groups)) = keep.user.clone() {
         let identity = Identity { uid: Some(uid), gid: Some(gid), groups: Some(groups), capabilities: None };
         drop_to(&identity).map_err(|error| format!("--user: {error}; start as root, or leave it out"))?;
     }
     let fds: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
-    let seats = Seats::new(&fds)
-        .map_err(|error| format!("no room for the sockets: {error}; raise the limit of open files (`ulimit -n`)"))?;
+    let no_room = |error: io::Error| format!("no room for the sockets: {error}; {MORE_FILES}");
+    let seats = Seats::new(&fds).map_err(no_room)?;
+    // What is opened later could not all be refused with a sentence.
+    let spare: io::Result<Vec<OwnedFd>> = fds.iter().cycle().take(SPARE).map(BorrowedFd::try_clone_to_owned).collect();
+    drop(spare.map_err(no_room)?);
     for (number, kept) in (FIRST..).zip(kept.iter()) {
         say(&format!("{} is descriptor {number} ({})", kept.listening.local(), variable(&kept.name)));
     }
@@ -73,9 +96,11 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
             manager,
             supervisor: Supervisor::new(Limits { ready_within: keep.ready_within, drain_max: keep.drain_max }),
             instances: Vec::new(),
+            readiness,
+            asking: None,
         };
         let code = keeper.go_on().await;
-        serving.iter().for_each(tokio::task::JoinHandle::abort);
+        serving.iter().for_each(JoinHandle::abort);
         code
     });
     // A program that is just being answered has its own time.
@@ -99,7 +124,7 @@ fn open_export(path: &Path, keep: &Keep) -> Result<Listening, String> {
     open_new(&Endpoint::Unix(path.to_owned()), &options)
 }
 
-fn serve_export(listening: &Listening, kept: Arc<[Kept]>) -> Result<tokio::task::JoinHandle<()>, String> {
+fn serve_export(listening: &Listening, kept: Arc<[Kept]>) -> Result<JoinHandle<()>, String> {
     let copy = listening.try_clone().map(|copy| std::os::unix::net::UnixListener::from(copy.into_fd()));
     let listener = copy.and_then(UnixListener::from_std).map_err(|error| format!("--export: {error}"))?;
     Ok(tokio::spawn(export::serve(listener, kept)))
@@ -124,6 +149,21 @@ fn launch(keep: &Keep, kept: &[Kept]) -> Launch {
     Launch { program: keep.command[0].clone(), arguments: keep.command[1..].to_vec(), variables }
 }
 
+/// Why a program could not be started, and what to do.
+fn not_started(program: &OsStr, error: &io::Error) -> String {
+    let name = program.display();
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            format!("{name}: {error}; {MORE_FILES}")
+        }
+        _ if error.kind() != io::ErrorKind::NotFound => format!("{name}: {error}"),
+        _ if program.as_bytes().contains(&b'/') => {
+            format!("{name}: no such file, or what its first line names is none")
+        }
+        _ => format!("{name}: no such program in PATH; write the whole path, or set PATH"),
+    }
+}
+
 struct Keeper<'a> {
     keep: &'a Keep,
     launch: Launch,
@@ -132,6 +172,18 @@ struct Keeper<'a> {
     manager: Manager,
     supervisor: Supervisor,
     instances: Vec<Instance>,
+    readiness: Readiness,
+    asking: Option<Asking>,
+}
+
+/// The program that is coming is asked whether it serves.
+struct Asking {
+    number: Number,
+    /// The question that is under way; none between two.
+    question: Option<JoinHandle<Result<(), String>>>,
+    next: Instant,
+    /// Why it does not serve yet, as it was told last.
+    why: String,
 }
 
 impl Keeper<'_> {
@@ -143,11 +195,14 @@ impl Keeper<'_> {
         let mut child = listen(SignalKind::child())?;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks_for_orphans = interval(ORPHANS_EVERY);
+        looks_for_orphans.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let begin = self.supervisor.begin(Instant::now());
         let mut left = self.apply(begin);
         while left.is_none() {
             let wakes = self.supervisor.wakes();
             let is_coming = self.supervisor.coming().is_some();
+            let has_orphans = self.instances.iter().any(Instance::has_orphans);
             let due = async {
                 match wakes {
                     Some(at) => sleep_until(at.into()).await,
@@ -159,7 +214,8 @@ impl Keeper<'_> {
                 _ = terminate.recv() => vec![Event::Stop],
                 _ = interrupt.recv() => vec![Event::Stop],
                 _ = child.recv() => self.ended(),
-                _ = looks.tick(), if is_coming => self.look(),
+                _ = looks.tick(), if is_coming => self.look().await,
+                _ = looks_for_orphans.tick(), if has_orphans => self.ended(),
                 () = due => vec![Event::Tick],
             };
             for event in events {
@@ -174,23 +230,32 @@ impl Keeper<'_> {
     fn ended(&mut self) -> Vec<Event> {
         let drain = self.keep.drain_signal;
         let mut events = Vec::new();
-        self.instances.retain_mut(|instance| match instance.ended(drain) {
-            None => true,
-            Some(how) => {
-                events.push(Event::Ended(instance.number, how));
-                false
-            }
+        self.instances.retain_mut(|instance| {
+            let event = instance.ended(drain);
+            let is_over = matches!(event, Some(Event::Ended(..)));
+            events.extend(event);
+            !is_over
         });
         events
     }
 
     /// Whether the one that is coming serves.
-    fn look(&mut self) -> Vec<Event> {
+    async fn look(&mut self) -> Vec<Event> {
         let Some(number) = self.supervisor.coming() else { return Vec::new() };
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.number == number) else {
             return Vec::new();
         };
-        if !instance.serves(&self.keep.readiness, &self.sockets) {
+        let serves = match &self.readiness {
+            Readiness::Probe(probe) => {
+                let asking = self.asking.take().filter(|asking| asking.number == number);
+                let mut asking = asking.unwrap_or_else(|| Asking::new(number));
+                let answered = asking.goes_on(probe, instance.pid()).await;
+                self.asking = Some(asking);
+                answered
+            }
+            readiness => instance.serves(readiness, &self.sockets),
+        };
+        if !serves {
             return Vec::new();
         }
         instance.hear_no_more();
@@ -204,8 +269,7 @@ impl Keeper<'_> {
             match act {
                 Do::Start(number) => {
                     if let Err(error) = self.start(number) {
-                        let program = self.launch.program.display();
-                        let event = Event::NotStarted(number, format!("{program}: {error}"));
+                        let event = Event::NotStarted(number, not_started(&self.launch.program, &error));
                         all.extend(self.supervisor.on(event, Instant::now()));
                     }
                 }
@@ -230,5 +294,33 @@ impl Keeper<'_> {
 
     fn of(&self, number: Number, act: impl Fn(&Instance)) {
         self.instances.iter().filter(|instance| instance.number == number).for_each(act);
+    }
+}
+
+impl Asking {
+    fn new(number: Number) -> Asking {
+        Asking { number, question: None, next: Instant::now(), why: String::new() }
+    }
+
+    /// Asks again when it is time, and takes the answer that has come: whether it serves. It does not wait.
+    async fn goes_on(&mut self, probe: &Probe, pid: i32) -> bool {
+        match self.question.take_if(|question| question.is_finished()) {
+            // It has ended.
+            Some(answer) => match answer.await.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(()) => return true,
+                Err(why) if why != self.why => {
+                    say(&format!("not yet: {why}"));
+                    self.why = why;
+                    self.next = Instant::now() + ASK_AFTER;
+                }
+                Err(_) => self.next = Instant::now() + ASK_AFTER,
+            },
+            None if self.question.is_none() && Instant::now() >= self.next => {
+                let (probe, number) = (probe.clone(), self.number);
+                self.question = Some(tokio::task::spawn_blocking(move || probe.ask(number, pid)));
+            }
+            None => {}
+        }
+        false
     }
 }

@@ -5,6 +5,8 @@
 //!  (nothing) ───────▶ coming ───────▶ serving ───────────────▶ draining ────────▶ (nothing)
 //!                        │ ended, or not ready in time: killed; who serves goes on
 //! ```
+//!
+//! A program that has ended may have left others behind that it started: they drain as if they were the program.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +36,10 @@ pub enum Event {
     NotStarted(Number, String),
     /// It serves.
     Ready(Number),
-    /// It has ended, in these words.
+    /// It has ended, in these words, and nothing that it started is left.
     Ended(Number, String),
+    /// It has ended, in these words; what it started and left behind was told to drain. [`Event::Ended`] follows when that is gone.
+    Orphaned(Number, String),
     /// Time has passed.
     Tick,
 }
@@ -158,7 +162,8 @@ impl Supervisor {
             Event::Stop => self.stop(now),
             Event::NotStarted(number, why) => self.not_started(number, &why, now),
             Event::Ready(number) => self.ready(number, now),
-            Event::Ended(number, how) => self.ended(number, &how, now),
+            Event::Ended(number, how) => self.ended(number, &how, false, now),
+            Event::Orphaned(number, how) => self.ended(number, &how, true, now),
             Event::Tick => self.tick(now),
         }
     }
@@ -240,12 +245,15 @@ impl Supervisor {
         all
     }
 
-    fn ended(&mut self, number: Number, how: &str, now: Instant) -> Vec<Do> {
+    fn ended(&mut self, number: Number, how: &str, has_left: bool, now: Instant) -> Vec<Do> {
         let mut all = Vec::new();
-        if self.coming().is_some_and(|coming| coming == number) {
+        let mut drains = |kill_at| self.draining.extend(has_left.then_some(Draining { number, kill_at }));
+        if self.coming.as_ref().is_some_and(|coming| coming.number == number) {
+            drains(Some(now + UNREADY_END_MAX));
             self.coming = None;
             all = self.failed(&format!("it ended before it served ({how})"), now);
         } else if let Some(served) = self.serving.take_if(|serving| serving.number == number) {
+            drains(self.limits.drain_max.map(|max| now + max));
             // Who was about to replace it does so.
             if self.coming.is_some() {
                 all.push(Do::Say(format!("start {number} ended by itself ({how}); the next one is coming")));
@@ -254,7 +262,7 @@ impl Supervisor {
                 self.failures = if is_steady { 0 } else { self.failures + 1 };
                 all.push(self.again_later(&format!("start {number} ended by itself ({how})"), now));
             }
-        } else {
+        } else if !has_left {
             self.draining.retain(|draining| draining.number != number);
         }
         all.extend(self.leave());
@@ -407,6 +415,38 @@ mod tests {
         scene.check(ended(4), &[]);
         scene.check(Event::Stop, &[Do::Drain(1)]);
         scene.check(ended(1), &[Do::Leave(0)]);
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_drains_like_it() {
+        let orphaned = |number| Event::Orphaned(number, "exit 0".into());
+        let longest = Duration::from_secs(9);
+        let mut scene = Scene::serving(Some(longest));
+        scene.check(Event::Restart, &[Do::Start(2)]);
+        scene.check(Event::Ready(2), &[Do::Drain(1)]);
+        // The time began when it was told to drain.
+        scene.now += longest / 3;
+        scene.check(orphaned(1), &[]);
+        assert_eq!(scene.wait(), longest - longest / 3);
+        scene.check(Event::Tick, &[Do::Kill(1)]);
+        scene.check(ended(1), &[]);
+        // Of one that ends by itself, and the next one comes at once.
+        scene.now += STEADY;
+        scene.check(orphaned(2), &[]);
+        assert_eq!(scene.wait(), Duration::ZERO);
+        scene.check(Event::Tick, &[Do::Start(3)]);
+        scene.check(Event::Ready(3), &[]);
+        assert_eq!(scene.wait(), longest);
+        scene.check(Event::Tick, &[Do::Kill(2)]);
+        scene.check(Event::Stop, &[Do::Drain(3)]);
+        scene.check(ended(3), &[]);
+        scene.check(ended(2), &[Do::Leave(0)]);
+
+        let mut scene = Scene::new(None);
+        scene.check(orphaned(1), &[]);
+        assert_eq!(scene.wait(), UNREADY_END_MAX);
+        scene.check(Event::Tick, &[Do::Kill(1)]);
+        scene.check(ended(1), &[Do::Leave(1)]);
     }
 
     #[test]

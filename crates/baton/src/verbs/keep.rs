@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_guard::keep::{self, Dialect, Keep, Listen, Readiness, readiness};
+use baton_guard::keep::{self, Dialect, Keep, Listen, Probe, Readiness, readiness};
 use baton_prove::units;
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
@@ -34,11 +34,15 @@ pub struct KeepCommand {
     listen: Vec<Listen>,
     /// How we know that the program serves: auto (it says READY=1, or is seen to wait at a socket, or lives for 10 s) or
     /// notify (it says READY=1)
-    #[arg(long, default_value = "auto", conflicts_with = "ready_after")]
+    #[arg(long, default_value = "auto", conflicts_with_all = ["ready_after", "probe"])]
     ready: Ready,
-    /// The program serves once it has been alive for so long
+    /// The program serves once it has been alive for so long: 300ms, 5s, 1m; a number alone is seconds
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     ready_after: Option<Duration>,
+    /// The program serves once this answers: http://HOST:PORT/PATH, /PATH at the addresses above, tcp://ADDRESS:PORT, or a command of
+    /// sh, which finds BATON_KEEP_PID. Old and new have the same sockets: ask the new one where only that one answers
+    #[arg(long, value_name = "PROBE", conflicts_with = "ready_after")]
+    probe: Option<Probe>,
     /// How long it may take until it serves; then it is ended, and who served before goes on
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::time)]
     ready_within: Duration,
@@ -78,10 +82,11 @@ enum For {
 /// # Errors
 /// A sentence, when it could not begin.
 pub fn run(command: &KeepCommand) -> Result<ExitCode, String> {
-    let readiness = match (command.ready_after, command.ready) {
-        (Some(time), _) => Readiness::After(time),
-        (None, Ready::Auto) => Readiness::Auto,
-        (None, Ready::Notify) => Readiness::Notify,
+    let readiness = match (&command.probe, command.ready_after, command.ready) {
+        (Some(probe), ..) => Readiness::Probe(probe.clone()),
+        (None, Some(time), _) => Readiness::After(time),
+        (None, None, Ready::Auto) => Readiness::Auto,
+        (None, None, Ready::Notify) => Readiness::Notify,
     };
     let keep = Keep {
         listen: command.listen.clone(),
