@@ -1,0 +1,425 @@
+//! The engine xdp on links: a client, directors and real servers with the virtual addresses on `lo`, on one bridge.
+#![cfg(feature = "bpf")]
+
+mod network;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use baton_direct::{
+    Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
+};
+use baton_kernel::bpf::direct;
+use network::{Machine, alone, run, vips};
+use nix::mount::{MsFlags, mount};
+
+/// How long anything may take; nothing waits for so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Lets the test program be the agent of another process.
+const AGENT: &str = "BATON_XDP_TEST_AGENT";
+const SERVERS: [&str; 4] = ["one", "two", "three", "four"];
+
+/// What is on the bridge.
+struct Lab {
+    client: Machine,
+    director: Machine,
+    servers: Vec<Machine>,
+}
+
+/// A client, a director that has the virtual addresses, and so many real servers, with a BPF file system of their own.
+fn lab(servers: usize, test: impl FnOnce(&Lab) + Send) {
+    alone(|| {
+        mount::<str, str, str, str>(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), None).unwrap();
+        let client = machine("client", 1);
+        // Between veths checksums are left out, which nobody fills in for a packet that XDP has sent on.
+        client.run("ethtool -K eth0 tx off");
+        let director = new_director("director", 2);
+        for vip in vips() {
+            director.run(&format!("ip address add {}", on(vip, "eth0")));
+        }
+        let servers = (11..).zip(&SERVERS[..servers]).map(|(number, name)| new_server(name, number)).collect();
+        test(&Lab { client, director, servers });
+    });
+}
+
+fn on(vip: IpAddr, interface: &str) -> String {
+    if vip.is_ipv4() { format!("{vip}/32 dev {interface}") } else { format!("{vip}/128 dev {interface} nodad") }
+}
+
+/// One whose address for asking neighbours is there at once.
+fn machine(name: &'static str, number: u8) -> Machine {
+    let machine = Machine::new(name, number);
+    machine.run(&format!("ip address add fe80::{number}/64 dev eth0 nodad"));
+    machine
+}
+
+fn new_director(name: &'static str, number: u8) -> Machine {
+    let machine = machine(name, number);
+    // The other end of a veth takes what XDP sends when it has a program itself.
+    let folder = tempfile::tempdir().unwrap();
+    run(&format!("ip link set dev {name} xdp object {} section xdp", pass(folder.path()).display()));
+    machine
+}
+
+/// One that says its name to whoever asks at port 80.
+fn new_server(name: &'static str, number: u8) -> Machine {
+    let machine = machine(name, number);
+    machine.run("sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2");
+    for vip in vips() {
+        machine.run(&format!("ip address add {}", on(vip, "lo")));
+    }
+    let listener = machine.inside(|| TcpListener::bind("[::]:80").unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(stream, name));
+        }
+    });
+    machine
+}
+
+/// HTTP with its name for an answer; or a line with its name for each line.
+fn serve(mut stream: TcpStream, name: &str) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        if line.starts_with("GET ") {
+            let _ = write!(stream, "HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
+            while reader.read_line(&mut line).is_ok_and(|length| length > 2) {}
+            return;
+        }
+        let _ = writeln!(stream, "{name}");
+        line.clear();
+    }
+}
+
+fn service(vip: IpAddr, servers: &[(&Machine, u32)]) -> Service {
+    let destination = |(machine, weight): &(&Machine, u32)| Destination {
+        address: SocketAddr::new(machine.address(vip), 80),
+        forwarding: Forwarding::Direct,
+        weight: *weight,
+        upper: 0,
+        lower: 0,
+    };
+    Service {
+        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
+        scheduler: Scheduler::RoundRobin,
+        hash_port: false,
+        fallback: false,
+        persistence: None,
+        one_packet: false,
+        destinations: servers.iter().map(destination).collect(),
+    }
+}
+
+/// The same for both families.
+fn services(servers: &[(&Machine, u32)]) -> Vec<Service> {
+    vips().into_iter().map(|vip| service(vip, servers)).collect()
+}
+
+fn open() -> Director {
+    let mut settings = Settings::default();
+    settings.xdp.interfaces = vec!["eth0".into()];
+    settings.xdp.flows = 10_000;
+    Director::open(Asked::Xdp, &settings).unwrap()
+}
+
+#[track_caller]
+fn reconciled(director: &mut Director, services: &[Service]) -> Report {
+    let report = director.reconcile(services).unwrap();
+    assert!(report.failed.is_empty() && report.refused.is_empty(), "{report:?}");
+    report
+}
+
+/// Sets it up, once, as a process does that ends right after.
+#[track_caller]
+fn set_up(machine: &Machine, services: &[Service]) {
+    machine.inside(|| {
+        let mut director = open();
+        reconciled(&mut director, services);
+        assert!(director.plan(services).unwrap().is_empty(), "nothing is left to do");
+    });
+}
+
+/// Who answers how often, asked by curl.
+fn ask(client: &Machine, vip: IpAddr, times: usize) -> BTreeMap<String, usize> {
+    let url = if vip.is_ipv4() { format!("http://{vip}/") } else { format!("http://[{vip}]/") };
+    let mut answers = BTreeMap::new();
+    for _ in 0..times {
+        let output = client.try_run(&format!("curl -sS --noproxy * --max-time 5 {url}"));
+        let answer = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
+        *answers.entry(answer.into_owned()).or_default() += 1;
+        if !output.status.success() {
+            break; // which fails the test soon
+        }
+    }
+    answers
+}
+
+/// A connection that stays open, with the server that has it.
+struct Held {
+    stream: BufReader<TcpStream>,
+    server: String,
+}
+
+impl Held {
+    fn new(client: &Machine, vip: IpAddr) -> Held {
+        let stream = client.inside(|| TcpStream::connect_timeout(&SocketAddr::new(vip, 80), PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut held = Held { stream: BufReader::new(stream), server: String::new() };
+        held.server = held.says().unwrap();
+        held
+    }
+
+    fn says(&mut self) -> std::io::Result<String> {
+        self.stream.get_mut().write_all(b"who\n")?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Some of each family, on all servers.
+fn hold(lab: &Lab, many: usize) -> Vec<Held> {
+    let held: Vec<Held> = (0..many).flat_map(|_| vips()).map(|vip| Held::new(&lab.client, vip)).collect();
+    for server in &lab.servers {
+        assert!(held.iter().any(|held| held.server == server.name), "{many} connections are enough for all");
+    }
+    held
+}
+
+#[track_caller]
+fn all_go_on(held: &mut [Held]) {
+    for held in held {
+        assert_eq!(held.says().unwrap(), held.server);
+    }
+}
+
+/// An agent in a process of its own, which has set everything up.
+fn agent(machine: &Machine, services: &[Service]) -> Child {
+    let mut agent = machine.inside(|| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "the_agent_of_another_process", "--nocapture"]);
+        command.env(AGENT, serde_json::to_string(services).unwrap());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    });
+    let mut lines = BufReader::new(agent.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with("set up"))), "the agent did not set it up");
+    agent
+}
+
+#[test]
+fn the_agent_of_another_process() {
+    let Ok(services) = env::var(AGENT) else { return };
+    let services: Vec<Service> = serde_json::from_str(&services).unwrap();
+    let mut director = open();
+    reconciled(&mut director, &services);
+    println!("\nset up");
+    // Until the other end is gone.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn downloads_are_balanced_by_weight() {
+    lab(3, |lab| {
+        let [one, two, three] = [0, 1, 2].map(|at| &lab.servers[at]);
+        set_up(&lab.director, &services(&[(one, 1), (two, 1), (three, 2)]));
+        for vip in vips() {
+            let answers = ask(&lab.client, vip, 60);
+            assert!(answers.values().sum::<usize>() == 60 && answers.len() == 3, "{answers:?}");
+            assert!(answers["three"] > 15, "{answers:?}");
+        }
+        lab.director.inside(|| {
+            let mut director = open();
+            for service in director.figures().unwrap() {
+                let of_servers: u64 = service.destinations.iter().map(|server| server.counters.connections).sum();
+                assert_eq!((service.counters.connections, of_servers), (60, 60));
+                assert!(service.counters.packets_in > 240 && service.counters.bytes_in > 240 * 40);
+            }
+            assert!(director.manner().starts_with("on eth0 (in its driver)"), "{}", director.manner());
+            assert_eq!(director.refresh().unwrap(), Vec::<String>::new());
+            assert!(director.leave(OnExit::Flush).unwrap().failed.is_empty());
+            assert!(!direct::folder().unwrap().exists());
+        });
+        let answers = ask(&lab.client, vips()[0], 1);
+        assert!(
+            answers.keys().all(|answer| answer.contains("connect to server")),
+            "the stack answers again: {answers:?}"
+        );
+        let link = lab.director.run("ip link show dev eth0");
+        assert!(!link.contains("xdp"), "{link}");
+    });
+}
+
+#[test]
+fn connections_live_on_through_every_change() {
+    lab(4, |lab| {
+        let [one, two, three, four] = [0, 1, 2, 3].map(|at| &lab.servers[at]);
+        set_up(&lab.director, &services(&[(one, 1), (two, 1), (three, 1), (four, 1)]));
+        let mut held = hold(lab, 20);
+        // Other weights; a server that drains.
+        set_up(&lab.director, &services(&[(one, 5), (two, 1), (three, 1), (four, 1)]));
+        all_go_on(&mut held);
+        set_up(&lab.director, &services(&[(one, 0), (two, 1), (three, 1), (four, 9)]));
+        all_go_on(&mut held);
+        let answers = ask(&lab.client, vips()[0], 30);
+        assert!(!answers.contains_key("one") && answers.len() > 1, "{answers:?}");
+        // One that is removed: what it had is refused by others; what others had goes on.
+        set_up(&lab.director, &services(&[(one, 1), (two, 1), (three, 1)]));
+        let (mut lost, mut kept): (Vec<Held>, Vec<Held>) = held.into_iter().partition(|held| held.server == "four");
+        for lost in &mut lost {
+            let end = lost.says();
+            assert!(end.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset), "{end:?}");
+        }
+        all_go_on(&mut kept);
+        // It comes back.
+        set_up(&lab.director, &services(&[(one, 1), (two, 1), (three, 1), (four, 1)]));
+        all_go_on(&mut kept);
+        // An agent that is killed; nobody is there then; and another one, with a program of its own.
+        let mut agent = agent(&lab.director, &services(&[(one, 1), (two, 2), (three, 3), (four, 1)]));
+        all_go_on(&mut kept);
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        all_go_on(&mut kept);
+        let mut fresh = Held::new(&lab.client, vips()[0]);
+        let before = program(&lab.director);
+        lab.director.inside(|| assert!(open().refresh().unwrap().is_empty()));
+        assert_ne!(program(&lab.director), before, "the program is another one");
+        all_go_on(&mut kept);
+        assert_eq!(fresh.says().unwrap(), fresh.server);
+    });
+}
+
+/// What `ip` says of the XDP program on the director's interface.
+fn program(machine: &Machine) -> String {
+    let links = machine.run("ip link show dev eth0");
+    links.lines().find(|line| line.contains("prog/xdp")).unwrap_or_else(|| panic!("{links}")).to_owned()
+}
+
+#[test]
+fn another_director_chooses_the_same_servers() {
+    lab(3, |lab| {
+        let [one, two, three] = [0, 1, 2].map(|at| &lab.servers[at]);
+        set_up(&lab.director, &services(&[(one, 1), (two, 1), (three, 2)]));
+        let mut held = hold(lab, 15);
+        let second = new_director("second", 3);
+        // Its list is in another order.
+        set_up(&second, &services(&[(three, 2), (one, 1), (two, 1)]));
+        let mac = second.mac();
+        for vip in vips() {
+            lab.client.run(&format!("ip neighbour replace {vip} lladdr {mac} dev eth0"));
+        }
+        run("ip link set director down");
+        all_go_on(&mut held);
+        let counted = second.inside(|| open().figures().unwrap());
+        assert_eq!(
+            counted.iter().map(|service| service.counters.connections).sum::<u64>(),
+            30,
+            "it has all of them now"
+        );
+    });
+}
+
+#[test]
+fn a_server_is_found_by_its_mac_address() {
+    lab(2, |lab| {
+        let [one, two] = [0, 1].map(|at| &lab.servers[at]);
+        let nobody = machine("nobody", 99);
+        nobody.run("ip link set eth0 down");
+        let services = services(&[(one, 1), (two, 1), (&nobody, 5)]);
+        set_up(&lab.director, &services);
+        let answers = ask(&lab.client, vips()[0], 20);
+        assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+        let refreshed = || lab.director.inside(|| open().refresh().unwrap());
+        let troubles = refreshed();
+        assert_eq!(troubles.len(), 2, "{troubles:?}");
+        assert!(
+            troubles[0].contains("192.0.2.99:80 gets nothing: nobody answers for its MAC address on eth0"),
+            "{troubles:?}"
+        );
+        // It appears.
+        nobody.run("ip link set eth0 up");
+        let start = Instant::now();
+        while refreshed().iter().any(|trouble| trouble.contains("192.0.2.99")) {
+            assert!(start.elapsed() < PATIENCE, "it is not found");
+        }
+        let answers = ask(&lab.client, vips()[0], 10);
+        assert!(answers.keys().any(|answer| answer != "one" && answer != "two"), "it has no such service: {answers:?}");
+        // Another network card.
+        let services = self::services(&[(one, 1), (two, 1)]);
+        set_up(&lab.director, &services);
+        let mut held = hold(lab, 8);
+        one.run("ip link set eth0 address 02:00:00:00:be:ef");
+        lab.director
+            .run(&format!("ip neighbour replace {} lladdr 02:00:00:00:be:ef dev eth0 nud reachable", one.ipv4()));
+        lab.director
+            .run(&format!("ip neighbour replace {} lladdr 02:00:00:00:be:ef dev eth0 nud reachable", one.ipv6()));
+        assert!(refreshed().is_empty());
+        all_go_on(&mut held);
+    });
+}
+
+#[test]
+fn in_the_stack_where_a_driver_has_no_xdp() {
+    lab(2, |lab| {
+        // A MACVLAN has none.
+        let [one, two] = [0, 1].map(|at| &lab.servers[at]);
+        let vip = vips()[0];
+        lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
+        lab.director.run("sysctl -qw net.ipv4.conf.all.arp_ignore=1");
+        lab.director.run("ip address flush dev eth0");
+        lab.director.run("ip link set mac0 up");
+        lab.director.run(&format!("ip address add {}/24 dev mac0", lab.director.ipv4()));
+        lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
+        lab.director.inside(|| {
+            let mut settings = Settings::default();
+            settings.xdp.interfaces = vec!["mac0".into()];
+            let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+            reconciled(&mut director, &[service(vip, &[(one, 1), (two, 1)])]);
+            assert!(director.manner().contains("mac0 (generic"), "{}", director.manner());
+        });
+        let answers = ask(&lab.client, vip, 20);
+        assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+    });
+}
+
+#[test]
+fn somebody_elses_program_is_left_alone() {
+    lab(1, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let object = pass(folder.path());
+        attach(&lab.director, &object);
+        let before = self::program(&lab.director);
+        let report = lab.director.inside(|| {
+            let mut director = open();
+            director.reconcile(&services(&[(&lab.servers[0], 1)])).unwrap()
+        });
+        let faults: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+        assert!(
+            faults.iter().all(|fault| fault.contains("interface eth0: another XDP program is there")),
+            "{faults:?}"
+        );
+        assert!(!faults.is_empty());
+        assert_eq!(self::program(&lab.director), before);
+        assert!(lab.director.inside(|| open().plan(&[]).unwrap().is_empty()), "nothing of it is there");
+    });
+}
+
+/// A program that lets everything pass.
+fn pass(folder: &Path) -> PathBuf {
+    let [source, object] = ["pass.c", "pass.o"].map(|name| folder.join(name));
+    let program = "__attribute__((section(\"xdp\"), used)) int pass(void *at) { (void)at; return 2; }";
+    fs::write(&source, program).unwrap();
+    run(&format!("clang -O2 -target bpf -c {} -o {}", source.display(), object.display()));
+    object
+}
+
+fn attach(machine: &Machine, object: &Path) {
+    machine.run(&format!("ip link set dev eth0 xdp object {} section xdp", object.display()));
+}
