@@ -198,7 +198,7 @@ fn from_outside_who_answers_is_named() {
         director.run("ip address add 192.0.2.7/32 dev eth0");
         let look = |from: &Machine, director: Option<Answerer>, servers: Vec<IpAddr>, within| {
             let vips = vec![vip];
-            let asked = Outside { vips, interface: "eth0".into(), director, servers, port: Some(80), within };
+            let asked = Outside { vips, interface: "eth0".into(), director, servers, ports: vec![80], within };
             from.inside(|| check::outside(&asked).unwrap())
         };
         let told = |findings: &[Finding]| -> Vec<String> { findings.iter().map(ToString::to_string).collect() };
@@ -225,7 +225,7 @@ fn from_outside_who_answers_is_named() {
         );
         assert!(found[1].contains("nobody listens on its port"), "{found:#?}");
         assert!(
-            found[2].contains("192.0.2.7 on 192.0.2.12: nobody answers for the virtual address there"),
+            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nobody answers for the virtual address there"),
             "{found:#?}"
         );
         let found = told(&look(&two, Some(Answerer::Mac(director.mac())), vec![], SHORT));

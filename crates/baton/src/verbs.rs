@@ -9,6 +9,7 @@ mod load;
 mod origin;
 mod plan;
 mod prove;
+mod real_server;
 mod reload;
 mod status;
 mod upgrade;
@@ -42,6 +43,7 @@ enum Verb {
     Keep(Box<keep::KeepCommand>),
     Load(Box<load::LoadCommand>),
     Prove(prove::Prove),
+    RealServer(Box<real_server::RealServerCommand>),
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
@@ -90,6 +92,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Keep(command) => keep::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
         Verb::Prove(command) => prove::run(&command),
+        Verb::RealServer(command) => real_server::run(&command),
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => status::run(&command),

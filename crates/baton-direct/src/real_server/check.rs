@@ -11,8 +11,9 @@ use baton_kernel::{Fault, listeners};
 use super::record::{Quiet, Record};
 use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
 use crate::probe::{self, Found, With};
+use crate::station::Station;
 use crate::sysctl::Sysctl;
-use crate::who_has::{known_as, who_has};
+use crate::who_has::{self, known_as, who_has};
 
 /// How grave a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,8 +231,8 @@ pub struct Outside {
     pub director: Option<Answerer>,
     /// Real servers whose address shall be set up.
     pub servers: Vec<IpAddr>,
-    /// The service's port, for the servers; without one they are asked by an echo.
-    pub port: Option<u16>,
+    /// The service's TCP ports, for the servers; without one they are asked by an echo.
+    pub ports: Vec<u16>,
     /// For how long answers are waited for, for each question.
     pub within: Duration,
 }
@@ -279,24 +280,43 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
         }
         None => None,
     };
+    // Those whose hardware address nobody has asked for lately are known to us alone.
+    let station = Station::of(&mut routing, &asked.interface)?;
+    let mut names = Vec::new();
+    for server in &asked.servers {
+        names.extend(who_has::first(&station, *server, asked.within)?.map(|mac| (mac, *server)));
+    }
     for vip in &asked.vips {
         let answers = who_has(&asked.interface, *vip, asked.within)?;
         let is_ours = own.iter().any(|address| address.address == *vip && address.interface == index);
-        answered(*vip, asked, &answers, director, is_ours, &mut findings)?;
+        answered(*vip, asked, &answers, director, is_ours, &names, &mut findings)?;
         for server in asked.servers.iter().filter(|server| server.is_ipv4() == vip.is_ipv4()) {
-            let with = asked.port.map_or(With::Echo, With::Tcp);
-            let found = probe::probe(&probe::Asked { vip: *vip, server: *server, with }, asked.within)?;
-            let what = format!("{vip} on {server}: {found}");
-            findings.push(match found {
-                Found::SetUp { listens: Some(false) } => {
-                    Finding::wrong(what, format!("on {server}: start the program that serves {vip}"))
-                }
-                Found::SetUp { .. } => Finding::right(what),
-                Found::Missing(_) => Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}")),
-            });
+            let questions: Vec<With> = match &asked.ports[..] {
+                [] => vec![With::Echo],
+                some => some.iter().map(|port| With::Tcp(*port)).collect(),
+            };
+            for with in questions {
+                let found = probe::probe(&probe::Asked { vip: *vip, server: *server, with }, asked.within)?;
+                findings.push(on_server(*vip, *server, with, found));
+            }
         }
     }
     Ok(findings)
+}
+
+/// Judges what a real server answered.
+fn on_server(vip: IpAddr, server: IpAddr, with: With, found: Found) -> Finding {
+    let what = match with {
+        With::Tcp(port) => format!("{vip} port {port} on {server}: {found}"),
+        With::Echo => format!("{vip} on {server}: {found}"),
+    };
+    match found {
+        Found::SetUp { listens: Some(false) } => {
+            Finding::wrong(what, format!("on {server}: start the program that serves {vip}"))
+        }
+        Found::SetUp { .. } => Finding::right(what),
+        Found::Missing(_) => Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}")),
+    }
 }
 
 /// Judges who answers. `is_ours`: this machine has the address on that interface, so that nobody else may answer.
@@ -306,12 +326,17 @@ fn answered(
     answers: &[Mac],
     director: Option<Mac>,
     is_ours: bool,
+    names: &[(Mac, IpAddr)],
     findings: &mut Vec<Finding>,
 ) -> Result<(), Fault> {
     let known = known_as(&asked.interface, answers)?;
     let name = |mac: &Mac| {
-        let others: Vec<String> =
-            known.get(mac).into_iter().flatten().filter(|known| **known != vip).map(ToString::to_string).collect();
+        let asked = names.iter().filter(|(known, _)| known == mac).map(|(_, address)| address);
+        let mut others: Vec<&IpAddr> =
+            known.get(mac).into_iter().flatten().chain(asked).filter(|known| **known != vip).collect();
+        others.sort_unstable();
+        others.dedup();
+        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
         if others.is_empty() { mac.to_string() } else { format!("{mac} ({})", others.join(", ")) }
     };
     let quiet = format!("there: baton real-server up --vip {vip}");

@@ -1,11 +1,11 @@
 //! A real server of direct routing: it has the virtual address and keeps quiet about it.
 //!
 //! The address goes on `lo`. For IPv4 that alone is half of it: Linux answers ARP for every address of the machine on every
-//! interface, and clients would find the real server instead of the director. Two ways make it quiet, and [`Method`] is the choice: settings
-//! (`arp_ignore`, `arp_announce`) or a filter for ARP (a table of nftables). For IPv6 nothing more is needed: neighbour discovery answers only for addresses of
-//! the interface that is asked, and asks under none but those.
+//! interface, and clients would find the real server instead of the director. Two ways make it quiet, and [`Method`] is the
+//! choice: settings (`arp_ignore`, `arp_announce`) or a filter for ARP (a table of nftables). For IPv6 nothing more is needed:
+//! neighbour discovery answers only for addresses of the interface that is asked, and asks under none but those.
 //!
-//! What is up is a wish, and each call makes the machine fit the wishes of all that is up: [`plan`](plan::plan) says the steps, in an
+//! What is up is a wish, and each call makes the machine fit the wishes of all that is up: `plan.rs` says the steps, in an
 //! order in which the address is never there without being quiet. A record in `/run/baton-real-server` keeps what was there before;
 //! [`down`] puts that back, and leaves what somebody else changed since. When a step fails, those before it are undone.
 

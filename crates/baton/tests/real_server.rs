@@ -1,0 +1,153 @@
+//! `baton real-server` as an operator runs it: machines on a link, network namespaces of their own, and the whole program.
+
+mod support;
+
+use std::process::{Command, Output};
+
+use baton_kernel::netns;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use support::program;
+
+/// A director and a real server on a bridge, with `/run` and systemd's units of their own; or it says that it may not.
+fn with_machines(test: impl FnOnce() + Send) {
+    let inside = || {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount::<str, str, str, str>(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+        for folder in ["/run", "/etc/systemd/system"] {
+            mount::<str, str, str, str>(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), None)?;
+        }
+        ip("link add br0 type bridge forward_delay 0");
+        ip("link set br0 up");
+        for (name, address) in [("director", "192.0.2.1/24"), ("server", "192.0.2.11/24")] {
+            ip(&format!("netns add {name}"));
+            ip(&format!("link add {name} type veth peer name eth0 netns {name}"));
+            ip(&format!("link set {name} master br0 up"));
+            for words in ["link set lo up", "link set eth0 up", &format!("address add {address} dev eth0")] {
+                ip(&format!("-netns {name} {words}"));
+            }
+        }
+        ip("-netns director address add 192.0.2.7/32 dev eth0");
+        test();
+        Ok::<(), nix::Error>(())
+    };
+    match netns::in_new(inside) {
+        Ok(done) => done.expect("folders of our own"),
+        Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
+    }
+}
+
+#[track_caller]
+fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split_whitespace()).output().expect("the program ip (iproute2)");
+    assert!(output.status.success(), "ip {words}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `baton real-server WORDS` on a machine.
+fn baton(machine: &str, words: &str) -> Output {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", machine]).arg(program()).arg("real-server").args(words.split_whitespace());
+    command.output().unwrap()
+}
+
+/// The same, which succeeds; gives what it printed.
+#[track_caller]
+fn does(machine: &str, words: &str) -> String {
+    let output = baton(machine, words);
+    assert!(output.status.success(), "{words}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The same, which ends with 1.
+#[track_caller]
+fn finds(machine: &str, words: &str) -> String {
+    let output = baton(machine, words);
+    assert_eq!(output.status.code(), Some(1), "{words}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
+fn a_real_server_comes_and_goes() {
+    with_machines(|| {
+        let from_outside = "check --vip 192.0.2.7 --from eth0 --server 192.0.2.11 --within 300ms";
+        let found = finds("director", from_outside);
+        assert!(found.contains("ok: nobody else answers for 192.0.2.7"), "{found}");
+        assert!(
+            found.contains("WRONG: 192.0.2.7 on 192.0.2.11: nobody answers for the virtual address there"),
+            "{found}"
+        );
+        assert!(found.contains("    on 192.0.2.11: baton real-server up --vip 192.0.2.7"), "{found}");
+        let found = finds("server", "check --vip 192.0.2.7 --port 80");
+        assert!(found.contains("WRONG: 192.0.2.7 is not on lo"), "{found}");
+        assert!(found.contains("    baton real-server up --vip 192.0.2.7\n"), "{found}");
+        assert!(found.contains("WRONG: nobody listens on port 80"), "{found}");
+
+        let before = ip("-netns server address show");
+        let plan = does("server", "up --vip 192.0.2.7 --dry-run");
+        assert!(plan.contains("would put 192.0.2.7/32 on lo"), "{plan}");
+        assert_eq!(ip("-netns server address show"), before);
+        let done = does("server", "up --vip 192.0.2.7 --persistent");
+        assert!(done.contains("set net.ipv4.conf.all.arp_ignore to 1 (it is 0)"), "{done}");
+        assert!(done.contains("write and enable the unit baton-real-server@192.0.2.7.service"), "{done}");
+        assert_eq!(does("server", "up --vip 192.0.2.7 --persistent"), "nothing to do\n");
+        does("server", "check --vip 192.0.2.7");
+        let found = does("director", from_outside);
+        assert!(found.contains("ok: 192.0.2.7 on 192.0.2.11: the virtual address is set up"), "{found}");
+
+        // What the unit says works as it stands.
+        let unit = std::fs::read_to_string("/etc/systemd/system/baton-real-server@192.0.2.7.service").unwrap();
+        let word = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap().to_owned();
+        for command in [word("ExecStop="), word("ExecStart=")] {
+            let words = command.split_once(" real-server ").unwrap().1;
+            does("server", words);
+        }
+        does("server", "check --vip 192.0.2.7");
+        let done = does("server", "down --vip 192.0.2.7");
+        assert!(done.contains("put net.ipv4.conf.all.arp_ignore back to 0"), "{done}");
+        assert!(done.contains("disable and remove the unit"), "{done}");
+        let addresses = |shown: String| shown.replace(" tentative", "");
+        assert_eq!(addresses(ip("-netns server address show")), addresses(before));
+        assert_eq!(does("server", "down --all"), "nothing to do\n");
+    });
+}
+
+#[test]
+fn a_real_server_that_answers_is_named() {
+    with_machines(|| {
+        ip("-netns server address add 192.0.2.7/32 dev lo");
+        let found = finds("director", "check --vip 192.0.2.7 --from eth0 --server 192.0.2.11 --within 300ms");
+        let shown = ip("-netns server -brief link show eth0");
+        let mac = shown.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap();
+        assert!(
+            found.contains(&format!("WRONG: {mac} (192.0.2.11) answers for 192.0.2.7"))
+                && found.contains("draws clients past the director"),
+            "{found}"
+        );
+        let found = finds("server", "check --vip 192.0.2.7");
+        assert!(found.contains("arp_ignore is 0 on eth0: ARP is answered for 192.0.2.7"), "{found}");
+        does("server", "up --vip 192.0.2.7 --method filter");
+        does("director", "check --vip 192.0.2.7 --from eth0 --within 300ms");
+        does("server", "check --vip 192.0.2.7");
+    });
+}
+
+#[test]
+fn a_missing_right_and_wrong_words_are_said() {
+    with_machines(|| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", "server", "setpriv", "--bounding-set", "-all"]).arg(program());
+        let output = command.args(["real-server", "check", "--vip", "192.0.2.7", "--from", "eth0"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("CAP_NET_RAW"), "{}", text(&output.stderr));
+        assert!(finds("server", "up --vip 192.0.2.7 --interface eth7").contains("there is no such interface"));
+        assert!(finds("server", "up --vip 127.0.0.1").contains("is no address that clients could ask for"));
+        assert!(finds("server", "up --vip 192.0.2.7 --method arp").contains("there is no method 'arp'"));
+        let help = does("server", "--help");
+        assert!(help.contains("Examples:\n  baton real-server up --vip"), "{help}");
+    });
+}
