@@ -63,13 +63,13 @@ fn created(port: u16, active: Colour, name: impl Fn(Colour) -> String) -> Vec<Ac
 
 /// What is done in three parts: what a crash left is removed; then what may be refused and undone; then what is not needed any more
 /// is removed.
-fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Result<[Vec<Act>; 3], Fault> {
+fn install(setting: &Setting, active: Colour) -> Result<[Vec<Act>; 3], Fault> {
     let (name, port) = (setting.name.as_str(), setting.listen.port);
     let there = sets(name)?;
     let last = |v4| rules(setting, v4, name);
-    if there.is_empty() && !RULES.is_there(&setting.name)? {
+    if there.is_empty() && !RULES.leads(&setting.name)? {
         let mut acts = created(port, active, |colour| set(name, colour));
-        acts.extend(RULES.install(setting, is_guarded, last)?);
+        acts.extend(RULES.install(setting, last)?);
         return Ok([Vec::new(), acts, Vec::new()]);
     }
     let is_there = |set: &String| there.iter().any(|found| found.name == *set);
@@ -79,7 +79,7 @@ fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Result<[Vec<A
     let mut acts: Vec<Act> = missing.map(|set| Act::Create { set, port }).collect();
     acts.extend(created(port, active, |colour| aside(name, colour)));
     let meanwhile = |v4| sends(setting, v4, active, "").into_iter().collect();
-    acts.extend(RULES.install(setting, is_guarded, meanwhile)?);
+    acts.extend(RULES.install(setting, meanwhile)?);
     acts.extend(Colour::BOTH.map(|colour| Act::Swap { one: set(name, colour), other: aside(name, colour) }));
     acts.extend(RULES.refill(setting, meanwhile, last)?);
     let old = Colour::BOTH.map(|colour| Act::Destroy { set: aside(name, colour) });
@@ -127,13 +127,17 @@ impl Method for Ipset {
         })
     }
 
-    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
-        let [left, acts, old] = install(setting, active, is_guarded)?;
+    fn install(&self, setting: &Setting, active: Colour, _: bool) -> Result<(), Fault> {
+        let [left, acts, old] = install(setting, active)?;
         act::each(&left)?;
         act::all(&acts)?;
         // All is as it should be; what is left of it goes next time.
         let _ = act::each(&old);
         Ok(())
+    }
+
+    fn guard(&self, setting: &Setting) -> Result<(), Fault> {
+        act::all(&RULES.guard(setting)?)
     }
 
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
@@ -166,8 +170,9 @@ impl Method for Ipset {
 
     fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
         let acts = match step {
-            Step::Install { active, is_guarded } => install(setting, active, is_guarded)?.concat(),
+            Step::Install { active, .. } => install(setting, active)?.concat(),
             Step::Switch(_) => vec![swap(setting.name.as_str())],
+            Step::Guard => RULES.guard(setting)?,
             Step::Unguard => RULES.remove(&setting.name, true)?,
         };
         Ok(act::typed(&acts))

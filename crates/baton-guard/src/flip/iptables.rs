@@ -20,8 +20,9 @@ fn rule(setting: &Setting, v4: bool, colour: Colour) -> Vec<String> {
 
 fn acts(setting: &Setting, step: Step) -> Result<Vec<Act>, Fault> {
     match step {
-        Step::Install { active, is_guarded } => RULES.install(setting, is_guarded, |v4| rule(setting, v4, active)),
+        Step::Install { active, .. } => RULES.install(setting, |v4| rule(setting, v4, active)),
         Step::Switch(to) => RULES.refill(setting, |v4| rule(setting, v4, to.other()), |v4| rule(setting, v4, to)),
+        Step::Guard => RULES.guard(setting),
         Step::Unguard => RULES.remove(&setting.name, true),
     }
 }
@@ -60,6 +61,10 @@ impl Method for Iptables {
 
     fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
         act::all(&acts(setting, Step::Install { active, is_guarded })?)
+    }
+
+    fn guard(&self, setting: &Setting) -> Result<(), Fault> {
+        act::all(&acts(setting, Step::Guard)?)
     }
 
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {

@@ -6,7 +6,7 @@
 use std::{fs, io};
 
 use super::stored::Stored;
-use super::{Flips, KIND, Name};
+use super::{Flips, KIND, Method, Name, Setting};
 use crate::Fault;
 
 /// The lock under which it is changed. No flip has this name: it is too long.
@@ -19,8 +19,10 @@ const OPENED: &str = "opened";
 const SWITCH: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
 
 impl Flips {
-    /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them.
-    pub(super) fn open_localnet(&self) -> Result<(), Fault> {
+    /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them; and before anything leads
+    /// there, so that nobody is dropped on the way.
+    pub(super) fn open_localnet(&self, setting: &Setting, method: &dyn Method) -> Result<(), Fault> {
+        method.guard(setting)?;
         let _lock = self.state.lock(KIND, LOCK)?;
         if is_on() {
             return Ok(());

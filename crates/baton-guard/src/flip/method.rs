@@ -90,6 +90,8 @@ pub enum Step {
     },
     /// New connections go to this instance.
     Switch(Colour),
+    /// The loopback's guard is made, where it is not there.
+    Guard,
     /// The loopback's guard is removed.
     Unguard,
 }
@@ -116,12 +118,21 @@ pub trait Method: fmt::Debug {
 
     /// Sets everything up with this instance active. What is there under this name, whole or broken or of another setting, is
     /// replaced, with no moment between at which a connection finds nothing; by iptables IPv4 an instant before IPv6. Connections
-    /// that are open stay where they are. With the loopback's guard when it is asked for; one that is there and is not asked for
-    /// may stay, see [`unguard`](Self::unguard).
+    /// that are open stay where they are. The loopback's guard stays when it is asked for ([`guard`](Self::guard) has made it); one
+    /// that is not asked for may stay, see [`unguard`](Self::unguard).
     ///
     /// # Errors
     /// What was refused; then what was there before is there, or nothing when nothing was.
     fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault>;
+
+    /// Makes the loopback's guard, where it is not there as it should be: what drops packets of other machines to and from
+    /// loopback addresses, which nothing of ours leads to yet. It may be all that there is of the name.
+    ///
+    /// # Errors
+    /// What was refused.
+    fn guard(&self, _: &Setting) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Removes the loopback's guard, which this setting does not need.
     ///

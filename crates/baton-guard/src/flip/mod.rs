@@ -171,21 +171,23 @@ impl Flips {
             localnet::can_switch()?;
         }
         self.claim(&Stored { setting: setting.clone(), method: now.method.kind(), active })?;
-        let step = now.step(self, setting, active);
-        let put = match step {
+        let was_open = localnet::is_on();
+        let opened = if needs_localnet { self.open_localnet(setting, now.method.as_ref()) } else { Ok(()) };
+        let put = opened.and_then(|()| match now.step(self, setting, active) {
             Some(Step::Install { active, is_guarded }) => now.method.install(setting, active, is_guarded),
             Some(_) => now.method.switch(setting, active),
             None => Ok(()),
-        };
-        let opened = put.and_then(|()| match needs_localnet {
-            true => self.open_localnet().inspect_err(|_| now.put_back(setting, step.is_some())),
-            false => Ok(()),
         });
-        if let Err(fault) = opened {
+        if let Err(fault) = put {
             // What was there before is there still; so is what is remembered of it.
             match &now.before {
                 Some(before) => self.store(before)?,
                 None => self.state.remove(KIND, setting.name.as_str())?,
+            }
+            if needs_localnet {
+                // The first fault is the one to tell.
+                let closed = if was_open { Ok(()) } else { self.close_localnet(&setting.name) };
+                let _ = closed.and_then(|()| now.take_guard_back(setting));
             }
             return Err(fault);
         }
@@ -212,11 +214,8 @@ impl Flips {
         let before = self.stored(&setting.name)?;
         let (method, reason) = self.method_for(init, before.as_ref())?;
         let about = before.as_ref().map_or(setting, |before| &before.setting);
-        let current = match method.observe(about)? {
-            Observed::Active(colour) => Some(colour),
-            Observed::Absent | Observed::Broken(_) => None,
-        };
-        Ok(Now { method, reason, before, current })
+        let observed = method.observe(about)?;
+        Ok(Now { method, reason, before, observed })
     }
 
     /// Refuses an address that another flip has: one of the two would hide the other.
@@ -297,11 +296,10 @@ impl Flips {
                 let why =
                     if let Observed::Broken(why) = observed { why } else { "nothing of it was in the kernel".into() };
                 let is_guarded = method.kind().needs_localnet(setting);
-                method.install(setting, to, is_guarded)?;
                 if is_guarded {
-                    // The first fault is the one to tell.
-                    self.open_localnet().inspect_err(|_| drop(method.remove(&setting.name)))?;
+                    self.open_localnet(setting, method.as_ref())?;
                 }
+                method.install(setting, to, is_guarded)?;
                 done.add(format!("{}: set up anew, for {why}", setting.name));
             }
         }
@@ -356,35 +354,43 @@ struct Now {
     reason: String,
     /// What is remembered.
     before: Option<Stored>,
-    /// Which instance gets new connections, when all is there that is remembered.
-    current: Option<Colour>,
+    /// What the kernel has of that.
+    observed: Observed,
 }
 
 impl Now {
+    /// Which instance gets new connections, when all is there that is remembered.
+    fn current(&self) -> Option<Colour> {
+        match self.observed {
+            Observed::Active(colour) => Some(colour),
+            Observed::Absent | Observed::Broken(_) => None,
+        }
+    }
+
     fn is_same(&self, setting: &Setting) -> bool {
         self.before.as_ref().is_some_and(|before| before.setting == *setting)
     }
 
     /// Whether all is as it is to be.
     fn is_done(&self, init: &Init) -> bool {
-        let is_active = self.current.is_some_and(|current| init.active.is_none_or(|active| active == current));
+        let is_active = self.current().is_some_and(|current| init.active.is_none_or(|active| active == current));
         let is_open = !self.method.kind().needs_localnet(&init.setting) || localnet::is_on();
         self.is_same(&init.setting) && is_active && is_open
     }
 
     fn already(&self, setting: &Setting) -> String {
-        let current = self.current.map_or("none", Colour::word);
+        let current = self.current().map_or("none", Colour::word);
         format!("{} is set up already, and {current} is active", setting.name)
     }
 
     /// Which instance is to be active, if one is preferred.
     fn wished(&self, init: &Init) -> Option<Colour> {
-        init.active.or(self.current).or(self.before.as_ref().map(|before| before.active))
+        init.active.or(self.current()).or(self.before.as_ref().map(|before| before.active))
     }
 
     /// What is to be done so that this instance is active; `None`: it is.
     fn step(&self, flips: &Flips, setting: &Setting, active: Colour) -> Option<Step> {
-        match self.current {
+        match self.current() {
             Some(current) if self.is_same(setting) => (current != active).then_some(Step::Switch(active)),
             Some(_) | None => {
                 let kind = self.method.kind();
@@ -395,16 +401,14 @@ impl Now {
         }
     }
 
-    /// Makes the kernel have what it had. The first fault is the one to tell.
-    fn put_back(&self, setting: &Setting, is_changed: bool) {
-        let (kind, name) = (self.method.kind(), &setting.name);
-        let _ = match (&self.before, self.current) {
-            _ if !is_changed => Ok(()),
-            (Some(before), Some(current)) => {
-                self.method.install(&before.setting, current, kind.needs_localnet(&before.setting))
-            }
-            _ => self.method.remove(name),
-        };
+    /// Removes a guard that was made for nothing.
+    fn take_guard_back(&self, setting: &Setting) -> Result<(), Fault> {
+        let kind = self.method.kind();
+        match &self.before {
+            _ if self.observed == Observed::Absent => self.method.remove(&setting.name),
+            Some(before) if kind.needs_localnet(&before.setting) => Ok(()),
+            Some(_) | None => self.method.unguard(setting),
+        }
     }
 }
 

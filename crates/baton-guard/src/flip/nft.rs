@@ -27,6 +27,8 @@ const TRIAL: &str = "baton-trial";
 const CHAINS: [(&str, Hook); 2] = [("incoming", Hook::Prerouting), ("local", Hook::Output)];
 /// The chain that keeps packets of other machines away from loopback addresses, as long as the kernel does not.
 const GUARD: &str = "guard";
+/// How many rules it has.
+const GUARD_RULES: usize = 2;
 /// Before others that translate at the same place.
 const BEFORE_OTHERS: i32 = priority::DSTNAT - 1;
 
@@ -111,7 +113,9 @@ fn guard(transaction: Transaction, table: &Table) -> Transaction {
     let loopback = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
     let rules = [Rule::new().destination_net(loopback, 8), Rule::new().source_net(loopback, 8)]
         .map(|rule| rule.not_incoming("lo").verdict(Verdict::Drop));
-    rules.iter().fold(transaction.chain(table, &chain), |transaction, rule| transaction.rule(table, GUARD, rule))
+    // One that is there may have other rules.
+    let made = transaction.chain(table, &chain).flush_chain(table, GUARD);
+    rules.iter().fold(made, |transaction, rule| transaction.rule(table, GUARD, rule))
 }
 
 fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Transaction {
@@ -135,6 +139,12 @@ fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Transaction {
     if is_guarded { guard(transaction, &table) } else { transaction }
 }
 
+/// How many rules the guard has that is there.
+fn guards(table: &Table) -> Result<usize, Fault> {
+    let chains = Nftables::open()?.rules(table)?;
+    Ok(chains.into_iter().find(|(chain, _)| chain == GUARD).map_or(0, |(_, count)| count))
+}
+
 fn comment(setting: &Setting) -> String {
     format!("blue {} green {}", places(&setting.blue), places(&setting.green))
 }
@@ -155,7 +165,7 @@ fn rules(setting: &Setting) -> Vec<(String, usize)> {
     let count = MAPS.iter().filter(|map| map.is_used(setting)).map(|map| map.rules(setting).len()).sum();
     let mut chains: Vec<(String, usize)> = CHAINS.iter().map(|(name, _)| ((*name).to_owned(), count)).collect();
     if setting.needs_localnet() {
-        chains.push((GUARD.to_owned(), 2));
+        chains.push((GUARD.to_owned(), GUARD_RULES));
     }
     chains
 }
@@ -208,11 +218,18 @@ impl Method for Nft {
         Ok(install(setting, active, is_guarded).commit()?)
     }
 
+    fn guard(&self, setting: &Setting) -> Result<(), Fault> {
+        let table = table(&setting.name);
+        match guards(&table)? {
+            GUARD_RULES => Ok(()),
+            _ => Ok(guard(Transaction::new().table(&table), &table).commit()?),
+        }
+    }
+
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
         let table = table(&setting.name);
-        // A chain that is not there cannot be deleted; what is expected there is what `rules` says.
-        let chains = Nftables::open()?.rules(&table)?;
-        if !chains.iter().any(|(chain, _)| chain == GUARD) {
+        // A chain that is not there cannot be deleted.
+        if guards(&table)? == 0 {
             return Ok(());
         }
         nfqueue::quiet(QUIET);
@@ -245,8 +262,11 @@ impl Method for Nft {
         let lines = match step {
             Step::Install { active, is_guarded } => typed::install(setting, active, is_guarded),
             Step::Switch(to) => typed::switch(setting, to),
-            Step::Unguard => vec![format!("delete chain {} {} {GUARD}", table.family, table.name)],
+            Step::Guard | Step::Unguard => typed::guard(&table, step == Step::Guard)?,
         };
+        if lines.is_empty() {
+            return Ok(lines);
+        }
         // One file is one transaction.
         Ok(vec![format!("nft -f - <<'END'\n{}\nEND", lines.join("\n"))])
     }
@@ -284,14 +304,33 @@ mod typed {
             lines.extend(used.iter().flat_map(|map| rules(map, setting)));
             lines.push(" }".into());
         }
-        if is_guarded {
-            lines.push(format!(" chain {GUARD} {{"));
-            lines.push(format!("  type filter hook prerouting priority {};", priority::RAW));
-            lines.extend(["daddr", "saddr"].map(|side| format!("  ip {side} 127.0.0.0/8 iifname != \"lo\" drop")));
-            lines.push(" }".into());
-        }
         lines.push("}".into());
+        if is_guarded {
+            lines.extend(guard_chain(&whole));
+        }
         lines
+    }
+
+    fn guard_chain(whole: &str) -> Vec<String> {
+        let head = format!("add chain {whole} {GUARD} {{ type filter hook prerouting priority {}; }}", priority::RAW);
+        let mut lines = vec![head, format!("flush chain {whole} {GUARD}")];
+        let rule = |side| format!("add rule {whole} {GUARD} ip {side} 127.0.0.0/8 iifname != \"lo\" drop");
+        lines.extend(["daddr", "saddr"].map(rule));
+        lines
+    }
+
+    /// What makes the guard be there, or not.
+    pub(super) fn guard(table: &Table, is_wanted: bool) -> Result<Vec<String>, Fault> {
+        let whole = format!("{} {}", table.family, table.name);
+        Ok(match (guards(table)?, is_wanted) {
+            (GUARD_RULES, true) | (0, false) => Vec::new(),
+            (_, true) => {
+                let mut lines = vec![format!("add table {whole}")];
+                lines.extend(guard_chain(&whole));
+                lines
+            }
+            (_, false) => vec![format!("delete chain {whole} {GUARD}")],
+        })
     }
 
     pub(super) fn switch(setting: &Setting, to: Colour) -> Vec<String> {

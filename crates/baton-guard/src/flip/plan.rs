@@ -39,11 +39,11 @@ impl Flips {
         if needs_localnet && !localnet::is_on() {
             localnet::can_switch()?;
         }
+        if needs_localnet {
+            done.lines.extend(opened(setting, now.method.as_ref())?);
+        }
         if let Some(step) = now.step(self, setting, active) {
             done.lines.extend(now.method.plan(setting, step)?);
-        }
-        if needs_localnet && !localnet::is_on() {
-            done.add(format!("{LOCALNET}=1"));
         }
         if !needs_localnet && self.has_opened_localnet() {
             if !self.is_localnet_needed(&setting.name)? {
@@ -85,10 +85,8 @@ impl Flips {
             return method.plan(setting, Step::Switch(to));
         }
         let is_guarded = method.kind().needs_localnet(setting);
-        let mut lines = method.plan(setting, Step::Install { active: to, is_guarded })?;
-        if is_guarded && !localnet::is_on() {
-            lines.push(format!("{LOCALNET}=1"));
-        }
+        let mut lines = if is_guarded { opened(setting, method)? } else { Vec::new() };
+        lines.extend(method.plan(setting, Step::Install { active: to, is_guarded })?);
         Ok(lines)
     }
 
@@ -114,4 +112,13 @@ impl Flips {
         }
         Ok(done)
     }
+}
+
+/// What opens the loopback behind its guard, as things are.
+fn opened(setting: &Setting, method: &dyn Method) -> Result<Vec<String>, Fault> {
+    let mut lines = method.plan(setting, Step::Guard)?;
+    if !localnet::is_on() {
+        lines.push(format!("{LOCALNET}=1"));
+    }
+    Ok(lines)
 }

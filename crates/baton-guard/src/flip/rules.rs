@@ -142,14 +142,17 @@ impl Rules {
         Ok(())
     }
 
-    /// Makes the chains have these rules, whatever they have now, each table at one moment; and the guard, where it is asked for.
-    /// A guard that is there and not asked for stays.
-    pub fn install(
-        &self,
-        setting: &Setting,
-        is_guarded: bool,
-        rules: impl Fn(bool) -> Vec<String>,
-    ) -> Result<Vec<Act>, Fault> {
+    /// Makes the guard, where it is not there as it should be.
+    pub fn guard(&self, setting: &Setting) -> Result<Vec<Act>, Fault> {
+        let chain = self.chain(setting.name.as_str())?;
+        let iptables = Iptables::find(Family::Ipv4)?;
+        let there = Made::of(&iptables.save()?, RAW, &chain);
+        let rules = GUARDED.map(str::to_owned);
+        Ok(if there.is_guard() { Vec::new() } else { vec![act(&iptables, RAW, there.fill(RAW, &chain, &rules))?] })
+    }
+
+    /// Makes the chains have these rules, whatever they have now, each table at one moment. The guard stays as it is.
+    pub fn install(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<Vec<Act>, Fault> {
         let chain = self.chain(setting.name.as_str())?;
         let served = setting.served();
         let mut acts = Vec::new();
@@ -161,10 +164,6 @@ impl Rules {
                 // What cannot be had has nothing of it.
                 Err(_) => continue,
             };
-            let guard = Made::of(&saved, RAW, &chain);
-            if v4 && is_guarded && !guard.is_guard() {
-                acts.push(act(&iptables, RAW, guard.fill(RAW, &chain, &GUARDED.map(str::to_owned)))?);
-            }
             let there = Made::of(&saved, NAT, &chain);
             if is_served {
                 acts.push(act(&iptables, NAT, there.fill(NAT, &chain, &rules(v4)))?);
@@ -247,6 +246,15 @@ impl Rules {
         }
         let there = Made::of(&saved, NAT, &chain);
         Ok(Some(there).filter(Made::is_entered).map(|there| there.rules))
+    }
+
+    /// Whether our chain is there that leads somewhere, of one family at least.
+    pub fn leads(&self, name: &Name) -> Result<bool, Fault> {
+        let chain = self.chain(name.as_str())?;
+        let found = [Family::Ipv4, Family::Ipv6].map(Iptables::find).into_iter().flatten();
+        // What cannot be read has nothing of it, or is told by who changes it.
+        let mut saved = found.filter_map(|iptables| iptables.save().ok());
+        Ok(saved.any(|saved| Made::of(&saved, NAT, &chain).is_there))
     }
 
     /// Whether anything of a flip is there.

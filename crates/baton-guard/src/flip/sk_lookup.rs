@@ -211,7 +211,7 @@ impl Method for SkLookup {
                 "# the program is tied to this network namespace".into(),
             ],
             Step::Switch(to) => vec![put(to), format!("# {to} is the active colour")],
-            Step::Unguard => Vec::new(),
+            Step::Guard | Step::Unguard => Vec::new(),
         })
     }
 

@@ -58,11 +58,11 @@ fn commands_end_when_their_time_is_up() {
         let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
         machine.init("");
         let endless = endless(machine);
-        let said = machine.refuses(&format!("run --reload-blue true --reload-green '{endless}' --reload-limit 1s"));
-        assert!(said.contains("did not end within 1 s and was killed; blue goes on"), "{said}");
+        let said = machine.refuses(&format!("run --reload-blue true --reload-green '{endless}' --reload-limit 2s"));
+        assert!(said.contains("did not end within 2 s and was killed; blue goes on"), "{said}");
         begun(machine).iter().for_each(|pid| until("it is dead", || is_dead(pid)));
-        let said = machine.refuses(&format!("to green --check '{endless}' --check-limit 1s"));
-        assert!(said.contains("did not end within 1 s and was killed"), "{said}");
+        let said = machine.refuses(&format!("to green --check '{endless}' --check-limit 2s"));
+        assert!(said.contains("did not end within 2 s and was killed"), "{said}");
         begun(machine).iter().for_each(|pid| until("it is dead", || is_dead(pid)));
         assert_eq!(who(FRONT), "blue");
         machine.does("remove");

@@ -207,3 +207,43 @@ impl Machine {
 pub fn localnet() -> String {
     shell(&format!("cat {LOCALNET}")).trim().to_owned()
 }
+
+/// Another machine, 10.9.0.2, that reaches ours at 10.9.0.1.
+pub struct Elsewhere(Child);
+
+impl Elsewhere {
+    pub fn new() -> Elsewhere {
+        let mut there = Command::new("unshare");
+        let there = there.args(["-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut there = Elsewhere(there.spawn().expect("unshare is there"));
+        // When it answers, it is in its own namespace.
+        there.0.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+        there.0.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it answers");
+        shell("ip link add here type veth peer name there; ip address add 10.9.0.1/24 dev here; ip link set here up");
+        shell(&format!("ip link set there netns {}", there.0.id()));
+        there.run("ip address add 10.9.0.2/24 dev there");
+        there.run("ip link set there up");
+        there
+    }
+
+    /// A command on that machine.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.0.id().to_string(), "-n", "sh", "-c", line]).stdin(Stdio::null());
+        command
+    }
+
+    #[track_caller]
+    pub fn run(&self, line: &str) -> String {
+        let output = self.command(line).output().expect("nsenter is there");
+        assert!(output.status.success(), "{line}: {}", words(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use super::machine::*;
 
@@ -85,36 +86,71 @@ fn refusing(machine: &Machine, program: &str, call: usize) -> String {
 
 #[test]
 fn what_is_refused_in_the_middle_leaves_what_was_there() {
-    for method in ["ipset", "iptables"] {
+    // From what needs the loopback's switch to what does not, and back.
+    for (method, [from, to]) in [("ipset", [3, 2]), ("iptables", [3, 2]), ("ipset", [2, 3]), ("iptables", [2, 3])] {
         in_network(|machine| {
             let _both = both();
-            machine.does(&format!("init --listen :80 --method {method} {} --force", SETTINGS[3]));
-            let before = rules();
+            let [from, to] = [from, to].map(|at| format!("init --listen :80 --method {method} {}", SETTINGS[at]));
+            machine.does(&from);
+            let (before, was_open) = (rules(), localnet());
+            let at = || [who(FRONT), who("[::1]:80")];
+            let sent = at();
             let mut refused = 0;
             for program in ["iptables-restore", "ip6tables-restore"] {
                 for call in 1.. {
                     let path = refusing(machine, program, call);
-                    let mut command = machine.command(&format!("init --listen :80 --method {method} {}", SETTINGS[2]));
-                    let output = command.env("PATH", path).output().expect("it starts");
+                    let output = machine.command(&to).env("PATH", path).output().expect("it starts");
                     if output.status.success() {
                         // There are no more calls that could be refused.
-                        machine.does(&format!("init --listen :80 --method {method} {}", SETTINGS[3]));
+                        machine.does(&from);
                         assert_eq!(rules(), before);
                         break;
                     }
                     refused += 1;
                     assert!(words(&output).contains("not now"), "{method}: {}", words(&output));
-                    if call > 1 && localnet() == "0" {
+                    if was_open == "1" && localnet() == "0" {
                         // What comes last, the removal of a guard that nobody needs, is told and done again.
-                        machine.does(&format!("init --listen :80 --method {method} {}", SETTINGS[3]));
+                        machine.does(&from);
                     }
-                    assert_eq!(rules(), before, "{method}: call {call} of {program}");
-                    assert_eq!([who(FRONT), who("[::1]:80"), localnet()], ["blue", "blue", "1"]);
+                    assert_eq!(rules(), before, "call {call} of {program}: {to}");
+                    assert_eq!((at(), localnet()), (sent.clone(), was_open.clone()), "call {call} of {program}: {to}");
                     machine.does("status");
                 }
             }
             assert!(refused >= 2, "{method}: {refused}");
             println!("{method}: {refused} refusals");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
+
+#[test]
+fn clients_from_elsewhere_do_not_wait_for_the_loopback() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = both();
+            let elsewhere = Elsewhere::new();
+            let [plain, loopback] = [2, 1].map(|at| format!("init --listen :80 --method {method} {}", SETTINGS[at]));
+            machine.does(&plain);
+            // A client is there, and its machine knows ours.
+            assert!(
+                elsewhere
+                    .run("curl -sS --retry 20 --retry-all-errors --retry-delay 0 http://10.9.0.1/")
+                    .starts_with("green")
+            );
+            let again = || elsewhere.run("nstat -saz TcpRetransSegs").split_whitespace().nth_back(1).map(str::to_owned);
+            let before = again();
+            let mut load = elsewhere.command("ab -q -r -c 4 -n 5000 http://10.9.0.1/");
+            let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ab is there");
+            machine.does(&loopback);
+            let said = words(&load.wait_with_output().expect("it has ended"));
+            assert!(
+                said.contains("Complete requests:      5000") && said.contains("Failed requests:        0"),
+                "{said}"
+            );
+            assert!(elsewhere.run("curl -sS http://10.9.0.1/").starts_with("blue"), "{method}");
+            assert_eq!(again(), before, "{method}: a packet was dropped and sent again");
             machine.does("remove");
             machine.is_as_before();
         });

@@ -1,8 +1,6 @@
 //! New connections go to one of the two, from one moment to the next, and those that are open stay.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 
 use super::machine::*;
 
@@ -69,29 +67,18 @@ fn both_families_and_every_address_are_flipped_at_once() {
 fn clients_from_elsewhere_are_flipped_too() {
     in_network(|machine| {
         let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
-        let mut elsewhere = Command::new("unshare");
-        let mut elsewhere =
-            elsewhere.args(["-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare");
-        // When it answers, it is in its own namespace.
-        elsewhere.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
-        elsewhere.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it answers");
-        let there = format!("nsenter -t {} -n", elsewhere.id());
-        shell("ip link add here type veth peer name there; ip address add 10.9.0.1/24 dev here; ip link set here up");
-        shell(&format!("ip link set there netns {}", elsewhere.id()));
-        shell(&format!("{there} sh -c 'ip address add 10.9.0.2/24 dev there; ip link set there up'"));
-        let curl = format!("{there} curl -sS --retry 20 --retry-all-errors --retry-delay 0 -m 5");
+        let elsewhere = Elsewhere::new();
+        let curl = "curl -sS --retry 20 --retry-all-errors --retry-delay 0 -m 5";
         for method in METHODS {
             machine.init(&format!("--method {method}"));
             for to in ["green", "blue"] {
                 machine.does(&format!("to {to}"));
-                assert!(shell(&format!("{curl} http://10.9.0.1/")).starts_with(to), "{method}");
+                assert!(elsewhere.run(&format!("{curl} http://10.9.0.1/")).starts_with(to), "{method}");
             }
             assert_eq!(localnet(), "1");
             machine.does("remove");
             machine.is_as_before();
         }
-        drop(elsewhere.stdin.take());
-        let _ = elsewhere.wait();
     });
 }
 
