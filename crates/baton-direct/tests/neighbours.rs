@@ -1,6 +1,6 @@
 //! Virtual addresses on a real link: who answers for them, whether they are set up on a real server, and how a director takes them.
 
-mod network;
+mod link;
 
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use baton_direct::vip::{PROTOCOL, Vip, Vips, announce_often};
 use baton_direct::who_has::{known_as, who_has};
 use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::Routing;
-use network::{Machine, alone, vips};
+use link::{Machine, alone, vips};
 
 /// How long an answer may take that is expected; nothing waits for so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -168,8 +168,8 @@ fn a_director_takes_addresses_and_gives_only_its_own_back() {
         director.inside(|| {
             let wanted: Vec<Vip> = vips().map(on_eth0).to_vec();
             let theirs = on_eth0("192.0.2.8".parse().unwrap());
-            network::run("ip address add 192.0.2.8/32 dev eth0");
-            let before = network::run("ip address show");
+            link::run("ip address add 192.0.2.8/32 dev eth0");
+            let before = link::run("ip address show");
             let report =
                 Vips::open("").unwrap().reconcile(&[&wanted[..], std::slice::from_ref(&theirs)].concat()).unwrap();
             assert_eq!((&report.added, &report.foreign), (&wanted, &vec![theirs]));
@@ -181,12 +181,12 @@ fn a_director_takes_addresses_and_gives_only_its_own_back() {
             let report = Vips::open("").unwrap().reconcile(&wanted).unwrap();
             assert_eq!((report.added, report.kept.len()), (Vec::new(), 2));
             // Somebody takes one away and puts it there again: it is theirs now.
-            network::run("ip address del 192.0.2.7/32 dev eth0");
-            network::run("ip address add 192.0.2.7/32 dev eth0");
+            link::run("ip address del 192.0.2.7/32 dev eth0");
+            link::run("ip address add 192.0.2.7/32 dev eth0");
             assert_eq!(Vips::open("").unwrap().reconcile(&wanted).unwrap().foreign, wanted[..1]);
             assert_eq!(Vips::open("").unwrap().reconcile(&[]).unwrap().removed, wanted[1..]);
-            network::run("ip address del 192.0.2.7/32 dev eth0");
-            assert_eq!(network::run("ip address show"), before);
+            link::run("ip address del 192.0.2.7/32 dev eth0");
+            assert_eq!(link::run("ip address show"), before);
             let wrong = Vip { interface: "eth9".into(), ..wanted[0].clone() };
             let report = Vips::open("").unwrap().reconcile(&[wrong, wanted[1].clone()]).unwrap();
             assert!(report.faults[0].to_string().contains("eth9"), "{:?}", report.faults);

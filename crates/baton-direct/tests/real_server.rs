@@ -1,7 +1,7 @@
 //! A real server that is set up and taken down, between network namespaces: who answers ARP, where packets arrive, and that all is
 //! as before afterwards.
 
-mod network;
+mod link;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use baton_direct::real_server::{Asked, Method, Report, down, up};
 use baton_direct::who_has::who_has;
 use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::Routing;
-use network::{Machine, alone, vips};
+use link::{Machine, alone, vips};
 
 /// How long an answer may take that is expected; nothing waits for so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -348,7 +348,7 @@ fn nothing_is_half_done() {
 #[test]
 fn a_unit_sets_it_up_at_the_next_boot() {
     alone(|| {
-        network::run("mount -t tmpfs tmpfs /etc/systemd/system");
+        link::run("mount -t tmpfs tmpfs /etc/systemd/system");
         let server = Machine::new("server", 11);
         let persistent = |method| Asked { is_persistent: true, ..asked(&vips(), method) };
         set_up(&server, &persistent(Method::Filter));
@@ -360,7 +360,7 @@ fn a_unit_sets_it_up_at_the_next_boot() {
             let text = fs::read_to_string(&unit).unwrap();
             assert!(text.contains(&format!("real-server up --vip {vip}")), "{text}");
             assert_eq!(text.contains("--method filter"), vip.is_ipv4());
-            let verified = network::try_run(&format!("systemd-analyze verify --man=no {unit}"));
+            let verified = link::try_run(&format!("systemd-analyze verify --man=no {unit}"));
             let said = String::from_utf8_lossy(&verified.stderr).into_owned();
             assert!(verified.status.success() && !said.contains("baton-real-server"), "{said}");
         }
