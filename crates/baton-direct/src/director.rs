@@ -92,12 +92,13 @@ impl Director {
         Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None })
     }
 
-    /// Gives the record to a user and a group. To be called by a program that gives up root, before it does so; it keeps
+    /// Gives the record, and what is the engine's, to a user and a group. To be called by a program that gives up root, before it does so; it keeps
     /// CAP_NET_ADMIN.
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+        self.engine.give_to(user, group)?;
         self.record.give_to(user, group)
     }
 

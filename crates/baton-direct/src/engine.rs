@@ -163,6 +163,16 @@ pub trait Engine: Send {
         String::new()
     }
 
+    /// Does what takes root's rights, and gives what is its own to a user and a group: for a program that gives up root and perhaps its
+    /// file system, and keeps CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// Without the right to.
+    fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+        let _ = (user, group);
+        Ok(())
+    }
+
     /// Removes what this engine needs besides services, after the last of them was removed.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The engine xdp on links: a client, directors and real servers with the virtual addresses on `lo`, on one bridge.
 #![cfg(feature = "bpf")]
 
-mod network;
+mod link;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,13 +17,17 @@ use baton_direct::{
     Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
 };
 use baton_kernel::bpf::direct;
-use network::{Machine, alone, run, vips};
+use link::{Machine, alone, run, vips};
 use nix::mount::{MsFlags, mount};
 
 /// How long anything may take; nothing waits for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Lets the test program be the agent of another process.
 const AGENT: &str = "BATON_XDP_TEST_AGENT";
+/// And one that gives up root, in this folder.
+const JAIL: &str = "BATON_XDP_TEST_JAIL";
+const JAILED_SERVICES: &str = "BATON_XDP_TEST_JAILED";
+const NOBODY: u32 = 65_534;
 const SERVERS: [&str; 4] = ["one", "two", "three", "four"];
 
 /// What is on the bridge.
@@ -223,6 +227,56 @@ fn the_agent_of_another_process() {
     println!("\nset up");
     // Until the other end is gone.
     let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// In a process of its own, because a user belongs to a whole one.
+#[test]
+fn the_agent_that_gives_up_root() {
+    let Ok(jail) = env::var(JAIL) else { return };
+    let mut services: Vec<Service> = serde_json::from_str(&env::var(JAILED_SERVICES).unwrap()).unwrap();
+    let mut director = open();
+    director.give_to(NOBODY, NOBODY).unwrap();
+    nix::unistd::chroot(jail.as_str()).unwrap();
+    env::set_current_dir("/").unwrap();
+    nix::sys::prctl::set_keepcaps(true).unwrap();
+    nix::unistd::setgid(NOBODY.into()).unwrap();
+    nix::unistd::setuid(NOBODY.into()).unwrap();
+    let kept = [caps::Capability::CAP_NET_ADMIN].into_iter().collect();
+    caps::set(None, caps::CapSet::Effective, &kept).unwrap();
+
+    reconciled(&mut director, &services);
+    services[0].destinations.pop();
+    services[1].destinations[0].weight = 7;
+    reconciled(&mut director, &services);
+    assert!(director.plan(&services).unwrap().is_empty());
+    assert!(director.refresh().unwrap().is_empty());
+    assert_eq!(director.figures().unwrap().len(), 2);
+    println!("\nset up");
+    let _ = std::io::stdin().read(&mut [0]);
+    assert!(director.leave(OnExit::Flush).unwrap().failed.is_empty());
+}
+
+#[test]
+fn without_root_and_in_a_jail_it_goes_on() {
+    lab(2, |lab| {
+        let jail = tempfile::tempdir().unwrap();
+        let services = services(&[(&lab.servers[0], 1), (&lab.servers[1], 1)]);
+        let mut agent = lab.director.inside(|| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", "the_agent_that_gives_up_root", "--nocapture"]);
+            command.env(JAIL, jail.path()).env(JAILED_SERVICES, serde_json::to_string(&services).unwrap());
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        });
+        let mut lines = BufReader::new(agent.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with("set up"))), "it did not set it up");
+        let answers = ask(&lab.client, vips()[0], 10);
+        assert_eq!(answers, BTreeMap::from([("one".to_owned(), 10)]));
+        assert_eq!(ask(&lab.client, vips()[1], 10).values().sum::<usize>(), 10);
+        drop(agent.stdin.take());
+        assert!(agent.wait().unwrap().success());
+        let left = lab.director.inside(|| fs::read_dir(direct::folder().unwrap()).map_or(0, |files| files.count()));
+        assert_eq!(left, 0, "nothing of it is there");
+    });
 }
 
 #[test]

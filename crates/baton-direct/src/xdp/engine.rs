@@ -25,6 +25,8 @@ pub(super) struct Xdp {
     direct: Option<Direct>,
     /// Whether the links have this process's program.
     is_renewed: bool,
+    /// Whether root was given up: what is open is what there is.
+    is_given: bool,
 }
 
 impl Xdp {
@@ -32,7 +34,14 @@ impl Xdp {
         let folder = direct::folder()?;
         direct::check(&folder)?;
         let direct = Direct::find(&folder)?;
-        Ok(Xdp { settings: settings.clone(), folder, routing: Routing::open()?, direct, is_renewed: false })
+        Ok(Xdp {
+            settings: settings.clone(),
+            folder,
+            routing: Routing::open()?,
+            direct,
+            is_renewed: false,
+            is_given: false,
+        })
     }
 
     /// The maps, with this process's program in the links.
@@ -47,6 +56,18 @@ impl Xdp {
             self.is_renewed = true;
         }
         Ok(self.direct.insert(direct))
+    }
+
+    /// Another process may have begun or ended it.
+    fn look_again(&mut self) -> Result<(), Fault> {
+        if !self.is_given {
+            let is_there = self.direct.is_some() && self.folder.exists();
+            if !is_there {
+                self.direct = Direct::find(&self.folder)?;
+                self.is_renewed = false;
+            }
+        }
+        Ok(())
     }
 
     fn found(&self, key: &Key) -> Result<u32, Fault> {
@@ -355,8 +376,7 @@ impl Engine for Xdp {
     }
 
     fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
-        // Another process may have begun or ended it.
-        self.direct = Direct::find(&self.folder)?;
+        self.look_again()?;
         let servers = self.servers()?;
         let mut found = Vec::new();
         for (number, slot) in self.services()? {
@@ -482,8 +502,16 @@ impl Engine for Xdp {
         manner
     }
 
+    fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+        self.ready()?;
+        self.tie(None, None)?;
+        self.ready()?.give_to(user, group)?;
+        self.is_given = true;
+        Ok(())
+    }
+
     fn leave(&mut self) -> Result<(), Fault> {
-        self.direct = Direct::find(&self.folder)?;
+        self.look_again()?;
         if !self.services()?.is_empty() {
             return Ok(());
         }

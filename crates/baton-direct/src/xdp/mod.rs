@@ -5,7 +5,7 @@
 
 #[cfg(feature = "bpf")]
 mod engine;
-#[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the engine judges"))]
+#[cfg_attr(all(not(feature = "bpf"), not(test)), expect(dead_code, reason = "only the engine judges"))]
 mod judge;
 #[cfg(feature = "bpf")]
 mod way;

@@ -6,6 +6,8 @@
 //!
 //! Here are the maps as they are; what is to be in them, the engine of `baton-direct` decides.
 
+mod counted;
+mod folder;
 mod slots;
 
 use std::fmt;
@@ -13,7 +15,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
@@ -23,6 +25,8 @@ use socket2::{Domain, Socket, Type};
 use super::{FILE_SYSTEM, Refused, mounted, refused};
 use crate::Fault;
 use crate::sockopt;
+use counted::Counted;
+use folder::Folder;
 
 pub use slots::*;
 
@@ -79,7 +83,7 @@ pub enum Verdict {
 
 /// Maps and links in one folder.
 pub struct Direct {
-    folder: PathBuf,
+    folder: Folder,
     program: Option<Ebpf>,
     places: HashMap<MapData, Place, u32>,
     macs: HashMap<MapData, OwnMac, u32>,
@@ -87,14 +91,14 @@ pub struct Direct {
     servers: Array<MapData, Server>,
     tables: Array<MapData, Table>,
     flows: HashMap<MapData, FlowKey, Flow>,
-    of_services: PerCpuArray<MapData, Counters>,
-    of_servers: PerCpuArray<MapData, Counters>,
-    reasons: PerCpuArray<MapData, u64>,
+    of_services: Counted<3>,
+    of_servers: Counted<3>,
+    reasons: Counted<1>,
 }
 
 impl fmt::Debug for Direct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direct").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Direct").field("folder", &self.folder.path()).finish_non_exhaustive()
     }
 }
 
@@ -163,7 +167,7 @@ impl Direct {
     }
 
     fn make_anew(folder: &Path, flows: u32) -> Result<Direct, Fault> {
-        fs::create_dir_all(folder).map_err(refused("the folder of the BPF objects")).map_err(fault)?;
+        Folder::make(folder)?;
         let program = load(folder, flows)?;
         let mut direct = Direct::open(folder)?;
         direct.program = Some(program);
@@ -175,7 +179,7 @@ impl Direct {
 
     fn open(folder: &Path) -> Result<Direct, Fault> {
         Ok(Direct {
-            folder: folder.to_owned(),
+            folder: Folder::make(folder)?,
             program: None,
             places: HashMap::try_from(Map::HashMap(map(folder, "places")?)).map_err(other)?,
             macs: HashMap::try_from(Map::HashMap(map(folder, "macs")?)).map_err(other)?,
@@ -183,9 +187,9 @@ impl Direct {
             servers: Array::try_from(Map::Array(map(folder, "servers")?)).map_err(other)?,
             tables: Array::try_from(Map::Array(map(folder, "tables")?)).map_err(other)?,
             flows: HashMap::try_from(Map::LruHashMap(map(folder, "flows")?)).map_err(other)?,
-            of_services: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "of_services")?)).map_err(other)?,
-            of_servers: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "of_servers")?)).map_err(other)?,
-            reasons: PerCpuArray::try_from(Map::PerCpuArray(map(folder, "reasons")?)).map_err(other)?,
+            of_services: Counted::new(map(folder, "of_services")?).map_err(other)?,
+            of_servers: Counted::new(map(folder, "of_servers")?).map_err(other)?,
+            reasons: Counted::new(map(folder, "reasons")?).map_err(other)?,
         })
     }
 
@@ -198,9 +202,19 @@ impl Direct {
             return Ok(mode);
         }
         let place = || format!("interface {name}");
+        if !self.folder.is_in_reach() {
+            return Err(Fault::new(
+                place(),
+                format!(
+                    "the BPF program cannot be tied to it: {} is out of reach after chroot",
+                    self.folder.path().display()
+                ),
+                "start Baton anew",
+            ));
+        }
         let mut native = None;
         for (mode, asked) in [(Mode::Native, XdpMode::Driver), (Mode::Generic, XdpMode::Skb)] {
-            let folder = self.folder.clone();
+            let folder = self.folder.path().to_owned();
             let program = self.program()?;
             match program.attach_to_if_index(interface, asked) {
                 Ok(link) => {
@@ -242,7 +256,7 @@ impl Direct {
     /// Without the right.
     pub fn detach(&mut self, interface: u32) -> Result<(), Fault> {
         for mode in [Mode::Native, Mode::Generic] {
-            unpin(&self.folder.join(link_name(interface, mode)))?;
+            self.folder.unpin(&link_name(interface, mode))?;
         }
         Ok(())
     }
@@ -252,10 +266,7 @@ impl Direct {
     /// # Errors
     /// When the folder cannot be read.
     pub fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
-        let entries =
-            fs::read_dir(&self.folder).map_err(|error| Fault::io(self.folder.display().to_string(), &error))?;
-        let mut found: Vec<(u32, Mode)> =
-            entries.filter_map(|entry| link_of(entry.ok()?.file_name().to_str()?)).collect();
+        let mut found: Vec<(u32, Mode)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
         found.sort_unstable_by_key(|(interface, _)| *interface);
         Ok(found)
     }
@@ -268,7 +279,8 @@ impl Direct {
     pub fn renew(&mut self) -> Result<Vec<u32>, Fault> {
         let mut lost = Vec::new();
         for (interface, mode) in self.attached()? {
-            let path = self.folder.join(link_name(interface, mode));
+            let name = link_name(interface, mode);
+            let path = self.folder.path().join(&name);
             let link: FdLink =
                 PinnedLink::from_pin(&path).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
             let link: XdpLink = link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
@@ -279,7 +291,7 @@ impl Direct {
                     drop(program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?);
                 }
                 Err(error) if os_error(&error) == Some(libc::ENOLINK) => {
-                    unpin(&path)?;
+                    self.folder.unpin(&name)?;
                     lost.push(interface);
                 }
                 Err(error) => return Err(fault(refused("replacing the BPF program")(error))),
@@ -291,7 +303,7 @@ impl Direct {
     fn program(&mut self) -> Result<&mut Xdp, Fault> {
         let loaded = match self.program.take() {
             Some(loaded) => loaded,
-            None => load(&self.folder, 0)?,
+            None => load(self.folder.path(), 0)?,
         };
         let program = self.program.insert(loaded).program_mut("direct").expect("it is in direct.c");
         program.try_into().map_err(|error: ProgramError| other(error))
@@ -423,7 +435,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn counted_of_service(&self, slot: u32) -> Result<Counters, Fault> {
-        self.of_services.get(&slot, 0).map(|all| sum(&all)).map_err(refused("counters")).map_err(fault)
+        self.of_services.sum(slot).map(counters).map_err(refused("counters")).map_err(fault)
     }
 
     /// What was counted of a server's slot, by all processors.
@@ -431,7 +443,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn counted_of_server(&self, slot: u32) -> Result<Counters, Fault> {
-        self.of_servers.get(&slot, 0).map(|all| sum(&all)).map_err(refused("counters")).map_err(fault)
+        self.of_servers.sum(slot).map(counters).map_err(refused("counters")).map_err(fault)
     }
 
     /// Begins to count from 0 for a service's slot.
@@ -439,8 +451,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn clear_service(&mut self, slot: u32) -> Result<(), Fault> {
-        let none = zeroes(&self.of_services)?;
-        self.of_services.set(slot, none, 0).map_err(refused("counters")).map_err(fault)
+        self.of_services.clear(slot).map_err(refused("counters")).map_err(fault)
     }
 
     /// Begins to count from 0 for a server's slot.
@@ -448,8 +459,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn clear_server(&mut self, slot: u32) -> Result<(), Fault> {
-        let none = zeroes(&self.of_servers)?;
-        self.of_servers.set(slot, none, 0).map_err(refused("counters")).map_err(fault)
+        self.of_servers.clear(slot).map_err(refused("counters")).map_err(fault)
     }
 
     /// How many packets were not just forwarded, for this reason.
@@ -457,8 +467,8 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn reason(&self, reason: Reason) -> Result<u64, Fault> {
-        let counted = self.reasons.get(&(reason as u32), 0).map_err(refused("counters")).map_err(fault)?;
-        Ok(counted.iter().sum())
+        let [packets] = self.reasons.sum(reason as u32).map_err(refused("counters")).map_err(fault)?;
+        Ok(packets)
     }
 
     /// Ends it: no packet is forwarded any more, and nothing is remembered.
@@ -471,7 +481,17 @@ impl Direct {
         for place in there {
             let _ = self.places.remove(&place);
         }
-        remove(&self.folder)
+        remove_all(&self.folder)
+    }
+
+    /// Gives all of it to a user and a group, for a process that gives up root: it can go on with what it has open, and remove it.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+        // Loading takes root's rights, and is done by now.
+        self.program()?;
+        self.folder.give_to(user, group)
     }
 }
 
@@ -490,25 +510,17 @@ fn load(folder: &Path, flows: u32) -> Result<Ebpf, Fault> {
     Ok(object)
 }
 
-/// Removes links first, then all else.
+/// Removes what is left of something, if anything is.
 fn remove(folder: &Path) -> Result<(), Fault> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
-    let links =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).filter(|name| link_of(name).is_some());
-    for name in links.collect::<Vec<_>>().iter().map(String::as_str).chain(MAPS) {
-        unpin(&folder.join(name))?;
-    }
-    match fs::remove_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::io(folder.display().to_string(), &error)),
-        _ => Ok(()),
-    }
+    Folder::find(folder)?.map_or(Ok(()), |folder| remove_all(&folder))
 }
 
-fn unpin(path: &Path) -> Result<(), Fault> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::io(path.display().to_string(), &error)),
-        _ => Ok(()),
-    }
+/// Removes links first, then all else.
+fn remove_all(folder: &Folder) -> Result<(), Fault> {
+    let names = folder.names()?;
+    let links = names.iter().map(String::as_str).filter(|name| link_of(name).is_some());
+    links.chain(MAPS).try_for_each(|name| folder.unpin(name))?;
+    folder.remove()
 }
 
 fn link_name(interface: u32, mode: Mode) -> String {
@@ -538,17 +550,8 @@ fn map(folder: &Path, name: &str) -> Result<MapData, Fault> {
     MapData::from_pin(folder.join(name)).map_err(refused("a BPF map")).map_err(fault)
 }
 
-fn zeroes(of: &PerCpuArray<MapData, Counters>) -> Result<aya::maps::PerCpuValues<Counters>, Fault> {
-    let all = of.get(&0, 0).map_err(refused("counters")).map_err(fault)?;
-    aya::maps::PerCpuValues::try_from(vec![Counters::default(); all.len()]).map_err(refused("counters")).map_err(fault)
-}
-
-fn sum(all: &[Counters]) -> Counters {
-    all.iter().fold(Counters::default(), |sum, one| Counters {
-        connections: sum.connections + one.connections,
-        packets: sum.packets + one.packets,
-        bytes: sum.bytes + one.bytes,
-    })
+fn counters([connections, packets, bytes]: [u64; 3]) -> Counters {
+    Counters { connections, packets, bytes }
 }
 
 /// That something is not there is what was wanted.

@@ -131,7 +131,6 @@ pub struct OwnMac {
 }
 
 /// What was counted.
-#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Connections that were given to a server.
@@ -208,8 +207,6 @@ unsafe impl Pod for FlowKey {}
 unsafe impl Pod for Flow {}
 // SAFETY: see above.
 unsafe impl Pod for OwnMac {}
-// SAFETY: see above.
-unsafe impl Pod for Counters {}
 // SAFETY: see above.
 unsafe impl Pod for Layout {}
 
