@@ -83,7 +83,7 @@ pub fn convert(name: &str, text: &[u8], source: Option<Source>) -> Result<Conver
         Source::Ipvsadm => ipvsadm::read(&text)?,
         Source::Keepalived => keepalived::read(&text)?,
     };
-    settle::settle(&mut table);
+    settle::settle(&mut table)?;
     if table.services.is_empty() {
         return Err(ConvertFault::whole(nothing(&table, source)));
     }

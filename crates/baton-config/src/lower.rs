@@ -9,6 +9,7 @@ mod log;
 mod rule_files;
 mod track;
 
+pub(crate) use direct::MAX_SERVICES;
 pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
 pub(crate) use judge::late;
 pub(crate) use line::{About, Base, Call, Context, MAX_OBJECTS, Prefix};

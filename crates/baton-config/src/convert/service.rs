@@ -46,6 +46,16 @@ pub(super) enum Key {
     Mark { mark: u32, ipv6: Option<bool> },
 }
 
+impl Key {
+    /// The virtual address; a mark has none.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Key::Address { address, .. } => Some(*address),
+            Key::Mark { .. } => None,
+        }
+    }
+}
+
 /// A service: one section.
 #[derive(Debug)]
 pub(super) struct Virtual {

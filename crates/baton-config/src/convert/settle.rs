@@ -1,9 +1,11 @@
 //! What holds for services whatever they came from: no two alike, families that fit, and weights as `mode direct` has them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use super::Remark;
 use super::service::{Check, Forwarding, Key, Protocol, Real, Table, Virtual, host};
+use super::{ConvertFault, Remark};
+use crate::lower::MAX_SERVICES;
 
 /// Largest weight of a server line.
 const WEIGHT_MAX: u32 = 256;
@@ -13,17 +15,23 @@ const PERSISTENCE_MAX: u32 = 2_147_483;
 const THRESHOLD_MAX: u32 = 65_535;
 
 /// Judges a table and makes it what can be written.
-pub(super) fn settle(table: &mut Table) {
+///
+/// # Errors
+/// There are more services than a configuration may have.
+pub(super) fn settle(table: &mut Table) -> Result<(), ConvertFault> {
     let mut seen = BTreeMap::new();
     let mut names = BTreeMap::new();
     for mut service in std::mem::take(&mut table.services) {
         resolve_families(&mut service);
+        leave_out_unserved(&mut service);
         leave_out_seen(&mut service, &mut seen);
         if service.keys.is_empty() {
-            let title = service.title.clone();
-            table.remark(service.line, &title, "nothing is left of it, so it is left out with its servers");
             table.remarks.append(&mut service.remarks);
+            table.remark(service.line, &service.title, "nothing is left of it, so it is left out with its servers");
             continue;
+        }
+        if seen.len() > MAX_SERVICES {
+            return Err(ConvertFault::at(service.line, format!("more than {MAX_SERVICES} virtual services")));
         }
         settle_service(&mut service);
         settle_servers(&mut service);
@@ -35,6 +43,7 @@ pub(super) fn settle(table: &mut Table) {
         table.services.push(service);
     }
     table.remarks.sort_by_key(|remark| remark.line);
+    Ok(())
 }
 
 /// A mark has a family; where none was said, it is that of the servers.
@@ -44,6 +53,24 @@ fn resolve_families(service: &mut Virtual) {
         if let Key::Mark { ipv6: family @ None, .. } = key {
             *family = Some(is_ipv6);
         }
+    }
+}
+
+/// What no packet belongs to, or nothing in the kernel serves.
+fn leave_out_unserved(service: &mut Virtual) {
+    let line = service.line;
+    for key in std::mem::take(&mut service.keys) {
+        let why = match &key {
+            Key::Address { address, .. } if address.is_unspecified() => "left out: it is no address of its own",
+            Key::Address { port: 0, .. } if service.persistence.is_none() => {
+                "left out: all ports of an address need persistence"
+            }
+            Key::Address { .. } | Key::Mark { .. } => {
+                service.keys.push(key);
+                continue;
+            }
+        };
+        service.remark(line, &bind(&key), why);
     }
 }
 
@@ -79,6 +106,7 @@ fn settle_service(service: &mut Virtual) {
 
 fn settle_servers(service: &mut Virtual) {
     let families: BTreeSet<bool> = service.keys.iter().map(is_ipv6).collect();
+    let addresses: BTreeSet<IpAddr> = service.keys.iter().filter_map(Key::address).collect();
     let mut seen = BTreeSet::new();
     let mut names = BTreeMap::new();
     for mut server in std::mem::take(&mut service.servers) {
@@ -87,11 +115,15 @@ fn settle_servers(service: &mut Virtual) {
             service.remark(server.line, &server.title, "left out: it is of another address family than the service");
             continue;
         }
+        if addresses.contains(&server.address) || server.address.is_unspecified() {
+            service.remark(server.line, &server.title, "left out: it is no address of a server's own");
+            continue;
+        }
+        settle_port(service, &mut server);
         if !seen.insert((server.address, server.port)) {
             service.remark(server.line, &server.title, "left out: the service has it already");
             continue;
         }
-        settle_port(service, &mut server);
         settle_thresholds(service, &mut server);
         let wanted = server.name.take().unwrap_or_else(|| match server.port {
             0 => server.address.to_string(),

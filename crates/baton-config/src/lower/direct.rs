@@ -6,6 +6,7 @@
 
 mod whole;
 
+pub(crate) use whole::MAX_SERVICES;
 pub(super) use whole::{mixed, whole};
 
 use std::collections::HashMap;
