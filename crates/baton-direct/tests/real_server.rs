@@ -1,6 +1,8 @@
 //! A real server that is set up and taken down, between network namespaces: who answers ARP, where packets arrive, and that all is
 //! as before afterwards.
 
+#[path = "../../baton/tests/support/lab/mod.rs"]
+mod lab;
 mod link;
 
 use std::fs;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use baton_direct::probe::{Asked as Probed, With, probe};
 use baton_direct::real_server::check::{self, Answerer, Finding, Grade, Outside};
-use baton_direct::real_server::{Asked, Method, Report, down, up};
+use baton_direct::real_server::{Asked, Method, Report, Tunnels, down, up};
 use baton_direct::who_has::who_has;
 use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::Routing;
@@ -377,5 +379,94 @@ fn a_unit_sets_it_up_at_the_next_boot() {
         assert!(fault.to_string().contains("was not made by this program"), "{fault}");
         take_down(&server, &vips());
         assert!(fs::exists("/etc/systemd/system/baton-real-server@192.0.2.7.service").unwrap());
+    });
+}
+
+/// `up` in a program of its own, so that it can be killed: this test program, asked for the test below.
+const KILLED: &str = "BATON_TEST_REAL_SERVER";
+
+#[test]
+fn up_for_a_test_that_kills_it() {
+    if let Some(method) = std::env::var_os(KILLED) {
+        up(&asked(&vips(), method.to_str().unwrap().parse().unwrap()), false).unwrap();
+    }
+}
+
+#[test]
+fn whenever_it_is_killed_down_puts_all_back() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        server.run("nft add table inet theirs");
+        let before = all_of(&server);
+        let this = std::env::current_exe().unwrap();
+        let mut ends = Vec::new();
+        for method in ["sysctl", "filter"] {
+            for turn in 0..40 {
+                let mut command = std::process::Command::new("ip");
+                command
+                    .args(["netns", "exec", server.name])
+                    .arg(&this)
+                    .args(["--exact", "up_for_a_test_that_kills_it"]);
+                command.env(KILLED, method).stdout(std::process::Stdio::null());
+                let mut child = command.spawn().unwrap();
+                // Its first trace, and then a little more each time.
+                let folder = std::path::Path::new("/run/baton-real-server");
+                while !folder.exists() && child.try_wait().unwrap().is_none() {
+                    std::hint::spin_loop();
+                }
+                let more = Instant::now() + Duration::from_micros(turn * 150);
+                while Instant::now() < more {
+                    std::hint::spin_loop();
+                }
+                child.kill().unwrap();
+                child.wait().unwrap();
+                let steps = take_down(&server, &[]).steps.len();
+                ends.push(steps);
+                same(&all_of(&server), &before);
+                let left: Vec<_> = fs::read_dir(folder)
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|place| fs::read_dir(place.unwrap().path()).unwrap())
+                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                    .filter(|name| name.ends_with(".json"))
+                    .collect();
+                assert_eq!(left, [""; 0], "{method} after {turn}");
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        eprintln!("killed so that {ends:?} steps were left to undo");
+    });
+}
+
+#[test]
+fn packets_come_out_of_a_tunnel() {
+    // The kernel of the lab has tunnels as a module.
+    lab::inside(|| {
+        alone(|| {
+            let [director, server] = [Machine::new("director", 1), Machine::new("server", 11)];
+            let vip: IpAddr = "192.0.2.7".parse().unwrap();
+            // Strict, so that what comes out of a tunnel would be dropped.
+            server.run("sysctl -qw net.ipv4.conf.all.rp_filter=1");
+            let wanted = Asked { tunnel: Some(Tunnels::Ipip), ..asked(&[vip], Method::Sysctl) };
+            let report = set_up(&server, &wanted);
+            assert_eq!(report.steps[0], "set interface tunl0 up", "{report:?}");
+            assert_eq!(set_up(&server, &wanted), Report::default());
+            let look = || server.inside(|| check::here(&[vip], &[], &[]).unwrap());
+            assert!(look().iter().all(|finding| finding.grade != Grade::Wrong), "{:#?}", look());
+            director.run("ip link add out type ipip local 192.0.2.1 remote 192.0.2.11");
+            director.run("ip link set out up");
+            director.run("ip route add 192.0.2.7/32 dev out src 192.0.2.1");
+            let listener = server.inside(|| TcpListener::bind((vip, 80)).unwrap());
+            let stream = director.inside(|| TcpStream::connect_timeout(&SocketAddr::new(vip, 80), PATIENCE).unwrap());
+            assert_eq!(listener.accept().unwrap().1, stream.local_addr().unwrap());
+            server.run("ip link set tunl0 down");
+            assert!(look().iter().any(|finding| finding.what == "interface tunl0 is down"), "{:#?}", look());
+            set_up(&server, &wanted);
+            let report = take_down(&server, &[vip]);
+            assert!(report.steps.contains(&"set interface tunl0 down".into()), "{report:?}");
+            assert!(server.run("sysctl net.ipv4.conf.tunl0.rp_filter").contains("= 0"));
+        });
     });
 }

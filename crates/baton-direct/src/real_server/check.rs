@@ -8,7 +8,8 @@ use baton_kernel::route::{Address, Link, Mac, RouteKind, Routing};
 use baton_kernel::state::State;
 use baton_kernel::{Fault, listeners};
 
-use super::record::{Quiet, Record};
+use super::plan::TUNNEL;
+use super::record::{Quiet, Record, Tunnels};
 use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
 use crate::probe::{self, Found, With};
 use crate::station::Station;
@@ -91,6 +92,9 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
         for port in ports {
             listens(*vip, *port, &mut findings)?;
         }
+    }
+    if record.up.iter().any(|up| vips.contains(&up.vip) && up.tunnel == Some(Tunnels::Ipip)) {
+        tunnel(&links, &mut findings);
     }
     if vips.iter().any(IpAddr::is_ipv4) {
         reverse_path(&mut routing, &concerned, &mut findings)?;
@@ -179,6 +183,21 @@ fn quiet(vip: IpAddr, links: &[&Link], record: &Record, findings: &mut Vec<Findi
             findings
                 .push(Finding::right(format!("{name} keeps quiet about {vip} (arp_ignore {ignore}, arp_announce 2)")));
         }
+    }
+}
+
+/// Whether packets come out of the tunnel.
+fn tunnel(links: &[Link], findings: &mut Vec<Finding>) {
+    let up = "baton real-server up --tunnel ipip, with the addresses";
+    let strict = |scope: &str| Sysctl::ipv4(scope, "rp_filter").number().unwrap_or_default();
+    match links.iter().find(|link| link.name == TUNNEL) {
+        None => findings.push(Finding::wrong(format!("there is no interface {TUNNEL}"), up)),
+        Some(link) if !link.is_up => findings.push(Finding::wrong(format!("interface {TUNNEL} is down"), up)),
+        Some(_) if strict("all").max(strict(TUNNEL)) == 1 => {
+            let what = format!("rp_filter is 1 on {TUNNEL}: what comes out of the tunnel is dropped");
+            findings.push(Finding::wrong(what, format!("sysctl -w {}=2", Sysctl::ipv4(TUNNEL, "rp_filter"))));
+        }
+        Some(_) => findings.push(Finding::right(format!("packets come out of {TUNNEL}"))),
     }
 }
 

@@ -131,7 +131,7 @@ pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<Report, 
     change(&mut routing, is_dry, |seen, record| {
         let goes = |vip: &IpAddr| vips.is_empty() || vips.contains(vip);
         let unknown = vips.iter().filter(|vip| record.up.iter().all(|up| up.vip != **vip));
-        let remarks = unknown.map(|vip| match seen.has(*vip) {
+        let remarks = unknown.map(|vip| match seen.has(&plan::on_lo(*vip)) {
             true => format!("{vip} is on {LOOPBACK} and was not put there by this program: it stays"),
             false => format!("{vip} was not up"),
         });

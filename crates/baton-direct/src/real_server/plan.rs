@@ -54,9 +54,9 @@ pub enum Step {
     Filter(#[doc(hidden)] FilterRules),
     /// Sets the tunnel's interface up.
     TunnelUp,
-    /// Puts an address on `lo`.
+    /// Puts an address on its interface, `lo` or that of a tunnel.
     Add(Vip),
-    /// Takes one from `lo`.
+    /// Takes one from there.
     Remove(Vip),
     /// Sets the tunnel's interface down.
     TunnelDown,
@@ -102,11 +102,10 @@ impl Seen {
         Ok(Seen { links, addresses, ours, has_filter, gone: Vec::new(), keeps_units: false })
     }
 
-    /// Whether `lo` has the address alone, whoever put it there.
-    pub fn has(&self, vip: IpAddr) -> bool {
-        self.addresses
-            .iter()
-            .any(|(name, address, prefix)| (name.as_str(), *address, *prefix) == (LOOPBACK, vip, bits(vip)))
+    /// Whether an interface has the address, whoever put it there.
+    pub fn has(&self, vip: &Vip) -> bool {
+        let is_it = |name: &str, address, prefix| (name, address, prefix) == (&vip.interface, vip.address, vip.prefix);
+        self.addresses.iter().any(|(name, address, prefix)| is_it(name, *address, *prefix))
     }
 
     /// How to keep quiet.
@@ -197,6 +196,16 @@ fn bits(vip: IpAddr) -> u8 {
     if vip.is_ipv4() { 32 } else { 128 }
 }
 
+/// Where an address goes: on `lo`; and on a tunnel's interface when it is reached by one, for on an interface without an address
+/// the kernel's reverse path filter drops all.
+pub(super) fn place(up: &Up) -> Vip {
+    let interface = match up.tunnel {
+        Some(Tunnels::Ipip) if up.vip.is_ipv4() => TUNNEL,
+        Some(Tunnels::Ipip) | None => LOOPBACK,
+    };
+    Vip { interface: interface.into(), ..on_lo(up.vip) }
+}
+
 /// As it is on `lo`.
 pub(super) fn on_lo(vip: IpAddr) -> Vip {
     Vip { address: vip, interface: LOOPBACK.into(), prefix: bits(vip) }
@@ -232,14 +241,14 @@ pub(super) fn plan(record: &Record, seen: &Seen, wish: &[Up]) -> Result<Plan, Fa
         plan.steps.extend(seen.rules(&meanwhile).map(|rules| Step::Filter(FilterRules(rules))));
     }
 
-    for up in wish.iter().filter(|up| !seen.has(up.vip)) {
-        plan.steps.push(Step::Add(on_lo(up.vip)));
+    for vip in wish.iter().map(place).filter(|vip| !seen.has(vip)) {
+        plan.steps.push(Step::Add(vip));
     }
-    for vip in seen.ours.iter().filter(|vip| wish.iter().all(|up| up.vip != vip.address)) {
+    for vip in seen.ours.iter().filter(|vip| wish.iter().all(|up| place(up) != **vip)) {
         plan.steps.push(Step::Remove(vip.clone()));
     }
     for up in record.up.iter().filter(|up| wish.iter().all(|wished| wished.vip != up.vip)) {
-        if seen.has(up.vip) && seen.ours.iter().all(|vip| vip.address != up.vip) {
+        if seen.has(&on_lo(up.vip)) && seen.ours.iter().all(|vip| vip.address != up.vip) {
             plan.remarks.push(format!("{} was on {LOOPBACK} before: it stays there, and is quiet no longer", up.vip));
         }
     }

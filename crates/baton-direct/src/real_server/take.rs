@@ -4,8 +4,8 @@ use baton_kernel::Fault;
 use baton_kernel::route::Routing;
 use baton_kernel::state::State;
 
-use super::plan::{FilterRules, OWNER, Step, TUNNEL, on_lo};
-use super::record::{Changed, Record, Up};
+use super::plan::{FilterRules, OWNER, Step, TUNNEL};
+use super::record::{Changed, Quiet, Record, Rules, Up};
 use super::{RUN, filter, unit};
 use crate::vip::{Vip, Vips};
 
@@ -32,9 +32,12 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
                 setting.write(value)?;
             }
             Step::Filter(FilterRules(rules)) => {
-                record.filter = Some(rules.clone());
+                // Between the two, nobody knows which rules are there.
+                record.filter = Some(Rules::default());
                 record.write(state)?;
                 filter::install(rules)?;
+                record.filter = Some(rules.clone());
+                record.write(state)?;
             }
             Step::RemoveFilter => {
                 filter::remove()?;
@@ -81,7 +84,10 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
             Step::RemoveUnit(vip) => unit::remove(*vip)?,
         }
     }
-    debug_assert!(wish.iter().all(|up| on_lo(up.vip).prefix >= 32));
+    // After a crash there may have been nothing to remove.
+    if !wish.iter().any(|up| matches!(up.quiet, Quiet::Filter(_))) {
+        record.filter = None;
+    }
     record.up = wish;
     record.write(state)
 }
