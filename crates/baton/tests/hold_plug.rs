@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -214,21 +215,32 @@ fn no_request_fails_while_haproxy_reloads() {
         );
 
         let to = server.address;
+        let times = Mutex::new(Vec::new());
         let held_reload = || {
-            let words = format!("--quiet --to {to} --method plug --max 20s --");
+            let words = format!("--json --to {to} --method plug --max 20s --");
             let done =
                 machine.hold(&words).args(["sh", "-c", &server.reload()]).output().expect("the program was built");
             let (code, said) = all(done);
             assert_eq!(code, Some(0), "{said}");
+            let line = said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{said}"));
+            let report: serde_json::Value = serde_json::from_str(line).expect("one line of JSON");
+            let time = report["held_ms"].as_f64().expect("a number");
+            times.lock().unwrap_or_else(PoisonError::into_inner).push(time);
+        };
+        // How long holds took, in their median and at most; then it is forgotten.
+        let held_for = || {
+            let mut all = std::mem::take(&mut *times.lock().unwrap_or_else(PoisonError::into_inner));
+            all.sort_by(f64::total_cmp);
+            format!("held for {:.0} ms in the median, {:.0} ms at most", all[all.len() / 2], all[all.len() - 1])
         };
         // The lane of each run, and one that stands.
         let of_runs = server.under_load(held_reload);
-        println!("a lane for each run: {of_runs}");
+        println!("a lane for each run: {of_runs}; {}", held_for());
         assert_eq!((of_runs.failed, rules()), (0, before.clone()));
         machine.done(&format!("setup --to {to}"));
         let standing = rules();
         let standing_runs = server.under_load(held_reload);
-        println!("a lane that stands: {standing_runs}");
+        println!("a lane that stands: {standing_runs}; {}", held_for());
         assert_eq!((standing_runs.failed, rules()), (0, standing));
         machine.done("teardown");
         assert_eq!(rules(), before);

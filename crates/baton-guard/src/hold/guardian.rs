@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_kernel::process::over_exec;
@@ -37,6 +38,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// How long old sockets and missing ones are waited for, after the command.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// How long the kernel may take to move what waits in a socket that it does not list any more: it is closed first, and what waits in
+/// it looked through afterwards, by a process that others may interrupt. Nobody waits meanwhile.
+const MOVE_MAX: Duration = Duration::from_millis(200);
 /// How often it is looked, where nobody is held, whether somebody listens.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What asks the guardian to end the hold: when the server has settled, or at once. One byte tells them apart.
@@ -263,6 +267,9 @@ fn live() -> io::Result<()> {
                     // What cannot be seen is not waited for.
                     let left = deadline.saturating_duration_since(Instant::now());
                     let _ = before.as_ref().map(|before| before.replaced(SETTLE_MAX.min(left)));
+                    if !does_wait {
+                        thread::sleep(MOVE_MAX.min(deadline.saturating_duration_since(Instant::now())));
+                    }
                     Cause::Command
                 }
                 // Told to hurry, or alone.
