@@ -23,14 +23,12 @@ use baton_kernel::route::{Mac, Reachability, RouteKind, Routing};
 use crate::station::Station;
 use crate::who_has;
 use crate::wire::tcp::{self, Answer, Ports};
-use crate::wire::{ETHERNET, Path, echo, packet};
+use crate::wire::{ETHERNET, ICMP, ICMPV6, Path, echo, octets, packet};
 
 /// How often a packet is sent: it or its answer may be lost.
 const TRIES: u32 = 3;
 /// How long after a try the next one comes, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Packets of the real server's own address that are looked at after each try.
-const REFUSALS_MAX: usize = 256;
 /// The part of the time in which the hardware address has to be found.
 const RESOLVING_PART: u32 = 3;
 
@@ -163,8 +161,8 @@ impl From<io::Error> for Trouble {
 
 fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<Found, Trouble> {
     let kind = EtherType::of(asked.vip);
-    let answers = PacketSocket::open(interface, kind, &between(asked.vip, path.source))?;
-    let refusals = PacketSocket::open(interface, kind, &between(asked.server, path.source))?;
+    // One socket: to close one takes the kernel some ten milliseconds.
+    let answers = PacketSocket::open(interface, kind, &answers_of(asked, path.source))?;
     let number = RandomState::new().build_hasher().finish() as u32;
     // Nobody connects from this port meanwhile.
     let reserved = match asked.with {
@@ -191,6 +189,9 @@ fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<
         // However many frames come, the time ends.
         while let Some(frame) = answers.receive(until)?.filter(|_| Instant::now() < deadline) {
             let Some(packet) = packet(&frame) else { continue };
+            if echo::is_exceeded(&packet, asked.vip) {
+                return Ok(Found::Missing(Missing::Forwards));
+            }
             match asked.with {
                 With::Echo if echo::is_reply(&packet, asked.vip, number) => {
                     return Ok(Found::SetUp { listens: None });
@@ -206,30 +207,20 @@ fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<
                 },
             }
         }
-        // What is there by now is enough to know why nobody answers.
-        for _ in 0..REFUSALS_MAX {
-            let Some(frame) = refusals.receive(start)? else { break };
-            if packet(&frame).is_some_and(|packet| echo::is_exceeded(&packet, asked.vip)) {
-                return Ok(Found::Missing(Missing::Forwards));
-            }
-        }
     }
     Ok(Found::Missing(Missing::Silent))
 }
 
-/// Packets from one address to another.
-fn between(source: IpAddr, destination: IpAddr) -> Filter {
+/// Packets from the virtual address, and ICMP from the real server's own, to `own`.
+fn answers_of(asked: &Asked, own: IpAddr) -> Filter {
     let base = ETHERNET as u32;
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            Filter::new().bytes(base + 12, &source.octets()).bytes(base + 16, &destination.octets())
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            Filter::new().bytes(base + 8, &source.octets()).bytes(base + 24, &destination.octets())
-        }
-        // Nothing is of two families; it was looked at before.
-        _ => Filter::new(),
-    }
+    let (protocol, icmp, source, destination) = match own {
+        IpAddr::V4(_) => (9, ICMP, 12, 16),
+        IpAddr::V6(_) => (6, ICMPV6, 8, 24),
+    };
+    let to_us = |filter: Filter| filter.bytes(base + destination, &octets(own));
+    let from_vip = to_us(Filter::new().bytes(base + source, &octets(asked.vip)));
+    to_us(from_vip.or().byte(base + protocol, icmp).bytes(base + source, &octets(asked.server)))
 }
 
 impl fmt::Display for Found {

@@ -18,9 +18,9 @@ pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 /// Protocols (IANA).
-const ICMP: u8 = 1;
+pub const ICMP: u8 = 1;
 const TCP: u8 = 6;
-const ICMPV6: u8 = 58;
+pub const ICMPV6: u8 = 58;
 
 /// A packet in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,8 @@ fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: usiz
     bytes
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+/// An address as it is in packets.
+pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

@@ -17,10 +17,14 @@ const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Conditions on the bytes of a frame, from its Ethernet header on; all have to hold. A frame that is too short for one does not
-/// fulfil it. Frames of another VLAN than the interface's own are never kept.
+/// Conditions on the bytes of a frame, from its Ethernet header on; all have to hold, or all of another list ([`or`](Filter::or)). A frame
+/// that is too short for a condition is not kept. Frames of another VLAN than the interface's own never are.
 #[derive(Clone, Debug, Default)]
-pub struct Filter(Vec<Condition>);
+pub struct Filter {
+    conditions: Vec<Condition>,
+    /// Lists that are finished.
+    others: Vec<Vec<Condition>>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Condition {
@@ -67,27 +71,46 @@ impl Filter {
         })
     }
 
-    fn with(mut self, condition: Condition) -> Filter {
-        assert!(self.0.len() < CONDITIONS_MAX, "filters are short");
-        self.0.push(condition);
+    /// What the conditions so far keep, or else what those keep that follow.
+    #[must_use]
+    pub fn or(mut self) -> Filter {
+        self.others.push(std::mem::take(&mut self.conditions));
         self
     }
 
-    /// For the kernel. The last step but one keeps, the last one drops.
-    pub(super) fn program(&self) -> Vec<SockFilter> {
-        let mut steps = vec![(LOAD | BYTE, TAGGED), (IF_EQUAL, 0)];
-        for condition in &self.0 {
-            steps.push((LOAD | condition.width, condition.at));
-            if condition.mask != u32::MAX {
-                steps.push((AND, condition.mask));
-            }
-            steps.push((IF_EQUAL, condition.value));
-        }
-        let drop_at = steps.len() + 1;
-        let aimed = steps.iter().enumerate().map(|(at, (code, value))| {
-            let otherwise = if *code == IF_EQUAL { (drop_at - at - 1) as u8 } else { 0 };
-            SockFilter::new(*code, 0, otherwise, *value)
-        });
-        aimed.chain([SockFilter::new(RETURN, 0, 0, KEEP), SockFilter::new(RETURN, 0, 0, 0)]).collect()
+    fn with(mut self, condition: Condition) -> Filter {
+        let count = self.conditions.len() + self.others.iter().map(Vec::len).sum::<usize>();
+        assert!(count < CONDITIONS_MAX, "filters are short");
+        self.conditions.push(condition);
+        self
     }
+
+    /// For the kernel. Each list ends with "keep", which a condition that does not hold jumps over; the last step drops.
+    pub(super) fn program(&self) -> Vec<SockFilter> {
+        let lists = self.others.iter().chain([&self.conditions]).map(|conditions| list(conditions));
+        let lists: Vec<SockFilter> = lists.flatten().collect();
+        let mut program = vec![SockFilter::new(LOAD | BYTE, 0, 0, TAGGED)];
+        program.push(SockFilter::new(IF_EQUAL, 0, lists.len() as u8, 0));
+        program.extend(lists);
+        program.push(SockFilter::new(RETURN, 0, 0, 0));
+        program
+    }
+}
+
+fn list(conditions: &[Condition]) -> Vec<SockFilter> {
+    let mut steps = Vec::new();
+    for condition in conditions {
+        steps.push((LOAD | condition.width, condition.at));
+        if condition.mask != u32::MAX {
+            steps.push((AND, condition.mask));
+        }
+        steps.push((IF_EQUAL, condition.value));
+    }
+    steps.push((RETURN, KEEP));
+    let after = steps.len();
+    let aimed = steps.into_iter().enumerate().map(|(at, (code, value))| {
+        let otherwise = if code == IF_EQUAL { (after - at - 1) as u8 } else { 0 };
+        SockFilter::new(code, 0, otherwise, value)
+    });
+    aimed.collect()
 }

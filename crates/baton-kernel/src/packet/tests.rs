@@ -51,6 +51,15 @@ fn frames_come_through_the_filter() {
         assert_eq!(receiver.receive(soon()).unwrap(), Some(frame(2, 1500)));
         assert_eq!(receiver.receive(Instant::now()).unwrap(), None);
         assert_eq!(receiver.receive(Instant::now() + Duration::from_millis(2)).unwrap(), None);
+        let either = Filter::new().half(OPERATION, 3).or().half(OPERATION, 5).byte(30, 5).or().half(OPERATION, 4);
+        let receiver = PacketSocket::open(two, EtherType::Arp, &either).unwrap();
+        for operation in 1..=6 {
+            sender.send(&frame(operation, 60)).unwrap();
+        }
+        for operation in 3..=5 {
+            assert_eq!(receiver.receive(soon()).unwrap(), Some(frame(operation, 60)));
+        }
+        assert_eq!(receiver.receive(Instant::now()).unwrap(), None);
         // What we send does not come back to us.
         assert_eq!(sender.receive(Instant::now()).unwrap(), None);
     });
