@@ -192,6 +192,8 @@ fn clients_of_another_machine_are_held_too() {
 const REQUESTS: u32 = 3000;
 /// From one reload to the next, if it does not take longer.
 const RELOADED_EVERY: Duration = Duration::from_millis(100);
+/// The same by `drop`, which stops clients for a second and more at each of them.
+const RELOADED_EVERY_BY_DROP: Duration = Duration::from_secs(1);
 
 /// What ab tells.
 struct Told {
@@ -201,9 +203,9 @@ struct Told {
     table: String,
 }
 
-/// `ab -r -c 10` while something is done every 100 ms.
+/// `ab -r -c 10` while something is done as often as that.
 #[track_caller]
-fn ab(requests: u32, reload: impl Fn() + Send) -> Told {
+fn ab(requests: u32, every: Duration, reload: impl Fn() + Send) -> Told {
     let number = requests.to_string();
     let (is_over, over) = mpsc::channel::<()>();
     let (said, reloads) = thread::scope(|scope| {
@@ -213,7 +215,7 @@ fn ab(requests: u32, reload: impl Fn() + Send) -> Told {
                 let begun = Instant::now();
                 reload();
                 count += 1;
-                let left = RELOADED_EVERY.saturating_sub(begun.elapsed());
+                let left = every.saturating_sub(begun.elapsed());
                 if over.recv_timeout(left) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return count;
                 }
@@ -242,11 +244,13 @@ fn ab_sees_resets_only_where_nothing_is_held() {
     let requests = env::var("BATON_REQUESTS").map_or(REQUESTS, |text| text.parse().expect("a number"));
     alone(|machine| {
         let haproxy = Haproxy::start(machine, "127.0.0.1:80");
-        let bare = (0..RUNS_MAX).map(|_| ab(requests, || haproxy.reload())).find(|told| told.failed > 0);
+        let bare =
+            (0..RUNS_MAX).map(|_| ab(requests, RELOADED_EVERY, || haproxy.reload())).find(|told| told.failed > 0);
         let bare = bare.expect("without a hold, a reload resets what waits in its sockets");
         println!("nothing held: {} of {requests} failed, {} reloads; ms: {}", bare.failed, bare.reloads, bare.table);
         for (method, _) in RELOADS {
-            let told = ab(requests, || haproxy.reload_held(method));
+            let every = if method == "drop" { RELOADED_EVERY_BY_DROP } else { RELOADED_EVERY };
+            let told = ab(requests, every, || haproxy.reload_held(method));
             println!("{method}: {} of {requests} failed, {} reloads; ms: {}", told.failed, told.reloads, told.table);
             assert_eq!(told.failed, 0, "{method}");
             assert!(told.reloads > 0);
