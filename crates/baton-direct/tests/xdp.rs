@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use baton_direct::{
     Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
 };
-use baton_kernel::bpf::direct;
+use baton_kernel::bpf::direct::{self, Direct};
+use baton_kernel::route::Routing;
 use link::{Machine, alone, run, vips};
 use nix::mount::{MsFlags, mount};
 
@@ -128,8 +129,12 @@ fn services(servers: &[(&Machine, u32)]) -> Vec<Service> {
 }
 
 fn open() -> Director {
+    open_on("eth0")
+}
+
+fn open_on(interface: &str) -> Director {
     let mut settings = Settings::default();
-    settings.xdp.interfaces = vec!["eth0".into()];
+    settings.xdp.interfaces = vec![interface.into()];
     settings.xdp.flows = 10_000;
     Director::open(Asked::Xdp, &settings).unwrap()
 }
@@ -432,14 +437,58 @@ fn in_the_stack_where_a_driver_has_no_xdp() {
         lab.director.run(&format!("ip address add {}/24 dev mac0", lab.director.ipv4()));
         lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
         lab.director.inside(|| {
-            let mut settings = Settings::default();
-            settings.xdp.interfaces = vec!["mac0".into()];
-            let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+            let mut director = open_on("mac0");
             reconciled(&mut director, &[service(vip, &[(one, 1), (two, 1)])]);
             assert!(director.manner().contains("mac0 (generic"), "{}", director.manner());
         });
         let answers = ask(&lab.client, vip, 20);
         assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+        // The interface is made anew, with another number.
+        lab.director.run("ip link delete mac0");
+        lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
+        lab.director.run("ip link set mac0 up");
+        lab.director.run(&format!("ip address add {}/24 dev mac0", lab.director.ipv4()));
+        lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
+        let mac = lab.director.inside(|| Routing::open().unwrap().link("mac0").unwrap().mac.unwrap());
+        lab.client.run(&format!("ip neighbour replace {vip} lladdr {mac} dev eth0"));
+        let mut director = lab.director.inside(|| open_on("mac0"));
+        let start = Instant::now();
+        while !lab.director.inside(|| director.refresh().unwrap()).is_empty() {
+            assert!(start.elapsed() < PATIENCE, "the servers are not found");
+        }
+        let answers = ask(&lab.client, vip, 20);
+        assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+    });
+}
+
+#[test]
+fn what_was_half_done_is_mended() {
+    lab(2, |lab| {
+        let services = services(&[(&lab.servers[0], 1), (&lab.servers[1], 1)]);
+        set_up(&lab.director, &services);
+        let mut held = hold(lab, 6);
+        lab.director.inside(|| {
+            let folder = direct::folder().unwrap();
+            let mut maps = Direct::find(&folder).unwrap().unwrap();
+            // As if it was killed while a service was added or removed, and while weights were changed.
+            for (place, _) in maps.places().unwrap() {
+                maps.remove_place(&place).unwrap();
+            }
+            let stray = direct::Place::new(direct::TCP, "192.0.2.8:80".parse().unwrap());
+            maps.set_place(&stray, 7).unwrap();
+            let server = maps.server(0).unwrap();
+            maps.set_server(9, &direct::Server { service: 200, ..server }).unwrap();
+            for table in 0..4 {
+                maps.set_table(table, &[direct::NOBODY; direct::TABLE]).unwrap();
+            }
+            let mut director = open();
+            assert!(director.plan(&services).unwrap().is_empty());
+            assert!(director.refresh().unwrap().is_empty());
+            assert_eq!(maps.places().unwrap().len(), 4);
+            assert_eq!(maps.server(9).unwrap().generation, 0);
+        });
+        all_go_on(&mut held);
+        assert_eq!(ask(&lab.client, vips()[0], 20).len(), 2);
     });
 }
 

@@ -46,16 +46,42 @@ impl Xdp {
 
     /// The maps, with this process's program in the links.
     fn ready(&mut self) -> Result<&mut Direct, Fault> {
-        let mut direct = match self.direct.take() {
+        let direct = match self.direct.take() {
             Some(direct) => direct,
             None => Direct::make(&self.folder, self.settings.flows)?,
         };
-        if !self.is_renewed {
-            // Interfaces that are gone are looked for again by name.
-            direct.renew()?;
-            self.is_renewed = true;
+        let is_renewed = std::mem::replace(&mut self.is_renewed, true);
+        self.direct = Some(direct);
+        if !is_renewed {
+            self.take_over().inspect_err(|_| self.is_renewed = false)?;
         }
-        Ok(self.direct.insert(direct))
+        self.direct.as_mut().ok_or_else(|| Fault::new("engine xdp", "its maps are gone", "try again"))
+    }
+
+    /// Puts this process's program into the links, and mends what a process left that was killed between two changes to the maps.
+    fn take_over(&mut self) -> Result<(), Fault> {
+        let services = self.services()?;
+        let servers = self.servers()?;
+        let Some(direct) = &mut self.direct else { return Ok(()) };
+        // Interfaces that are gone are looked for again by name, with the next refresh.
+        direct.renew()?;
+        let mut places = Vec::new();
+        for (number, slot) in &services {
+            direct.set_place(&slot.place.address_alone(), *number)?;
+            direct.set_place(&slot.place, *number)?;
+            places.extend([slot.place, slot.place.address_alone()]);
+        }
+        for (place, _) in direct.places()? {
+            if !places.contains(&place) {
+                direct.remove_place(&place)?;
+            }
+        }
+        for (number, slot) in servers {
+            if services.iter().all(|(service, _)| *service != slot.service) {
+                free(direct, number, &slot)?;
+            }
+        }
+        services.iter().try_for_each(|(number, _)| self.fill(*number))
     }
 
     /// Another process may have begun or ended it.
