@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const PROGRAMS: [&str; 2] = ["choose", "direct"];
+const HEADERS: [&str; 2] = ["src/bpf/direct/maps.h", "src/bpf/direct/read.h"];
 
 fn main() {
     for program in PROGRAMS {
         println!("cargo::rerun-if-changed={}", source(program));
+    }
+    for header in HEADERS {
+        println!("cargo::rerun-if-changed={header}");
     }
     println!("cargo::rerun-if-env-changed=CLANG");
     if env::var_os("CARGO_FEATURE_BPF").is_none() {

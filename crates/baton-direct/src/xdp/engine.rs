@@ -2,10 +2,10 @@
 //!
 //! It keeps nothing that is not in the maps: whoever opens it next finds everything there.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_kernel::bpf::direct::{self, Direct, Mode, OwnMac, Reason, SERVERS_MAX, SERVICES_MAX, TABLE};
+use baton_kernel::bpf::direct::{self, Direct, Mode, SERVERS_MAX, SERVICES_MAX, TABLE};
 use baton_kernel::route::{Link, Routing};
 
 use super::way::{self, Wait, Way};
@@ -13,16 +13,13 @@ use super::{Settings, judge, words};
 use crate::maglev::{self, Member};
 use crate::{Counters, Destination, DestinationFigures, Engine, Fault, Figures, Key, Observed, Service, Step};
 
-/// MAC addresses that packets are taken for, at most: those of the interfaces, and of what stands on them.
-const MACS_MAX: usize = 256;
-
 /// The engine, in one network namespace.
 pub(super) struct Xdp {
-    settings: Settings,
+    pub(super) settings: Settings,
     folder: PathBuf,
-    routing: Routing,
+    pub(super) routing: Routing,
     /// Nothing before the first service.
-    direct: Option<Direct>,
+    pub(super) direct: Option<Direct>,
     /// Whether the links have this process's program.
     is_renewed: bool,
     /// Whether root was given up: what is open is what there is.
@@ -45,7 +42,7 @@ impl Xdp {
     }
 
     /// The maps, with this process's program in the links.
-    fn ready(&mut self) -> Result<&mut Direct, Fault> {
+    pub(super) fn ready(&mut self) -> Result<&mut Direct, Fault> {
         let direct = match self.direct.take() {
             Some(direct) => direct,
             None => Direct::make(&self.folder, self.settings.flows)?,
@@ -104,7 +101,7 @@ impl Xdp {
     }
 
     /// The slots in use.
-    fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
+    pub(super) fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for number in 0..SERVICES_MAX as u32 {
@@ -117,7 +114,7 @@ impl Xdp {
     }
 
     /// The slots in use.
-    fn servers(&self) -> Result<Vec<(u32, direct::Server)>, Fault> {
+    pub(super) fn servers(&self) -> Result<Vec<(u32, direct::Server)>, Fault> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for number in 0..SERVERS_MAX as u32 {
@@ -276,67 +273,6 @@ impl Xdp {
         let attached = self.direct.as_ref().map_or(Ok(Vec::new()), Direct::attached)?;
         Ok(attached.iter().all(|(_, mode)| *mode == Mode::Native))
     }
-
-    /// The numbers of the interfaces that are named in the settings.
-    fn named(&self, links: &[Link]) -> Result<Vec<u32>, Fault> {
-        let number = |name: &String| {
-            let link = links.iter().find(|link| link.name == *name);
-            let none = || Fault::new(format!("interface {name}"), "there is no such interface", "`ip link` lists them");
-            link.map(|link| link.index).ok_or_else(none)
-        };
-        self.settings.interfaces.iter().map(number).collect()
-    }
-
-    /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
-    /// about to be added: a virtual address, and the interface of a server.
-    fn tie(&mut self, coming: Option<IpAddr>, server: Option<u32>) -> Result<(), Fault> {
-        let links = self.routing.links()?;
-        let named = self.named(&links)?;
-        let is_named = !named.is_empty();
-        let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
-        let direct = self.ready()?;
-        let mut tied = Vec::new();
-        for (there, _) in direct.attached()? {
-            // The link of an interface that is gone has nothing to do; where names are given, they are all.
-            if links.iter().all(|link| link.index != there) || (is_named && !wanted.contains(&there)) {
-                direct.detach(there)?;
-            } else {
-                tied.push(there);
-            }
-        }
-        let fresh: Vec<u32> = wanted.into_iter().filter(|wanted| !tied.contains(wanted)).collect();
-        // The addresses first: from its first packet on the program knows what is for it.
-        direct.set_macs(&macs(&links, &[&tied[..], &fresh].concat()))?;
-        let mut failed = None;
-        for index in fresh {
-            let name = links.iter().find(|link| link.index == index).map_or("", |link| &link.name);
-            match direct.attach(index, name) {
-                Ok(_) => tied.push(index),
-                Err(fault) => failed = Some(fault),
-            }
-        }
-        // Of those that nobody named, one is enough.
-        failed.filter(|_| is_named || tied.is_empty()).map_or(Ok(()), Err)
-    }
-
-    /// Where nobody names any: the interfaces that have a virtual address, and those by which servers are reached.
-    fn unnamed(&mut self, links: &[Link], coming: Option<IpAddr>, server: Option<u32>) -> Result<Vec<u32>, Fault> {
-        let mut wanted: Vec<u32> = self.servers()?.iter().map(|(_, slot)| slot.interface).collect();
-        wanted.extend(server);
-        let mut virtuals: Vec<IpAddr> =
-            self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
-        virtuals.extend(coming);
-        for address in self.routing.addresses()? {
-            let link = links.iter().find(|link| link.index == address.interface);
-            if let Some(link) = link.filter(|link| !link.is_loopback && virtuals.contains(&address.address)) {
-                wanted.extend(way::below(links, &[], link).ok().map(|(below, _)| below));
-            }
-        }
-        wanted.retain(|number| *number != 0);
-        wanted.sort_unstable();
-        wanted.dedup();
-        Ok(wanted)
-    }
 }
 
 /// Frees a server's slot, which remembers its generation.
@@ -352,35 +288,6 @@ fn lead(slot: &mut direct::Server, way: &Way, is_native: bool) {
     slot.protocols = way.protocols;
     slot.numbers = way.numbers;
     slot.mtu = if is_native { way.mtu } else { 0 };
-}
-
-/// The MAC addresses of interfaces and of all that stands on them, such as VLANs and the MACVLAN of a virtual router. A frame is
-/// seen on the interface below.
-fn macs(links: &[Link], tied: &[u32]) -> Vec<OwnMac> {
-    let mut macs = Vec::new();
-    for interface in tied {
-        let mut own = vec![*interface];
-        let mut at = 0;
-        while let Some(below) = own.get(at).copied().filter(|_| own.len() < MACS_MAX) {
-            // A veth's peer is not on it.
-            let stands = |link: &&Link| link.lower == Some(below) && link.kind.as_deref() != Some("veth");
-            own.extend(
-                links
-                    .iter()
-                    .filter(stands)
-                    .map(|link| link.index)
-                    .filter(|index| !own.contains(index))
-                    .collect::<Vec<_>>(),
-            );
-            at += 1;
-        }
-        for link in links.iter().filter(|link| own.contains(&link.index)) {
-            let mac = link.mac.map(|mac| OwnMac { interface: *interface, address: mac.0, zero: 0 });
-            macs.extend(mac.filter(|mac| !macs.contains(mac)));
-        }
-    }
-    macs.truncate(MACS_MAX);
-    macs
 }
 
 fn fault(key: &Key, reason: impl Into<String>, remedy: &str) -> Fault {
@@ -502,30 +409,7 @@ impl Engine for Xdp {
     }
 
     fn manner(&self) -> String {
-        let attached = self.direct.as_ref().and_then(|direct| direct.attached().ok()).unwrap_or_default();
-        if attached.is_empty() {
-            return "on no interface yet".into();
-        }
-        let name = |index: u32| {
-            let link = Routing::open().and_then(|mut routing| routing.link_by_index(index)).ok().flatten();
-            link.map_or_else(|| format!("interface {index}"), |link| link.name)
-        };
-        let how = |(index, mode): &(u32, Mode)| match mode {
-            Mode::Native => format!("{} (in its driver)", name(*index)),
-            Mode::Generic => format!("{} (generic: its driver has no XDP, which costs speed)", name(*index)),
-        };
-        let mut manner = format!("on {}", attached.iter().map(how).collect::<Vec<_>>().join(", "));
-        if let Some(direct) = &self.direct {
-            let counted = Reason::ALL.iter().filter_map(|reason| {
-                let packets = direct.reason(*reason).ok().filter(|packets| *packets > 0)?;
-                Some(format!("{packets} {}", super::reason(*reason)))
-            });
-            let counted = counted.collect::<Vec<_>>().join(", ");
-            if !counted.is_empty() {
-                manner.push_str(&format!("; packets: {counted}"));
-            }
-        }
-        manner
+        self.told()
     }
 
     fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "bpf")]
 mod engine;
+#[cfg(feature = "bpf")]
+mod interfaces;
 #[cfg_attr(all(not(feature = "bpf"), not(test)), expect(dead_code, reason = "only the engine judges"))]
 mod judge;
 #[cfg(feature = "bpf")]

@@ -8,6 +8,7 @@
 
 mod counted;
 mod folder;
+mod links;
 mod slots;
 
 use std::fmt;
@@ -16,9 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::XdpLink;
-use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
+use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use socket2::{Domain, Socket, Type};
 
@@ -27,7 +26,9 @@ use crate::Fault;
 use crate::sockopt;
 use counted::Counted;
 use folder::Folder;
+use links::link_of;
 
+pub use links::Mode;
 pub use slots::*;
 
 /// The compiled program.
@@ -35,36 +36,18 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/di
 
 /// Changes with the structures of the maps and what they mean.
 const VERSION: u32 = 1;
-/// `SERVICES_MAX` of direct.c.
+/// `SERVICES_MAX` of maps.h.
 pub const SERVICES_MAX: usize = 256;
-/// `SERVERS_MAX` of direct.c.
+/// `SERVERS_MAX` of maps.h.
 pub const SERVERS_MAX: usize = 4096;
 /// Connections that can be remembered at most, whatever is asked for.
 const FLOWS_MAX: u32 = 1 << 24;
 /// Bytes that a test packet may grow by: two VLAN tags.
 const GROWTH: usize = 8;
 
-/// The maps' names in direct.c, and their files'.
+/// The maps' names in maps.h, and their files'.
 const MAPS: [&str; 10] =
     ["places", "macs", "services", "servers", "tables", "flows", "of_services", "of_servers", "reasons", "layout"];
-
-/// How a program is tied to an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver, before the kernel makes anything of a packet.
-    Native,
-    /// In the network stack, for drivers that have nothing of it.
-    Generic,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
-        })
-    }
-}
 
 /// What the program said of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,113 +174,6 @@ impl Direct {
             of_servers: Counted::new(map(folder, "of_servers")?).map_err(other)?,
             reasons: Counted::new(map(folder, "reasons")?).map_err(other)?,
         })
-    }
-
-    /// Ties the program to an interface, in the driver where that can do it.
-    ///
-    /// # Errors
-    /// When another program is there, which is left alone, or the kernel refuses it.
-    pub fn attach(&mut self, interface: u32, name: &str) -> Result<Mode, Fault> {
-        if let Some((_, mode)) = self.attached()?.into_iter().find(|(there, _)| *there == interface) {
-            return Ok(mode);
-        }
-        let place = || format!("interface {name}");
-        if !self.folder.is_in_reach() {
-            return Err(Fault::new(
-                place(),
-                format!(
-                    "the BPF program cannot be tied to it: {} is out of reach after chroot",
-                    self.folder.path().display()
-                ),
-                "start Baton anew",
-            ));
-        }
-        let mut native = None;
-        for (mode, asked) in [(Mode::Native, XdpMode::Driver), (Mode::Generic, XdpMode::Skb)] {
-            let folder = self.folder.path().to_owned();
-            let program = self.program()?;
-            match program.attach_to_if_index(interface, asked) {
-                Ok(link) => {
-                    let link =
-                        program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?;
-                    let link: FdLink =
-                        link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
-                    link.pin(folder.join(link_name(interface, mode)))
-                        .map_err(refused("pinning the link of the BPF program"))
-                        .map_err(fault)?;
-                    return Ok(mode);
-                }
-                Err(error) if is_occupied(&error) => {
-                    return Err(Fault::new(
-                        place(),
-                        "another XDP program is there, and it is left alone",
-                        format!(
-                            "`ip link show dev {name}` shows it; end it (ip link set dev {name} xdp off), or name another interface"
-                        ),
-                    ));
-                }
-                Err(error) => {
-                    let refusal = refused("tying the BPF program to it")(error);
-                    if mode == Mode::Generic {
-                        let (said, remedy) = refusal.parts();
-                        let native: String = native.map(|said| format!("; in the driver: {said}")).unwrap_or_default();
-                        return Err(Fault::new(place(), format!("{said}{native}"), remedy));
-                    }
-                    native = Some(refusal.parts().0);
-                }
-            }
-        }
-        Err(Fault::new(place(), "no way to tie the BPF program to it", ""))
-    }
-
-    /// Takes the program from an interface.
-    ///
-    /// # Errors
-    /// Without the right.
-    pub fn detach(&mut self, interface: u32) -> Result<(), Fault> {
-        for mode in [Mode::Native, Mode::Generic] {
-            self.folder.unpin(&link_name(interface, mode))?;
-        }
-        Ok(())
-    }
-
-    /// The interfaces that it is tied to, by number.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
-    pub fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
-        let mut found: Vec<(u32, Mode)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
-        found.sort_unstable_by_key(|(interface, _)| *interface);
-        Ok(found)
-    }
-
-    /// Puts this process's program into the links that are there, without a packet passing beside it. Gives the interfaces
-    /// whose links had nothing to be tied to any more; those links are removed.
-    ///
-    /// # Errors
-    /// What the kernel refuses; then the program that was there goes on.
-    pub fn renew(&mut self) -> Result<Vec<u32>, Fault> {
-        let mut lost = Vec::new();
-        for (interface, mode) in self.attached()? {
-            let name = link_name(interface, mode);
-            let path = self.folder.path().join(&name);
-            let link: FdLink =
-                PinnedLink::from_pin(&path).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
-            let link: XdpLink = link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
-            let program = self.program()?;
-            match program.attach_to_link(link) {
-                // The file holds the link; what this process has of it is closed.
-                Ok(link) => {
-                    drop(program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?);
-                }
-                Err(error) if os_error(&error) == Some(libc::ENOLINK) => {
-                    self.folder.unpin(&name)?;
-                    lost.push(interface);
-                }
-                Err(error) => return Err(fault(refused("replacing the BPF program")(error))),
-            }
-        }
-        Ok(lost)
     }
 
     fn program(&mut self) -> Result<&mut Xdp, Fault> {
@@ -523,20 +399,6 @@ fn remove_all(folder: &Folder) -> Result<(), Fault> {
     folder.remove()
 }
 
-fn link_name(interface: u32, mode: Mode) -> String {
-    format!("link-{interface}-{mode}")
-}
-
-fn link_of(name: &str) -> Option<(u32, Mode)> {
-    let (interface, mode) = name.strip_prefix("link-")?.split_once('-')?;
-    let mode = match mode {
-        "native" => Mode::Native,
-        "generic" => Mode::Generic,
-        _ => return None,
-    };
-    Some((interface.parse().ok()?, mode))
-}
-
 /// What no other network namespace has as long as the machine is up; 0 where the kernel does not say (Linux before 5.14).
 fn namespace() -> u64 {
     let mut cookie = [0; 8];
@@ -561,18 +423,6 @@ fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
-}
-
-fn os_error(error: &ProgramError) -> Option<i32> {
-    match error {
-        ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
-        _ => None,
-    }
-}
-
-/// Whether another program is on the interface.
-fn is_occupied(error: &ProgramError) -> bool {
-    matches!(os_error(error), Some(libc::EBUSY | libc::EEXIST))
 }
 
 fn fault(refused: Refused) -> Fault {

@@ -1,10 +1,10 @@
-//! What is in the maps: the structures of `direct.c`, field by field. Addresses and ports are in the network's byte order.
+//! What is in the maps: the structures of `maps.h`, field by field. Addresses and ports are in the network's byte order.
 
 use std::net::{IpAddr, SocketAddr};
 
 use aya::Pod;
 
-/// Entries of a table: a prime, as Maglev wants it. `TABLE` of direct.c.
+/// Entries of a table: a prime, as Maglev wants it. `TABLE` of maps.h.
 pub const TABLE: usize = 16_381;
 /// An entry of a table that stands for nobody.
 pub const NOBODY: u16 = 0xffff;
@@ -141,7 +141,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// Why packets were not just forwarded: the `enum reason` of direct.c, in its order.
+/// Why packets were not just forwarded: the `enum reason` of maps.h, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// To a virtual address, but to no port of a service: to the network stack.

@@ -113,7 +113,7 @@ fn nothing_is_padded() {
 
 #[test]
 fn reasons_have_the_numbers_of_the_program() {
-    let source = include_str!("../../direct.c");
+    let source = include_str!("../maps.h");
     let (_, list) = source.split_once("enum reason {").unwrap();
     let (list, _) = list.split_once("REASONS,").unwrap();
     let names = list.lines().filter_map(|line| line.trim().split_once(',')).map(|(name, _)| name.replace('_', ""));
