@@ -1,5 +1,6 @@
 //! The running process: signals, questions and time come in, the change line answers.
 
+mod directing;
 mod pausing;
 mod reloading;
 mod signals;
@@ -11,14 +12,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::Options;
+use baton_kernel::process::end_by;
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
 use tokio::sync::mpsc;
 
 use self::pausing::Resuming;
 use self::reloading::{Reading, Waiting, foresee};
-use self::signals::{Signals, end_as_first_process};
+use self::signals::{Signals, the_end};
 use crate::certificates::{self, Certificates};
+use crate::direct;
 use crate::drain::{Drain, DrainStep, Left};
 use crate::endpoint::{self, Asked};
 use crate::environment::Outside;
@@ -79,12 +82,16 @@ enum Event {
     Reload,
     SoftStop,
     Dump,
+    /// A signal that ends the process at once, when something is left to do then.
+    HardStop(i32),
     Pause,
     Resume,
     Asked(Asked),
     Command(Question),
     Certificates(certificates::Event),
     Conversation(giver::Event),
+    /// `mode direct`: a server's state changed, or the kernel was asked and answered.
+    Direct(Option<direct::Answer>),
     Loaded(Result<Found, tokio::task::JoinError>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
@@ -144,7 +151,8 @@ impl Control {
     pub async fn run(mut self, announce: impl FnOnce()) -> io::Result<u8> {
         let mut signals = Signals::listen()?;
         if std::process::id() == 1 {
-            end_as_first_process()?;
+            // To the first process of a container the kernel gives only signals that it listens to.
+            signals.listen_for_the_end()?;
         }
         early_signals::come()?;
         let (asked, mut questions) = mpsc::channel(ASKED_MAX);
@@ -157,8 +165,10 @@ impl Control {
             Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
         }
         let mut code = 0;
+        self.listen_for_the_end(&mut signals)?;
         match self.take_over(&events).await {
             Ok(()) => {
+                self.begin_direct().await;
                 self.begin_service().await;
                 announce();
                 self.settings.manager.ready("");
@@ -189,8 +199,14 @@ impl Control {
                 Event::Pause => self.pause(),
                 Event::Resume => self.resume().await,
                 Event::Master(heard) => self.obey(heard, &asked, &events).await,
-                Event::Time => {}
+                Event::Direct(answer) => self.step_direct(answer),
+                Event::HardStop(number) => {
+                    self.leave_direct();
+                    end_by(number);
+                }
+                Event::Time => self.step_direct(None),
             }
+            self.listen_for_the_end(&mut signals)?;
             self.step_pause().await;
             self.rotate_tickets().await;
             self.look_at_certificates();
@@ -203,6 +219,7 @@ impl Control {
                 self.workers.command(Command::Abort).await;
                 self.workers.join();
                 self.report_last(&mut conversations).await;
+                self.leave_direct();
                 return Ok(code);
             }
         }
@@ -258,6 +275,7 @@ impl Control {
             }
         };
         let (reading, runtime, servant) = (&mut self.reading, &mut self.line.runtime, &self.servant);
+        let direct = &mut self.line.direct;
         let certificates = &mut self.certificates;
         let is_looking = certificates.is_looking();
         let loaded = async {
@@ -283,6 +301,8 @@ impl Control {
             Some(asked) = questions.recv() => Event::Asked(asked),
             Some(question) = runtime.next() => Event::Command(question),
             Some(event) = conversations.recv() => Event::Conversation(event),
+            answer = direct.next() => Event::Direct(answer),
+            number = the_end(&mut signals.end) => Event::HardStop(number),
             event = certificates.next() => Event::Certificates(event),
             () = time => Event::Time,
         }
@@ -298,6 +318,7 @@ impl Control {
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
+            .chain(self.line.direct.due())
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))
             .min()
@@ -320,9 +341,10 @@ impl Control {
             }
             Request::Plan { files } => {
                 let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
+                let foresight = self.line.direct.foresight(&self.line.registry);
                 let encryption = self.line.encryption();
                 tokio::task::spawn_blocking(move || {
-                    let outcome = foresee(&settings, files, &model, number, &encryption);
+                    let outcome = foresee(&settings, files, &model, number, &encryption, &foresight);
                     let _ = asked.reply.send(Reply::Plan(outcome));
                 });
             }

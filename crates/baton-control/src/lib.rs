@@ -9,6 +9,7 @@ pub mod ask;
 pub mod capacity;
 mod certificates;
 pub mod control;
+pub mod direct;
 pub mod drain;
 pub mod early_signals;
 pub mod encryption;

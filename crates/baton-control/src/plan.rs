@@ -14,6 +14,9 @@ const CERTIFICATES_NAMED: usize = 20;
 pub struct Plan {
     /// One entry for each change, in the order of [`diff()`].
     pub changes: Vec<PlannedChange>,
+    /// What would be done in the kernel for `mode direct`: the engine and why, then a sentence for each step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel: Vec<String>,
 }
 
 /// One change.
@@ -31,7 +34,8 @@ impl Plan {
     /// The way from one model to the other.
     pub fn between(old: &Model, new: &Model) -> Plan {
         let changes = diff(old, new).changes;
-        Plan { changes: changes.iter().map(|change| explain(change, old, new)).collect() }
+        let changes = changes.iter().map(|change| explain(change, old, new)).collect();
+        Plan { changes, kernel: Vec::new() }
     }
 
     /// The plan that starts from nothing.
@@ -52,7 +56,7 @@ impl Plan {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.kernel.len() <= 1
     }
 }
 
@@ -62,6 +66,10 @@ impl fmt::Display for Plan {
         for change in &self.changes {
             writeln!(out, "{}", change.change)?;
             writeln!(out, "    disturbs: {}", change.disturbs.as_deref().unwrap_or("nobody"))?;
+        }
+        if let Some((engine, steps)) = self.kernel.split_first() {
+            writeln!(out, "{engine}")?;
+            steps.iter().try_for_each(|step| writeln!(out, "    {step}"))?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use baton_tls::tickets::TicketVault;
 
 use crate::capacity::Capacity;
 use crate::certificates::Upcoming;
+use crate::direct::{self, Direct, Foresight};
 use crate::encryption::{self, Encryption};
 use crate::environment::Outside;
 use crate::handover::{self, message::State};
@@ -43,6 +44,10 @@ pub struct ChangeLine {
     pub checker: Checker,
     /// The sockets of operators, on this thread.
     pub runtime: Runtime,
+    /// What the kernel balances, `mode direct`.
+    pub direct: Direct,
+    /// What `mode direct` had to say of the last commit.
+    pub(crate) direct_said: Vec<direct::Word>,
     /// Certificates.
     pub store: Arc<Store>,
     /// Who answers clients that speak TLS.
@@ -127,6 +132,8 @@ impl ChangeLine {
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
             runtime: Runtime::default(),
+            direct: Direct::default(),
+            direct_said: Vec::new(),
             store: Store::new(),
             acceptors: Arc::default(),
             read: None,
@@ -196,14 +203,7 @@ impl ChangeLine {
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
-        if let Some(proxy) = model.proxies.iter().find(|proxy| !proxy.disabled && !proxy.places().is_empty()) {
-            return Err(vec![Refused {
-                object: format!("{} {}", proxy.role.word(), proxy.name),
-                reason: "this program reads 'mode direct' and does not serve it yet: use 'mode tcp' or 'mode http'"
-                    .into(),
-                source: proxy.source.clone(),
-            }]);
-        }
+        self.direct.prepare(&model, &self.registry)?;
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(
@@ -248,6 +248,7 @@ impl ChangeLine {
     /// # Errors
     /// As [`ChangeLine::commit`].
     pub fn open(&mut self, ready: Ready) -> Result<Ready, Refused> {
+        self.direct.open(&ready.model)?;
         let open = self.let_in(ready.listeners)?;
         Ok(Ready { listeners: Addresses::Open(open), ..ready })
     }
@@ -279,7 +280,9 @@ impl ChangeLine {
         generation.listeners = listeners;
         let generation = generation.commit(&self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
+        self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
         self.generation = Some(generation);
+        self.checker.probe_by(self.direct.prober());
         self.checker.apply(&model, |name| self.registry.backend_state(name));
         self.runtime.apply(&model, open.stats);
         self.model = model;
@@ -330,12 +333,13 @@ impl ChangeLine {
 }
 
 /// What a reload with these files would do to a process that works by `model`. Addresses are not tried. `certificates` reads
-/// those of the new model, beside the ones in use if there is a process.
+/// those of the new model, beside the ones in use if there is a process; `foresight` looks at what the kernel would be made.
 pub fn foresee(
     loaded: Loaded,
     model: &Model,
     generation: u64,
     certificates: impl FnOnce(&Model) -> Result<Vec<PathBuf>, Vec<Refused>>,
+    foresight: &Foresight,
 ) -> Outcome {
     let pid = std::process::id();
     let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
@@ -355,6 +359,11 @@ pub fn foresee(
             messages.extend(reasons.iter().map(|reason| Message::refused(reason, pid)));
         }
     }
+    let foreseen = foresight.of(&new);
+    plan.kernel = foreseen.steps;
+    accepted &= foreseen.refused.is_empty();
+    messages.extend(foreseen.refused.iter().map(|reason| Message::refused(reason, pid)));
+    messages.extend(foreseen.warnings.iter().map(|text| Message::plain(Severity::Warning, "direct", text, pid)));
     Outcome { accepted, generation, plan, messages }
 }
 

@@ -7,7 +7,7 @@
 mod whole;
 
 pub(crate) use whole::MAX_SERVICES;
-pub(super) use whole::{mixed, whole};
+pub(super) use whole::{is_mixed, mixed, whole};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -436,7 +436,8 @@ fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], context: &mu
                 let message = format!("Proxy '{name}': loop detected for {keyword}: '{name}'.");
                 context.report.add(late(&line, Severity::Alert, "backend-loop", word, message));
             }
-            Some(backend) if let Some(message) = direct::mixed(draft, backend) => {
+            Some(backend) if direct::is_mixed(draft, backend) => {
+                let message = direct::mixed(draft, backend);
                 context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
             }
             Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::{Control, Settings};
+use crate::direct::Foresight;
 use crate::encryption::Encryption;
 use crate::environment::Outside;
 use crate::master::Found;
@@ -82,6 +83,7 @@ impl Control {
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
         self.line.listeners.drop_granted();
+        self.say_direct_commit();
         self.retire_by_master().await;
         if outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
             self.watch_certificates();
@@ -165,11 +167,12 @@ pub(super) fn foresee(
     model: &Model,
     number: u64,
     encryption: &Encryption,
+    foresight: &Foresight,
 ) -> Outcome {
     let mut options = settings.options.clone();
     if !files.is_empty() {
         options.files = files;
     }
     let certificates = |new: &Model| Ok(encryption.prepare(new, &settings.outside)?.replaced);
-    reload::foresee(reload::read(&options, &settings.outside), model, number, certificates)
+    reload::foresee(reload::read(&options, &settings.outside), model, number, certificates, foresight)
 }

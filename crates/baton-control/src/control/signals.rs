@@ -11,6 +11,8 @@ pub(super) struct Signals {
     pub(super) hup: Signal,
     pub(super) ttou: Signal,
     pub(super) ttin: Signal,
+    /// SIGTERM and SIGINT, if somebody listens; see [`Signals::listen_for_the_end`].
+    pub(super) end: Option<(Signal, Signal)>,
 }
 
 impl Signals {
@@ -22,19 +24,24 @@ impl Signals {
             hup: signal(SignalKind::hangup())?,
             ttou: of(nix::libc::SIGTTOU)?,
             ttin: of(nix::libc::SIGTTIN)?,
+            end: None,
         })
+    }
+
+    /// SIGTERM and SIGINT do not end this process by themselves any more: whoever asks for this does something first.
+    pub(super) fn listen_for_the_end(&mut self) -> io::Result<()> {
+        if self.end.is_none() {
+            self.end = Some((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?));
+        }
+        Ok(())
     }
 }
 
-/// SIGTERM and SIGINT end any other process without our doing; to the first one of a container the kernel gives only signals
-/// that it listens to.
-pub(super) fn end_as_first_process() -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let mut signal = signal(kind)?;
-        tokio::spawn(async move {
-            signal.recv().await;
-            std::process::exit(128 + kind.as_raw_value());
-        });
+/// The number of the signal that asks for the end at once, of those that are listened to.
+pub(super) async fn the_end(listened: &mut Option<(Signal, Signal)>) -> i32 {
+    let Some((term, int)) = listened else { return std::future::pending().await };
+    tokio::select! {
+        _ = term.recv() => nix::libc::SIGTERM,
+        _ = int.recv() => nix::libc::SIGINT,
     }
-    Ok(())
 }

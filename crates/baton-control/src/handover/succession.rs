@@ -197,6 +197,7 @@ impl Control {
     ) {
         let Stage::Giving(giving) = std::mem::take(&mut self.succession.stage) else { return };
         let (reports, follow) = mpsc::unbounded_channel();
+        self.line.direct.rest();
         self.succession.stage = Stage::Given(Given {
             to: ready.pid,
             reports,

@@ -16,7 +16,9 @@ use super::fsm::Health;
 use super::plan::{Origin, Plan};
 use super::probe::probe;
 use super::text::{self, LogChecks, Why};
+use super::vip;
 use super::{Report, Status};
+use crate::direct::Prober;
 
 /// Something to log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -78,6 +80,10 @@ struct Shared {
     trackers: RefCell<Trackers>,
     /// Backends that are `listen` sections: the log has another word for them.
     listens: RefCell<HashSet<Arc<str>>>,
+    /// Who asks servers for virtual addresses.
+    prober: RefCell<Option<Prober>>,
+    /// Why virtual addresses could not be asked for, as it was told last.
+    vip_fault: RefCell<String>,
 }
 
 /// A check that runs.
@@ -114,8 +120,19 @@ struct Task {
 impl Checker {
     /// No checks yet; `log` gets every line.
     pub fn new(log: impl Fn(Event) + 'static) -> Checker {
-        let shared = Rc::new(Shared { log: Box::new(log), trackers: RefCell::default(), listens: RefCell::default() });
+        let shared = Rc::new(Shared {
+            log: Box::new(log),
+            trackers: RefCell::default(),
+            listens: RefCell::default(),
+            prober: RefCell::default(),
+            vip_fault: RefCell::default(),
+        });
         Checker { shared, checks: FxHashMap::default(), recalled: FxHashMap::default() }
+    }
+
+    /// Virtual addresses are asked for by this one from now on.
+    pub fn probe_by(&mut self, prober: Option<Prober>) {
+        *self.shared.prober.borrow_mut() = prober;
     }
 
     /// The next [`Checker::apply`] starts this server's check where another process was.
@@ -147,14 +164,16 @@ impl Checker {
                 self.shared.unchecked(&server, &state);
                 continue;
             }
-            let origin = Origin::new(&proxy, &server, &state, spread);
+            let vips = vip::asked(model, &proxy, &server);
+            let origin = Origin::new(&proxy, &server, &state, spread, vips.clone());
             match old {
                 Some(old) if old.origin == origin && Arc::ptr_eq(&old.check.server, &state) => {
                     self.checks.insert(key, old);
                 }
                 old => {
                     let recalled = recalled.get(&key);
-                    fresh.push((origin, Task::new(key, &proxy, &server, state, spread, old.as_ref(), recalled)));
+                    let set = Set { proxy: &proxy, server: &server, spread, vips };
+                    fresh.push((origin, Task::new(key, set, state, old.as_ref(), recalled)));
                 }
             }
         }
@@ -252,13 +271,19 @@ fn servers(
     all
 }
 
+/// What a model says of a server's check.
+struct Set<'m> {
+    proxy: &'m Proxy,
+    server: &'m Server,
+    spread: u32,
+    vips: Vec<vip::Asked>,
+}
+
 impl Task {
     fn new(
         key: Key,
-        proxy: &Proxy,
-        server: &Server,
+        Set { proxy, server, spread, vips }: Set<'_>,
         state: Arc<ServerState>,
-        spread: u32,
         old: Option<&Running>,
         recalled: Option<&Recalled>,
     ) -> Task {
@@ -273,7 +298,7 @@ impl Task {
             key,
             server: state,
             settings: server.check.clone(),
-            plan: Plan::new(proxy, server, connector),
+            plan: Plan::new(proxy, server, connector, vips),
             log_checks: if proxy.check.log { LogChecks::On } else { LogChecks::Off },
             spread,
             health: RefCell::new(health),
@@ -309,7 +334,10 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>, delay: Duration) {
             () = time::sleep_until(due) => {
                 let started = time::Instant::now();
                 if !task.server.admin().in_maintenance() {
-                    let report = probe(&task.plan).await;
+                    let mut report = probe(&task.plan).await;
+                    if report.status.verdict() != super::fsm::Verdict::Failed {
+                        shared.ask_for_vips(&task, &mut report).await;
+                    }
                     shared.checked(&task, &report);
                 }
                 let pause = task.health.borrow().pause();
@@ -324,6 +352,23 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>, delay: Duration) {
 }
 
 impl Shared {
+    /// Asks a server that is well for the virtual addresses that it has to have.
+    async fn ask_for_vips(&self, task: &Task, report: &mut Report) {
+        let prober = self.prober.borrow().clone();
+        let Some(prober) = prober.filter(|_| !task.plan.vips.is_empty()) else { return };
+        match vip::ask(&prober, &task.plan).await {
+            Ok(None) => {}
+            Ok(Some(missing)) => *report = Report { duration: report.duration, ..missing },
+            // It is not the server's fault.
+            Err(fault) => {
+                let news = self.vip_fault.replace(fault.clone()) != fault;
+                if news {
+                    self.log(&task.key, Severity::Alert, format!("Server {}/{}: {fault}", task.key.0, task.key.1));
+                }
+            }
+        }
+    }
+
     /// A check ended.
     fn checked(&self, task: &Task, report: &Report) {
         let verdict = report.status.verdict();

@@ -15,6 +15,7 @@ mod probe;
 mod proxy_header;
 mod report;
 pub mod text;
+mod vip;
 
 #[cfg(test)]
 mod tests;

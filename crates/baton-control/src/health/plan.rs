@@ -8,6 +8,7 @@ use baton_proxy::balance::ServerState;
 use baton_tls::Connector;
 
 use super::expect::Expect;
+use super::vip;
 
 /// Everything that a check depends on: as long as this is equal, the check goes on untouched by a reload.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,7 @@ pub(super) struct Origin {
     read: Option<Duration>,
     spread: u32,
     secrets: Secrets,
+    vips: Vec<vip::Asked>,
 }
 
 /// The settings of TLS, which are the same as long as they are one: they hold what files held.
@@ -45,6 +47,8 @@ pub(super) struct Plan {
     pub(super) disable_on_404: bool,
     /// One after the other.
     pub(super) connections: Vec<Connection>,
+    /// Virtual addresses that the server has to have.
+    pub(super) vips: Vec<vip::Asked>,
 }
 
 /// A connection and what is said over it; nothing: that it opens is enough.
@@ -74,7 +78,13 @@ pub(super) struct Exchange {
 }
 
 impl Origin {
-    pub(super) fn new(proxy: &Proxy, server: &Server, state: &ServerState, spread: u32) -> Origin {
+    pub(super) fn new(
+        proxy: &Proxy,
+        server: &Server,
+        state: &ServerState,
+        spread: u32,
+        vips: Vec<vip::Asked>,
+    ) -> Origin {
         Origin {
             settings: server.check.clone(),
             check: proxy.check.clone(),
@@ -84,12 +94,18 @@ impl Origin {
             read: proxy.timeouts.check,
             spread,
             secrets: Secrets(state.encryption().map(|encryption| encryption.connector.clone())),
+            vips,
         }
     }
 }
 
 impl Plan {
-    pub(super) fn new(proxy: &Proxy, server: &Server, connector: Option<Arc<Connector>>) -> Plan {
+    pub(super) fn new(
+        proxy: &Proxy,
+        server: &Server,
+        connector: Option<Arc<Connector>>,
+        vips: Vec<vip::Asked>,
+    ) -> Plan {
         let settings = &server.check;
         let inter = settings.inter;
         let connect = match (proxy.timeouts.check, proxy.timeouts.connect) {
@@ -102,6 +118,7 @@ impl Plan {
             connect,
             read: proxy.timeouts.check,
             disable_on_404: proxy.check.disable_on_404,
+            vips,
             connections: match &proxy.check.kind {
                 CheckType::Connect => vec![usual.connection()],
                 CheckType::Http(steps) => connections(steps, &usual),

@@ -15,6 +15,7 @@ use super::figures::{self, Key, Seen};
 use super::session::Call;
 use crate::capacity::Capacity;
 use crate::control::Control;
+use crate::direct::About;
 
 /// A value of the process: its place in the typed forms, and how to learn it.
 struct Row {
@@ -216,6 +217,15 @@ static ROWS: &[Row] = &[
         |facts| Value::text(facts.reason()),
         "Where the limit of connections comes from",
     ),
+    row(
+        1001,
+        "Direct_engine",
+        "SGP",
+        |facts| facts.direct(|about| format!("{}: {}", about.engine, about.reason)),
+        "Of 'mode direct': who balances in the kernel, and why",
+    ),
+    row(1002, "Direct_manner", "SGP", |facts| facts.direct(|about| about.manner.clone()), "How it is set up here"),
+    row(1003, "Direct_complaints", "SGP", |facts| facts.complaints(), "What is in its way"),
 ];
 
 /// `show info`.
@@ -365,6 +375,17 @@ impl Facts<'_> {
             baton_model::Mode::Direct => 0,
         };
         generation.frontends.iter().map(of).sum()
+    }
+
+    /// Nothing without `mode direct`.
+    fn direct(&self, what: impl Fn(&About) -> String) -> Value {
+        let text = self.control.line.direct.about().map(what).filter(|text| !text.is_empty());
+        text.map_or(Value::None, Value::text)
+    }
+
+    fn complaints(&self) -> Value {
+        let complaints: Vec<&str> = self.control.line.direct.complaints().collect();
+        if complaints.is_empty() { Value::None } else { Value::text(complaints.join("; ")) }
     }
 
     fn node(&self) -> String {

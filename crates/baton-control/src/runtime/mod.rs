@@ -7,6 +7,7 @@
 //! rows do, one for each group.
 
 pub mod answer;
+mod change_server;
 mod clear;
 mod connection;
 pub mod field;

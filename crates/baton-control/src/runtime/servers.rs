@@ -29,7 +29,7 @@ pub(super) fn weight(control: &mut Control, call: &Call) -> Answer {
 }
 
 /// The server that `backend/server` means; each is a name, or `#` and a number.
-fn find(control: &Control, words: &str) -> Result<Arc<ServerState>, Answer> {
+pub(super) fn find(control: &Control, words: &str) -> Result<Arc<ServerState>, Answer> {
     let (backend, server) = words.split_once('/').ok_or_else(|| Answer::error("Require 'backend/server'."))?;
     let (proxy, state) = states(control)
         .find(|(proxy, _)| is_meant(backend, &proxy.name, proxy.id))

@@ -6,7 +6,7 @@ use socket2::Socket;
 use super::answer::Answer;
 use super::row::{Row, hidden, row};
 use super::session::{Call, Session};
-use super::{clear, give, info, own, process, servers, ssl, stat};
+use super::{change_server, clear, give, info, own, process, servers, ssl, stat};
 use crate::control::Control;
 
 /// What a command needs to be answered.
@@ -109,6 +109,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Ask(ssl::list::delete),
     ),
+    row(&["disable", "server"], "<bk>/<srv>", "put a server into maintenance", Admin, Ask(change_server::disable)),
     row(
         &["dump", "ssl", "cert"],
         "<certfile>",
@@ -116,6 +117,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Ask(ssl::certificate::dump),
     ),
+    row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Ask(change_server::enable)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
         &["new", "ssl", "ca-file"],
@@ -139,6 +141,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(|control, call| ssl::create(control, call, &ssl::REVOCATIONS)),
     ),
     row(&["operator"], "", "give up the rights of an admin in this session", User, Own(own::operator)),
+    row(
+        &["set", "server"],
+        "<bk>/<srv> state|weight <value>",
+        "ready, drain or maint; another weight",
+        Admin,
+        Ask(change_server::set),
+    ),
     row(
         &["set", "severity-output"],
         "[none|number|string]",
@@ -182,6 +191,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(ssl::tickets::set),
     ),
     row(&["set", "timeout"], "[cli] <delay>", "how long this session may be silent (s)", User, Own(own::timeout)),
+    row(
+        &["set", "weight"],
+        "<bk>/<srv> <weight>[%]",
+        "another weight of a server",
+        Admin,
+        Ask(change_server::set_weight),
+    ),
     row(&["show", "backend"], "", "the names of all backends", User, Ask(process::backends)),
     row(&["show", "cli", "level"], "", "what this session may do", User, Own(own::show_level)),
     row(&["show", "cli", "sockets"], "", "the sockets of the runtime API", User, Ask(process::sockets)),

@@ -29,3 +29,9 @@ pub fn reduce_to(wanted: &[Capability]) -> io::Result<()> {
 pub fn named(name: &str) -> Option<Capability> {
     name.to_ascii_uppercase().parse().ok()
 }
+
+/// Lets the calling thread keep what it may have when the user of the process changes to another one than root: it is not in
+/// force then, until [`reduce_to`] puts a part of it in force. Other threads are not concerned.
+pub fn keep_over_user_change() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_keepcaps(true)?)
+}

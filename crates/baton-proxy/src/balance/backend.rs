@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use baton_model::Proxy;
+use tokio::sync::Notify;
 
 use super::entry::{Entry, Settings};
 use super::group::{Choice, Group};
@@ -27,6 +28,8 @@ pub struct BackendState {
     backups: AtomicU32,
     /// Locked after `inner` only.
     outages: Mutex<Outages>,
+    /// Who wants to know of changes.
+    told: OnceLock<Arc<Notify>>,
 }
 
 /// What a change of a server's state led to; HAProxy's log line and statistics say it.
@@ -71,6 +74,7 @@ impl BackendState {
                 active: AtomicU32::new(0),
                 backups: AtomicU32::new(0),
                 outages: Mutex::new(Outages::begin(now)),
+                told: OnceLock::new(),
             };
             state.publish(&state.lock());
             state
@@ -211,6 +215,20 @@ impl BackendState {
         self.backups.load(Ordering::Relaxed)
     }
 
+    /// From now on this one is woken when a server's state or weight changes. There is one for the life of the backend.
+    pub fn tell_changes(&self, who: &Arc<Notify>) {
+        self.told.get_or_init(|| who.clone());
+    }
+
+    /// Takes slow starts a step further if it is time, for who balances without picking here.
+    pub fn warm_up(&self, now: Instant) {
+        let mut inner = self.lock();
+        if inner.warm_at.is_some_and(|at| at <= now) {
+            inner.now = now;
+            inner.warm();
+        }
+    }
+
     pub(super) fn set_health(
         self: &Arc<Self>,
         server: &ServerState,
@@ -328,6 +346,9 @@ impl BackendState {
             transition
         };
         wakers.wake();
+        if let Some(told) = self.told.get() {
+            told.notify_one();
+        }
         Some(transition)
     }
 

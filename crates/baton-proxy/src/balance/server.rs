@@ -289,6 +289,12 @@ impl ServerState {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
+    /// Notes how many connections the kernel has with it, where the kernel balances and no slot is given.
+    pub fn set_served_by_kernel(&self, connections: u32) {
+        self.served.store(connections, Ordering::Relaxed);
+        self.served_max.fetch_max(connections, Ordering::Relaxed);
+    }
+
     /// Notes how many there are; those that became fewer let others out of the queue.
     pub fn set_elsewhere(&self, sessions: u32) {
         if let Some(backend) = self.backend.upgrade() {

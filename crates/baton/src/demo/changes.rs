@@ -114,7 +114,7 @@ mod tests {
             (step.change)(&mut next);
             assert_ne!(next, scene, "step {number} changes nothing");
             let fault = next.fault;
-            let outcome = foresee(read(&next), &model(&scene), 1, |_| Ok(Vec::new()));
+            let outcome = foresee(read(&next), &model(&scene), 1, |_| Ok(Vec::new()), &Default::default());
             let plan = outcome.plan.to_string();
             match (step.expect, fault) {
                 (Expect::Applied, None) => {

@@ -25,7 +25,7 @@ use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::tickets::{recall_kept, wall_seconds};
-use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, early_signals, encryption};
+use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption};
 use baton_kernel::process::ignore_sigpipe;
 use baton_model::Model;
 use baton_tls::tickets::TicketVault;
@@ -126,6 +126,17 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
             Some(Ok(notes)) => {
                 notes.iter().for_each(|note| messages.note(note));
                 warned |= notes.iter().any(|(severity, _)| *severity == Severity::Warning);
+            }
+            Some(Err(reasons)) => {
+                reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
+                return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
+            }
+            None => {}
+        }
+        match loaded.model.as_ref().map(direct::judge) {
+            Some(Ok(notes)) => {
+                warned |= !notes.is_empty();
+                notes.iter().for_each(|note| messages.warning(&format!("config : {note}.")));
             }
             Some(Err(reasons)) => {
                 reasons.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));

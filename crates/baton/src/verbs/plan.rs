@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use baton_config::Options;
+use baton_control::direct::Foresight;
 use baton_control::plan::Plan;
 use baton_control::protocol::{Message, Outcome, Reply, Request};
 use baton_control::{Outside, ask, encryption, reload};
@@ -79,13 +80,14 @@ fn compare(old: &[PathBuf], new: &[PathBuf]) -> Result<Outcome, String> {
         let messages = old.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         return Ok(Outcome { messages, ..Outcome::default() });
     };
-    Ok(reload::foresee(read(new)?, model, 0, certificates))
+    Ok(reload::foresee(read(new)?, model, 0, certificates, &Foresight::default()))
 }
 
 fn from_nothing(new: &[PathBuf]) -> Result<Outcome, String> {
     let loaded = read(new)?;
     let plan = loaded.model.as_ref().map(Plan::from_nothing).unwrap_or_default();
-    let outcome = reload::foresee(loaded, &Default::default(), 0, certificates);
+    let outcome = reload::foresee(loaded, &Default::default(), 0, certificates, &Foresight::default());
+    let plan = Plan { kernel: outcome.plan.kernel.clone(), ..plan };
     Ok(Outcome { plan, ..outcome })
 }
 

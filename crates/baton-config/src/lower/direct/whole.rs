@@ -304,20 +304,22 @@ fn ignored(server: &ServerDraft) -> Option<&'static str> {
     }
 }
 
-/// That a frontend leads to a backend of another mode, where one of the modes is this one.
-pub(in crate::lower) fn mixed(draft: &Draft, backend: &Draft) -> Option<String> {
-    let is_direct = |draft: &Draft| draft.proxy.mode == Mode::Direct;
-    (is_direct(draft) != is_direct(backend)).then(|| {
-        format!(
-            "{} {} '{}' cannot lead to the {} {} '{}' ({}:{}): 'mode direct' takes packets in the kernel and goes with no other mode.",
-            draft.proxy.mode.word(),
-            draft.kind.label(),
-            draft.proxy.name,
-            backend.proxy.mode.word(),
-            backend.kind.label(),
-            backend.proxy.name,
-            backend.head.file,
-            backend.head.number
-        )
-    })
+/// Whether a frontend leads to a backend of another mode, where one of the modes is this one.
+pub(in crate::lower) fn is_mixed(draft: &Draft, backend: &Draft) -> bool {
+    (draft.proxy.mode == Mode::Direct) != (backend.proxy.mode == Mode::Direct)
+}
+
+/// What is said of that.
+pub(in crate::lower) fn mixed(draft: &Draft, backend: &Draft) -> String {
+    format!(
+        "{} {} '{}' cannot lead to the {} {} '{}' ({}:{}): 'mode direct' takes packets in the kernel and goes with no other mode.",
+        draft.proxy.mode.word(),
+        draft.kind.label(),
+        draft.proxy.name,
+        backend.proxy.mode.word(),
+        backend.kind.label(),
+        backend.proxy.name,
+        backend.head.file,
+        backend.head.number
+    )
 }

@@ -1,0 +1,404 @@
+//! The thread that owns the director: what it is asked blocks for as long as the kernel takes, and the change line must not.
+//!
+//! It has one job at a time, in order. When the process gives up root, this thread alone keeps the rights that balancing takes
+//! (capabilities(7)); all others lose them.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use baton_direct::vip::{self, Vip, Vips};
+use baton_direct::who_has::who_has;
+use baton_direct::{Asked, Director, Fault, Figures, Plan, Report, Service, Settings, probe};
+use baton_kernel::process::capabilities::{self, Capability};
+use baton_kernel::route::Routing;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::lower::Managed;
+
+/// How long the change line waits for an answer that it cannot do without.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is asked who else answers for the virtual addresses.
+const WHO_HAS_EVERY: Duration = Duration::from_secs(60);
+/// How long it waits for others who answer.
+const WHO_HAS_WITHIN: Duration = Duration::from_millis(300);
+/// Threads that ask servers for the virtual address: so many are asked at once.
+const PROBERS: usize = 4;
+
+/// What the thread needs: services and addresses, probes and announcements, and for the engine xdp its programs.
+const RIGHTS: [Capability; 4] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_PERFMON];
+
+/// What shall be in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Services.
+    pub services: Vec<Service>,
+    /// What is asked besides.
+    pub settings: Settings,
+    /// Virtual addresses of this machine.
+    pub managed: Vec<Managed>,
+}
+
+/// What the thread says.
+#[derive(Debug)]
+pub enum Answer {
+    /// Of [`Keeper::reconcile`].
+    Reconciled(Done),
+    /// Of [`Keeper::figures`]: what was counted, what is in the way, and how it works here now.
+    Counted(Result<Vec<Figures>, Fault>, Vec<String>, String),
+}
+
+/// What became of work.
+#[derive(Debug)]
+pub struct Done {
+    /// Counted before anything was changed.
+    pub figures: Option<Vec<Figures>>,
+    /// Services.
+    pub services: Result<Report, Fault>,
+    /// Virtual addresses; `None` when there was nothing to do about them.
+    pub vips: Option<Result<vip::Report, Fault>>,
+}
+
+/// How the director is set up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// `ipvs` or `xdp`.
+    pub engine: &'static str,
+    /// Why this one, a sentence.
+    pub reason: String,
+    /// How it works here, a sentence or nothing.
+    pub manner: String,
+}
+
+enum Job {
+    Plan(Box<Work>, SyncSender<Result<Plan, Fault>>),
+    Reconcile {
+        work: Box<Work>,
+        announce: bool,
+    },
+    Figures,
+    /// The end: this is what stays.
+    Leave(Box<Work>, SyncSender<Done>),
+}
+
+/// The thread, and how it is spoken with.
+pub struct Keeper {
+    jobs: Sender<Job>,
+    answers: UnboundedReceiver<Answer>,
+    probes: Prober,
+    about: About,
+}
+
+impl Keeper {
+    /// Opens the director for the network namespace of this thread, and starts the one that keeps it. `user` is whom the process
+    /// will become.
+    ///
+    /// # Errors
+    /// As [`Director::open`].
+    pub fn start(asked: Asked, settings: &Settings, user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
+        let mut director = Director::open(asked, settings)?;
+        if let Some((user, group)) = user {
+            director.give_to(user, group)?;
+        }
+        let about = about(&director);
+        let vips = Vips::open(&settings.owner);
+        let (jobs, todo) = mpsc::channel();
+        let (say, answers) = unbounded_channel();
+        let desk =
+            Desk { director, vips, todo, say, rounds: Vec::new(), rounds_left: 0, managed: Vec::new(), others: None };
+        spawn("baton/direct", move || desk.run())?;
+        Ok(Keeper { jobs, answers, probes: Prober::start()?, about })
+    }
+
+    /// How it is set up.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// How it works here changed.
+    pub fn set_manner(&mut self, manner: String) {
+        self.about.manner = manner;
+    }
+
+    /// Who asks servers for the virtual address.
+    pub fn prober(&self) -> Prober {
+        self.probes.clone()
+    }
+
+    /// What work would change. Blocks until the thread has time for it.
+    ///
+    /// # Errors
+    /// As [`Director::plan`], and when it takes too long.
+    pub fn plan(&self, work: Work) -> Result<Plan, Fault> {
+        Planner(self.jobs.clone()).plan(work)
+    }
+
+    /// Who can ask for plans on another thread.
+    pub fn planner(&self) -> Planner {
+        Planner(self.jobs.clone())
+    }
+
+    /// Makes the kernel so. `announce`: addresses that are there already are announced too.
+    pub fn reconcile(&self, work: Work, announce: bool) {
+        // A thread that has ended is noticed by its answers.
+        let _ = self.jobs.send(Job::Reconcile { work: Box::new(work), announce });
+    }
+
+    /// Asks what was counted; the engine looks at its surroundings too.
+    pub fn figures(&self) {
+        let _ = self.jobs.send(Job::Figures);
+    }
+
+    /// The next answer; `None` when the thread has ended, which it does by a fault of ours alone.
+    pub async fn answer(&mut self) -> Option<Answer> {
+        self.answers.recv().await
+    }
+
+    /// The end: makes the kernel so and ends the thread. Waits for it, not for ever.
+    pub fn leave(self, work: Work) -> Option<Done> {
+        let (reply, done) = mpsc::sync_channel(1);
+        self.jobs.send(Job::Leave(Box::new(work), reply)).ok()?;
+        done.recv_timeout(ANSWER_WITHIN).ok()
+    }
+}
+
+/// Asks for plans.
+#[derive(Clone)]
+pub struct Planner(Sender<Job>);
+
+impl Planner {
+    /// See [`Keeper::plan`].
+    ///
+    /// # Errors
+    /// See [`Keeper::plan`].
+    pub fn plan(&self, work: Work) -> Result<Plan, Fault> {
+        let late =
+            || Fault::new("mode direct", "the kernel does not answer in time", "see what it is busy with (dmesg)");
+        let (reply, plan) = mpsc::sync_channel(1);
+        self.0.send(Job::Plan(Box::new(work), reply)).map_err(|_| late())?;
+        plan.recv_timeout(ANSWER_WITHIN).map_err(|_| late())?
+    }
+}
+
+/// How a director is set up.
+pub fn about(director: &Director) -> About {
+    About { engine: director.engine_name(), reason: director.reason().into(), manner: director.manner() }
+}
+
+/// Starts a thread that keeps its rights when the process becomes another user.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let start = move || {
+        let kept = capabilities::keep_over_user_change();
+        // Who waits for this is the one who spawned.
+        let _ = ready.send(kept);
+        body();
+    };
+    let failed = |error: &std::io::Error| Fault::io(format!("thread {name}"), error);
+    thread::Builder::new().name(name.into()).spawn(start).map_err(|error| failed(&error))?;
+    match is_ready.recv() {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(_) => Err(Fault::new(format!("thread {name}"), "it ended at once", "")),
+    }
+}
+
+/// Puts the rights in force that were kept when the process became another user.
+fn raise_rights(is_raised: &mut bool) {
+    if !*is_raised && !nix::unistd::geteuid().is_root() {
+        *is_raised = true;
+        // What is missing then, the kernel says at what needs it.
+        let _ = capabilities::reduce_to(&RIGHTS);
+    }
+}
+
+/// What the thread has.
+struct Desk {
+    director: Director,
+    vips: Result<Vips, Fault>,
+    todo: Receiver<Job>,
+    say: UnboundedSender<Answer>,
+    /// Addresses that are announced again, and how often.
+    rounds: Vec<Vip>,
+    rounds_left: u32,
+    /// Addresses that are here.
+    managed: Vec<Vip>,
+    /// When it was last asked who else has them.
+    others: Option<Instant>,
+}
+
+impl Desk {
+    fn run(mut self) {
+        let mut is_raised = false;
+        loop {
+            let job = match self.rounds_left {
+                0 => self.todo.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                _ => self.todo.recv_timeout(vip::ANNOUNCEMENT_INTERVAL),
+            };
+            raise_rights(&mut is_raised);
+            match job {
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.announce(),
+                Ok(Job::Plan(work, reply)) => {
+                    self.director.set(&work.settings);
+                    let _ = reply.send(self.director.plan(&work.services));
+                }
+                Ok(Job::Reconcile { work, announce }) => {
+                    let done = self.reconcile(*work, announce);
+                    let _ = self.say.send(Answer::Reconciled(done));
+                }
+                Ok(Job::Figures) => {
+                    let figures = self.director.figures();
+                    let mut in_the_way = self.director.refresh().unwrap_or_else(|fault| vec![fault.to_string()]);
+                    in_the_way.extend(self.ask_for_others());
+                    let _ = self.say.send(Answer::Counted(figures, in_the_way, self.director.manner()));
+                }
+                Ok(Job::Leave(work, reply)) => {
+                    let is_all = work.services.is_empty();
+                    let mut done = self.reconcile(*work, false);
+                    if is_all && done.services.is_ok() {
+                        let left = self.director.leave(baton_direct::OnExit::Flush);
+                        done.services = done.services.and_then(|report| left.map(|_| report));
+                    }
+                    let _ = reply.send(done);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Services first, so that no packet finds an address without them; addresses that go, go before.
+    fn reconcile(&mut self, work: Work, announce: bool) -> Done {
+        let figures = self.director.figures().ok();
+        let (wanted, lost) = places(&work.managed);
+        let gone = self.managed.iter().any(|vip| !wanted.contains(vip));
+        let mut vips = None;
+        if gone {
+            let kept: Vec<Vip> = self.managed.iter().filter(|vip| wanted.contains(vip)).cloned().collect();
+            vips = Some(self.put(&kept));
+        }
+        self.director.set(&work.settings);
+        let services = self.director.reconcile(&work.services);
+        if services.is_ok() && (!wanted.is_empty() || announce) {
+            vips = Some(self.put(&wanted).map(|mut report| {
+                report.faults.extend(lost);
+                let mut fresh = report.added.clone();
+                if announce {
+                    fresh.extend(report.kept.clone());
+                }
+                if !fresh.is_empty() {
+                    (self.rounds, self.rounds_left) = (fresh, vip::ANNOUNCEMENTS);
+                    self.announce();
+                }
+                report
+            }));
+        }
+        Done { figures, services, vips }
+    }
+
+    fn put(&mut self, wanted: &[Vip]) -> Result<vip::Report, Fault> {
+        let vips = self.vips.as_mut().map_err(|fault| fault.clone())?;
+        let report = vips.reconcile(wanted)?;
+        self.managed = wanted.to_vec();
+        Ok(report)
+    }
+
+    fn announce(&mut self) {
+        // What cannot be told now is tried in the next round; the last failure is not worth ending anything.
+        let _ = vip::announce(&self.rounds);
+        self.rounds_left = self.rounds_left.saturating_sub(1);
+    }
+
+    /// Another machine that answers for an address of ours, such as a real server that is not set up right.
+    fn ask_for_others(&mut self) -> Vec<String> {
+        if self.managed.is_empty() || self.others.is_some_and(|last| last.elapsed() < WHO_HAS_EVERY) {
+            return Vec::new();
+        }
+        self.others = Some(Instant::now());
+        let found = |vip: &Vip| {
+            let macs = who_has(&vip.interface, vip.address, WHO_HAS_WITHIN).ok()?;
+            let macs: Vec<String> = macs.iter().map(ToString::to_string).collect();
+            (!macs.is_empty()).then(|| {
+                format!(
+                    "{} answers for the virtual address {} too: clients may go there past this director \
+                     (`baton real-server check` on that machine says why)",
+                    macs.join(" and "),
+                    vip.address
+                )
+            })
+        };
+        self.managed.iter().filter_map(found).collect()
+    }
+}
+
+/// The interfaces of addresses that leave it open; what has no way is a fault.
+fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<Fault>) {
+    let (mut vips, mut faults) = (Vec::new(), Vec::new());
+    for one in managed {
+        let place = || format!("virtual address {}", one.address);
+        let interface = match &one.interface {
+            Ok(name) => Ok(name.clone()),
+            Err(towards) => Routing::open().and_then(|mut routing| {
+                let route = routing.route_to(*towards)?.map(|route| route.interface);
+                let link = route.map(|index| routing.link_by_index(index)).transpose()?.flatten();
+                link.map(|link| link.name).ok_or_else(|| {
+                    Fault::new(
+                        place(),
+                        format!("there is no way to {towards}"),
+                        "say where: 'manage-vip interface NAME'",
+                    )
+                })
+            }),
+        };
+        match interface {
+            Ok(interface) => vips.push(Vip { address: one.address, interface, prefix: one.prefix }),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    (vips, faults)
+}
+
+/// Asks real servers for the virtual address, on threads that have the right to.
+#[derive(Clone)]
+pub struct Prober(Sender<Question>);
+
+struct Question {
+    asked: probe::Asked,
+    within: Duration,
+    reply: oneshot::Sender<Result<probe::Found, Fault>>,
+}
+
+impl Prober {
+    fn start() -> Result<Prober, Fault> {
+        let (ask, asked) = mpsc::channel::<Question>();
+        let asked = std::sync::Arc::new(std::sync::Mutex::new(asked));
+        for number in 0..PROBERS {
+            let asked = asked.clone();
+            spawn(&format!("baton/probe{number}"), move || {
+                let mut is_raised = false;
+                loop {
+                    let next = asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+                    let Ok(Question { asked, within, reply }) = next else { return };
+                    raise_rights(&mut is_raised);
+                    // Who does not wait any more does not want to know.
+                    if !reply.is_closed() {
+                        let _ = reply.send(probe::probe(&asked, within));
+                    }
+                }
+            })?;
+        }
+        Ok(Prober(ask))
+    }
+
+    /// Whether a server has the virtual address.
+    ///
+    /// # Errors
+    /// As [`probe::probe`]; `None` when nobody answers any more.
+    pub async fn ask(&self, asked: probe::Asked, within: Duration) -> Option<Result<probe::Found, Fault>> {
+        let (reply, found) = oneshot::channel();
+        self.0.send(Question { asked, within, reply }).ok()?;
+        found.await.ok()
+    }
+}

@@ -1,0 +1,457 @@
+//! `mode direct`: the model and the states of servers, made so in the kernel.
+//!
+//! [`lower`] says what shall be there, pure; [`keeper`] is the thread that does it; [`books`] enters what the kernel counted. Here is
+//! what the change line has of it: [`Direct::prepare`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
+//! [`Direct::step`] follows the states of servers from then on, tries again what failed, and looks every while whether the kernel
+//! is still as it shall be. Nothing is begun before it is decided that this process serves ([`Direct::begin`]), and nothing is
+//! touched any more once another one does.
+
+mod books;
+mod foresight;
+mod keeper;
+pub mod lower;
+mod rights;
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_direct::{Director, Fault, Report};
+use baton_model::{Model, Proxy, Role, Server};
+use baton_proxy::balance::{HealthState, ServerState};
+use baton_proxy::{Generation, Refused, Registry};
+use tokio::sync::Notify;
+
+use books::Books;
+pub use foresight::{Foreseen, Foresight};
+use keeper::Planner;
+pub use keeper::{About, Answer, Prober, Work};
+use keeper::{Done, Keeper};
+use lower::Standing;
+pub use rights::{judge, missing_rights};
+
+/// How often counters are read.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Every so many times it is looked whether somebody else changed what is ours.
+const REPAIR_EVERY: u32 = 30;
+/// After a failure it is tried again this much later, then later and later ...
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// ... up to this.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long a reload waits for the kernel before it is told that it is in use.
+const COMMIT_WITHIN: Duration = Duration::from_secs(5);
+/// Sentences that are remembered as told.
+const TOLD_MAX: usize = 1000;
+
+/// What the change line has of it.
+#[derive(Default)]
+pub struct Direct {
+    keeper: Option<Keeper>,
+    /// What the keeper was started with.
+    started: Option<(baton_direct::Asked, Vec<String>)>,
+    /// Keepers of other engines, until this one has taken over.
+    replaced: Vec<Keeper>,
+    /// We are the ones who serve.
+    has_begun: bool,
+    /// What the thread was last given.
+    given: Option<Work>,
+    /// It has not answered yet.
+    is_at_work: bool,
+    /// The last time it failed so often in a row, and when it is tried again.
+    failures: u32,
+    retry_at: Option<Instant>,
+    count_at: Option<Instant>,
+    counts: u32,
+    books: Books,
+    /// Addresses that are here are announced with the next work.
+    announces: bool,
+    /// Told when the state of a server changes.
+    changed: Arc<Notify>,
+    /// What was said last: of what could not be done, and of what is in the way.
+    told: [Vec<String>; 2],
+}
+
+/// What sentences are about.
+#[derive(Clone, Copy)]
+enum Told {
+    Work,
+    Surroundings,
+}
+
+/// Something to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// What was done, for the log.
+    Done(String),
+    /// What an operator should know.
+    Warning(String),
+}
+
+/// What a model asks of the kernel was looked at, and can be done.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    _seen: (),
+}
+
+impl Direct {
+    /// Looks whether the kernel can be made so. Nothing is changed.
+    ///
+    /// # Errors
+    /// What cannot be done, with the reason.
+    pub fn prepare(&self, model: &Model, registry: &Registry) -> Result<Prepared, Vec<Refused>> {
+        if !model.has_direct() {
+            return Ok(Prepared::default());
+        }
+        let work = work(model, registry);
+        let plan = match &self.keeper {
+            Some(keeper) if self.fits(model) => keeper.plan(work),
+            Some(_) | None => Director::open(lower::engine(model), &work.settings)
+                .and_then(|mut director| director.plan(&work.services)),
+        };
+        let refused: Vec<Refused> = match plan {
+            Ok(plan) => plan.refused.into_iter().map(|refused| refuse(model, &refused.what, &refused.why)).collect(),
+            Err(fault) => vec![refuse(model, "mode direct", &rights::explain(&fault))],
+        };
+        if refused.is_empty() { Ok(Prepared::default()) } else { Err(refused) }
+    }
+
+    /// Opens what has to be open before the process gives up its rights, which it does to become `user`.
+    ///
+    /// # Errors
+    /// As [`Direct::prepare`].
+    pub fn open(&mut self, model: &Model) -> Result<(), Refused> {
+        let user = Some((model.global.uid, model.global.gid)).filter(|_| nix::unistd::geteuid().is_root());
+        let user = user.and_then(|(uid, gid)| Some((uid?, gid.unwrap_or_else(|| nix::unistd::getegid().as_raw()))));
+        self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))
+    }
+
+    fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), Fault> {
+        if !model.has_direct() || (self.keeper.is_some() && self.fits(model)) {
+            return Ok(());
+        }
+        let (asked, settings) = (lower::engine(model), lower::settings(model));
+        let before = self.keeper.replace(Keeper::start(asked, &settings, user)?);
+        self.started = Some((asked, settings.xdp.interfaces));
+        self.given = None;
+        self.is_at_work = false;
+        if let Some(before) = before {
+            // The other engine goes when this one has taken over; see `commit`.
+            self.replaced.push(before);
+        }
+        Ok(())
+    }
+
+    /// Whether the keeper's engine is the one asked for, opened as asked.
+    fn fits(&self, model: &Model) -> bool {
+        let wanted = (lower::engine(model), lower::settings(model).xdp.interfaces);
+        self.started.as_ref() == Some(&wanted)
+    }
+}
+
+impl Direct {
+    /// Takes up a configuration that is in use. Before [`Direct::begin`] that changes nothing in the kernel.
+    pub async fn commit(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
+        let backends = lower::pairs(model).filter_map(|(_, back)| generation.backends.get(&back.name));
+        backends.for_each(|plan| plan.state.tell_changes(&self.changed));
+        let mut words = Vec::new();
+        if !self.has_begun {
+            return words;
+        }
+        if let Err(fault) = self.start(model, None) {
+            // It could be opened a moment ago, in `prepare`.
+            words.push(Word::Warning(format!("mode direct: {}", rights::explain(&fault))));
+        }
+        if self.keeper.is_some() {
+            self.give(work(model, registry));
+            let until = tokio::time::Instant::now() + COMMIT_WITHIN;
+            while self.is_at_work {
+                match tokio::time::timeout_at(until, self.next()).await {
+                    Ok(Some(answer)) => words.extend(self.take(answer, model, Some(generation))),
+                    Ok(None) => {}
+                    Err(_) => {
+                        words.push(Word::Warning("mode direct: the kernel is still at work on the change.".into()));
+                        break;
+                    }
+                }
+            }
+        }
+        if !model.has_direct() && !self.is_at_work {
+            // Nothing is asked for any more, and nothing is there.
+            if let Some(keeper) = self.keeper.take() {
+                keeper.leave(Work::default());
+            }
+            (self.started, self.given) = (None, None);
+        }
+        words
+    }
+
+    /// It is decided that this process serves: from now on the kernel is made what is asked for. What is there already stays as
+    /// it is, and virtual addresses are announced.
+    pub async fn begin(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
+        (self.has_begun, self.announces) = (true, true);
+        if !model.has_direct() {
+            return Vec::new();
+        }
+        self.commit(model, generation, registry).await
+    }
+
+    /// Another process serves, or takes over just now: nothing is touched any more.
+    pub fn rest(&mut self) {
+        self.has_begun = false;
+    }
+
+    /// Whether it is ours to change the kernel.
+    pub fn is_in_charge(&self) -> bool {
+        self.has_begun && self.keeper.is_some()
+    }
+
+    /// The end of who serves, and nobody follows: what the sections say goes.
+    pub fn leave(&mut self, model: &Model, registry: &Registry) -> Vec<Word> {
+        if !self.is_in_charge() {
+            return Vec::new();
+        }
+        self.has_begun = false;
+        let Some(keeper) = self.keeper.take() else { return Vec::new() };
+        if !leaves_something(model) {
+            return Vec::new();
+        }
+        let kept = lower::kept_at_exit(model);
+        let mut work = work(model, registry);
+        work.services.retain(|service| kept.contains(&service.key));
+        let addresses: Vec<_> = kept.iter().filter_map(baton_direct::Key::virtual_address).collect();
+        work.managed.retain(|managed| addresses.contains(&managed.address));
+        match keeper.leave(work) {
+            Some(done) => self.report(&done).0,
+            None => vec![Word::Warning("mode direct: the kernel did not answer; look with `ipvsadm -Ln`.".into())],
+        }
+    }
+
+    /// What happens next: a state that changed, or an answer.
+    pub async fn next(&mut self) -> Option<Answer> {
+        let Some(keeper) = &mut self.keeper else { return pending().await };
+        tokio::select! {
+            answer = keeper.answer() => match answer {
+                Some(answer) => Some(answer),
+                None => {
+                    // Its thread has ended, by a fault of ours: the next step starts another one.
+                    self.keeper = None;
+                    (self.started, self.is_at_work) = (None, false);
+                    None
+                }
+            },
+            () = self.changed.notified(), if !self.is_at_work => None,
+        }
+    }
+
+    /// When time alone makes something happen.
+    pub fn due(&self) -> Option<Instant> {
+        if !self.is_in_charge() || self.is_at_work {
+            return None;
+        }
+        self.count_at.into_iter().chain(self.retry_at).min()
+    }
+
+    /// Takes an answer, and gives the thread what is to be done now.
+    pub fn step(
+        &mut self,
+        answer: Option<Answer>,
+        model: &Model,
+        generation: Option<&Generation>,
+        registry: &Registry,
+        now: Instant,
+    ) -> Vec<Word> {
+        let mut words = answer.map(|answer| self.take(answer, model, generation)).unwrap_or_default();
+        if !self.has_begun || !model.has_direct() {
+            return words;
+        }
+        if self.keeper.is_none()
+            && let Err(fault) = self.start(model, None)
+        {
+            words.extend(self.tell(Told::Work, vec![rights::explain(&fault)]));
+        }
+        if self.keeper.is_none() || self.is_at_work {
+            return words;
+        }
+        lower::pairs(model)
+            .filter_map(|(_, back)| registry.backend_state(&back.name))
+            .for_each(|back| back.warm_up(now));
+        let wanted = work(model, registry);
+        let is_retried = self.retry_at.is_some_and(|at| at <= now);
+        if self.given.as_ref() != Some(&wanted) || is_retried {
+            self.give(wanted);
+        } else if self.count_at.is_none_or(|at| at <= now) {
+            self.counts = self.counts.wrapping_add(1);
+            if self.counts.is_multiple_of(REPAIR_EVERY) {
+                self.give(wanted);
+            } else if let Some(keeper) = &self.keeper {
+                keeper.figures();
+                self.is_at_work = true;
+            }
+            self.count_at = Some(now + COUNT_EVERY);
+        }
+        words
+    }
+
+    fn give(&mut self, work: Work) {
+        let Some(keeper) = &self.keeper else { return };
+        keeper.reconcile(work.clone(), std::mem::take(&mut self.announces));
+        (self.given, self.is_at_work, self.retry_at) = (Some(work), true, None);
+        self.count_at.get_or_insert_with(|| Instant::now() + COUNT_EVERY);
+    }
+
+    fn take(&mut self, answer: Answer, model: &Model, generation: Option<&Generation>) -> Vec<Word> {
+        self.is_at_work = false;
+        match answer {
+            Answer::Counted(figures, in_the_way, manner) => {
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.set_manner(manner);
+                }
+                if let (Ok(figures), Some(generation)) = (&figures, generation) {
+                    self.books.enter(figures, model, generation);
+                }
+                let mut said = in_the_way;
+                said.extend(figures.err().map(|fault| fault.to_string()));
+                self.tell(Told::Surroundings, said)
+            }
+            Answer::Reconciled(done) => {
+                if let (Some(figures), Some(generation)) = (&done.figures, generation) {
+                    self.books.enter(figures, model, generation);
+                }
+                let (words, is_well) = self.report(&done);
+                if is_well {
+                    self.failures = 0;
+                    for before in self.replaced.drain(..) {
+                        let work = self.given.clone().unwrap_or_default();
+                        before.leave(Work { services: Vec::new(), ..work });
+                    }
+                } else {
+                    let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
+                    self.failures += 1;
+                    self.retry_at = Some(Instant::now() + pause);
+                }
+                words
+            }
+        }
+    }
+
+    /// What became of work, in words; and whether all of it was done.
+    fn report(&mut self, done: &Done) -> (Vec<Word>, bool) {
+        let mut words = Vec::new();
+        let mut wrong: Vec<String> = Vec::new();
+        let mut is_well = true;
+        match &done.services {
+            Ok(Report { done, taken_over, refused, failed, remarks }) => {
+                words.extend(done.iter().map(|text| Word::Done(text.clone())));
+                let others =
+                    taken_over.iter().map(|key| format!("service {key} was in the kernel already, and is Baton's now"));
+                words.extend(others.map(Word::Warning));
+                wrong.extend(refused.iter().map(|refused| format!("{}: {}", refused.what, refused.why)));
+                wrong.extend(failed.iter().map(ToString::to_string));
+                wrong.extend(remarks.iter().cloned());
+                is_well &= failed.is_empty();
+            }
+            Err(fault) => {
+                wrong.push(rights::explain(fault));
+                is_well = false;
+            }
+        }
+        match &done.vips {
+            None => {}
+            Some(Ok(report)) => {
+                words.extend(report.added.iter().map(|vip| Word::Done(format!("put virtual address {vip}"))));
+                words.extend(report.removed.iter().map(|vip| Word::Done(format!("took virtual address {vip} away"))));
+                let foreign = report.foreign.iter();
+                wrong.extend(foreign.map(|vip| {
+                    format!("virtual address {vip} was there already and is not Baton's: it stays there at the end")
+                }));
+                wrong.extend(report.faults.iter().map(ToString::to_string));
+                is_well &= report.faults.is_empty();
+            }
+            Some(Err(fault)) => {
+                wrong.push(rights::explain(fault));
+                is_well = false;
+            }
+        }
+        words.extend(self.tell(Told::Work, wrong));
+        (words, is_well)
+    }
+
+    /// Says what was not said the last time.
+    fn tell(&mut self, of: Told, mut said: Vec<String>) -> Vec<Word> {
+        said.truncate(TOLD_MAX);
+        let told = &mut self.told[of as usize];
+        let news = said.iter().filter(|text| !told.contains(text));
+        let words = news.map(|text| Word::Warning(format!("mode direct: {text}"))).collect();
+        *told = said;
+        words
+    }
+
+    /// Which engine, and why.
+    pub fn about(&self) -> Option<&About> {
+        self.keeper.as_ref().map(Keeper::about)
+    }
+
+    /// What is in the way, as it was said last.
+    pub fn complaints(&self) -> impl Iterator<Item = &str> {
+        self.told.iter().flatten().map(String::as_str)
+    }
+
+    /// Who asks servers for the virtual address.
+    pub fn prober(&self) -> Option<Prober> {
+        self.keeper.as_ref().map(Keeper::prober)
+    }
+
+    /// Who can say on another thread what a model would change.
+    pub fn foresight(&self, registry: &Arc<Registry>) -> Foresight {
+        let started = self.started.clone();
+        let running = self.keeper.as_ref().zip(started);
+        let running = running.map(|(keeper, started)| (keeper.planner(), keeper.about().clone(), started));
+        Foresight::new(running, registry.clone())
+    }
+}
+
+/// Whether anything goes at the end of the last process.
+pub fn leaves_something(model: &Model) -> bool {
+    let goes = |front: &Proxy| front.direct.as_ref().is_some_and(|direct| direct.on_exit == baton_model::OnExit::Flush);
+    lower::pairs(model).any(|(front, _)| goes(front))
+}
+
+/// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with.
+pub fn work(model: &Model, registry: &Registry) -> Work {
+    let mut standings: HashMap<(Arc<str>, Arc<str>), Standing> = HashMap::new();
+    for (_, back) in lower::pairs(model) {
+        let Some(state) = registry.backend_state(&back.name) else { continue };
+        for server in state.servers() {
+            standings.insert((back.name.clone(), server.name().clone()), standing(&server));
+        }
+    }
+    let services = lower::services(model, |back: &Proxy, server: &Server| {
+        let known = standings.get(&(back.name.clone(), server.name.clone())).copied();
+        known.unwrap_or_else(|| Standing::at_first(server))
+    });
+    Work { services, settings: lower::settings(model), managed: lower::managed(model) }
+}
+
+fn standing(server: &ServerState) -> Standing {
+    let runs = server.is_running();
+    let takes = runs && server.health() == HealthState::Up && !server.admin().is_draining();
+    Standing { runs, takes, weight: server.weight(), throttle: server.throttle() }
+}
+
+/// A reason against a model, at the section that it is about.
+fn refuse(model: &Model, what: &str, why: &str) -> Refused {
+    let is_it =
+        |front: &&Proxy| front.places().iter().any(|bind| what == format!("service {}", lower::key(&bind.place)));
+    let mut fronts = lower::pairs(model).map(|(front, _)| front);
+    let front = fronts.find(is_it).or_else(|| lower::pairs(model).map(|(front, _)| front).next());
+    let source = front.map(|front| front.source.clone()).unwrap_or_default();
+    let object = match front {
+        Some(front) => {
+            format!("{} {}", if front.role == Role::Listen { "proxy" } else { front.role.word() }, front.name)
+        }
+        None => "mode direct".into(),
+    };
+    let reason = if what == "mode direct" { format!("mode direct: {why}") } else { format!("{what}: {why}") };
+    Refused { object, reason, source }
+}
