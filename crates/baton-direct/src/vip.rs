@@ -177,6 +177,7 @@ impl Vips {
                 }
                 report.foreign.push(vip.clone());
             }
+            (None, _) if self.is_otherwise(vip, &link, record)? => report.foreign.push(vip.clone()),
             (None, _) => {
                 // First the record: what is in it and not there does no harm, the other way round it would stay for ever.
                 record.retain(|put| put.vip != *vip);
@@ -216,6 +217,17 @@ impl Vips {
         }
     }
 
+    /// Whether somebody else has put the address on the interface with another prefix.
+    fn is_otherwise(&mut self, vip: &Vip, link: &Link, record: &[Put]) -> Result<bool, Fault> {
+        let of_ours = |known: &Address| {
+            let is_it = |put: &&Put| put.vip == Vip { prefix: known.prefix, ..vip.clone() };
+            record.iter().find(is_it).is_some_and(|put| is_ours(known, put))
+        };
+        let addresses = self.routing.addresses()?;
+        let mut there = addresses.iter().filter(|known| (known.interface, known.address) == (link.index, vip.address));
+        Ok(there.any(|known| !of_ours(known)))
+    }
+
     fn there(&mut self, vip: &Vip, link: &Link) -> Result<Option<Address>, Fault> {
         let is_it =
             |known: &Address| (known.interface, known.address, known.prefix) == (link.index, vip.address, vip.prefix);
@@ -248,6 +260,9 @@ fn address(vip: &Vip, link: &Link) -> Address {
         // A director that takes over cannot wait for a second until the address can be used (RFC 4862 5.4), and the one
         // that had it may still answer.
         without_detection: true,
+        // Alone, it is for clients: this machine's own connections, such as health checks, must not begin under it, for a real server
+        // would answer to itself. (For IPv4 the kernel chooses an address of the network anyway.)
+        is_deprecated: vip.address.is_ipv6() && vip.prefix == 128,
         ..Address::within(link.index, vip.address, vip.prefix)
     }
 }

@@ -2,7 +2,7 @@
 
 mod link;
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -161,6 +161,31 @@ fn on_eth0(address: IpAddr) -> Vip {
     Vip { address, interface: "eth0".into(), prefix: if address.is_ipv4() { 32 } else { 128 } }
 }
 
+/// Whether another machine has the link's own address is asked meanwhile.
+#[track_caller]
+fn same_addresses(now: &str, before: &str) {
+    assert_eq!(now.replace(" tentative", ""), before.replace(" tentative", ""));
+}
+
+#[test]
+fn connections_of_the_director_begin_under_its_own_address() {
+    alone(|| {
+        let [director, server] = [Machine::new("director", 1), Machine::new("server", 0x76)];
+        for vip in vips() {
+            // The virtual address is nearer to the server's than the director's own.
+            director.inside(|| Vips::open("").unwrap().reconcile(&[on_eth0(vip)]).unwrap());
+            let to = SocketAddr::new(server.address(vip), 80);
+            let from = director.inside(|| {
+                let own = if vip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(own).unwrap();
+                socket.connect(to).unwrap();
+                socket.local_addr().unwrap().ip()
+            });
+            assert_eq!(from, director.address(vip));
+        }
+    });
+}
+
 #[test]
 fn a_director_takes_addresses_and_gives_only_its_own_back() {
     alone(|| {
@@ -186,7 +211,17 @@ fn a_director_takes_addresses_and_gives_only_its_own_back() {
             assert_eq!(Vips::open("").unwrap().reconcile(&wanted).unwrap().foreign, wanted[..1]);
             assert_eq!(Vips::open("").unwrap().reconcile(&[]).unwrap().removed, wanted[1..]);
             link::run("ip address del 192.0.2.7/32 dev eth0");
-            assert_eq!(link::run("ip address show"), before);
+            same_addresses(&link::run("ip address show"), &before);
+            // The same address with another network is there already, by somebody else or by us.
+            link::run("ip address add 192.0.2.7/24 dev eth0");
+            assert_eq!(Vips::open("").unwrap().reconcile(&wanted[..1]).unwrap().foreign, wanted[..1]);
+            link::run("ip address del 192.0.2.7/24 dev eth0");
+            assert_eq!(Vips::open("").unwrap().reconcile(&wanted[..1]).unwrap().added, wanted[..1]);
+            let wider = Vip { prefix: 24, ..wanted[0].clone() };
+            let report = Vips::open("").unwrap().reconcile(std::slice::from_ref(&wider)).unwrap();
+            assert_eq!((&report.added[..], &report.removed[..]), (&[wider][..], &wanted[..1]));
+            Vips::open("").unwrap().reconcile(&[]).unwrap();
+            same_addresses(&link::run("ip address show"), &before);
             let wrong = Vip { interface: "eth9".into(), ..wanted[0].clone() };
             let report = Vips::open("").unwrap().reconcile(&[wrong, wanted[1].clone()]).unwrap();
             assert!(report.faults[0].to_string().contains("eth9"), "{:?}", report.faults);

@@ -18,11 +18,13 @@ const IFADDR: usize = 8;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const LABEL: u16 = 3;
+const LIFETIMES: u16 = 6;
 const FLAGS: u16 = 8;
 const PROTOCOL: u16 = 11;
 /// Flags (`IFA_F_…`).
 const NO_DETECTION: u32 = 0x02;
 const DETECTION_FAILED: u32 = 0x08;
+const DEPRECATED: u32 = 0x20;
 const TENTATIVE: u32 = 0x40;
 const PERMANENT: u32 = 0x80;
 const NO_PREFIX_ROUTE: u32 = 0x200;
@@ -85,6 +87,8 @@ pub struct Address {
     pub without_route: bool,
     /// IPv6: it is not asked whether another machine has it (duplicate address detection).
     pub without_detection: bool,
+    /// IPv6: connections of this machine begin under another address, where there is one (RFC 6724 5, rule 3).
+    pub is_deprecated: bool,
     /// IPv6: that is still being asked, and it cannot be used yet.
     pub is_tentative: bool,
     /// IPv6: another machine has it.
@@ -108,6 +112,7 @@ impl Address {
             protocol: 0,
             without_route: false,
             without_detection: false,
+            is_deprecated: false,
             is_tentative: false,
             is_duplicate: false,
         }
@@ -160,6 +165,10 @@ impl Routing {
         if address.protocol != 0 {
             attributes = attributes.u8(PROTOCOL, address.protocol);
         }
+        if address.is_deprecated && address.address.is_ipv6() {
+            // `struct ifa_cacheinfo`: preferred for no time, valid for ever, and two times that are the kernel's.
+            attributes = attributes.raw(LIFETIMES, &[0, u32::MAX, 0, 0].map(u32::to_ne_bytes).concat());
+        }
         let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
         let done = self.0.ask(&Request::new(NEW_ADDRESS, flags, &address.message(), &attributes));
         if is_refused(&done, Errno::EEXIST) {
@@ -198,6 +207,7 @@ fn address(reply: &Reply) -> Option<Address> {
         protocol: attributes.find(PROTOCOL).and_then(|found| found.value.first().copied()).unwrap_or_default(),
         without_route: flags & NO_PREFIX_ROUTE != 0,
         without_detection: flags & NO_DETECTION != 0,
+        is_deprecated: flags & DEPRECATED != 0,
         is_tentative: flags & TENTATIVE != 0,
         is_duplicate: flags & DETECTION_FAILED != 0,
     })

@@ -113,7 +113,7 @@ fn addresses_are_added_listed_and_removed() {
         vip.label = Some("one:vip".into());
         vip.protocol = 0xba;
         let mut vip6 = Address::single(lo.index, "2001:db8::7".parse().unwrap());
-        (vip6.without_detection, vip6.without_route) = (true, true);
+        (vip6.without_detection, vip6.without_route, vip6.is_deprecated) = (true, true, true);
         vip6.protocol = 0xba;
         let net = Address::within(one.index, "198.51.100.1".parse().unwrap(), 24);
         for address in [&vip, &vip6, &net] {
@@ -132,7 +132,7 @@ fn addresses_are_added_listed_and_removed() {
         let seen = of_one.iter().find(|seen| seen["local"] == "192.0.2.7").unwrap();
         assert_eq!((&seen["prefixlen"], &seen["label"]), (&32.into(), &"one:vip".into()));
         let of_lo = shown("address show dev lo").to_string();
-        assert!(of_lo.contains("2001:db8::7") && of_lo.contains("nodad"), "{of_lo}");
+        assert!(["2001:db8::7", "nodad", "deprecated"].iter().all(|word| of_lo.contains(word)), "{of_lo}");
         // Another prefix is another address.
         assert!(!routing.remove_address(&Address { prefix: 24, ..vip.clone() }).unwrap());
         for address in [&vip, &vip6, &net] {
