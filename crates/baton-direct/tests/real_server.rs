@@ -172,6 +172,11 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         );
         server.run("ip address del 192.0.2.7/24 dev lo");
         server.run("ip address del 2001:db8::77/64 dev eth0");
+        let managed = Vip { address: vip, interface: "eth0".into(), prefix: 32 };
+        server.inside(|| Vips::open("").unwrap().reconcile(&[managed]).unwrap());
+        let found = wrong(&look());
+        assert!(found[0].contains("put there by `manage-vip`") && !found[0].contains("address del"), "{found:#?}");
+        server.inside(|| Vips::open("").unwrap().reconcile(&[]).unwrap());
 
         let own = server.inside(|| TcpListener::bind((server.ipv4(), 80)).unwrap());
         set_up(&server, &asked(&[vip, vip6], Method::Auto));

@@ -14,6 +14,7 @@ use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignori
 use crate::probe::{self, Found, With};
 use crate::station::Station;
 use crate::sysctl::Sysctl;
+use crate::vip::PROTOCOL;
 use crate::who_has::{self, known_as, who_has};
 
 /// How grave a finding is.
@@ -83,11 +84,12 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
     let record = record.unwrap_or_default();
     let mut findings = Vec::new();
     for vip in vips {
-        placed(*vip, &links, &addresses, &mut findings);
+        let is_there = placed(*vip, &links, &addresses, &mut findings);
         match vip {
             IpAddr::V4(_) => quiet(*vip, &concerned, &record, &mut findings),
-            IpAddr::V6(_) => findings
+            IpAddr::V6(_) if is_there => findings
                 .push(Finding::right(format!("{vip} is IPv6: on {LOOPBACK} nobody is answered who asks for it"))),
+            IpAddr::V6(_) => {}
         }
         for port in ports {
             listens(*vip, *port, &mut findings)?;
@@ -102,8 +104,8 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
     Ok(findings)
 }
 
-/// Whether the address is on `lo`, alone, and nowhere else.
-fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec<Finding>) {
+/// Whether the address is on `lo`, alone, and nowhere else. Gives whether it is on `lo` or where nobody asks for it either.
+fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec<Finding>) -> bool {
     let bits = if vip.is_ipv4() { 32 } else { 128 };
     let up = format!("baton real-server up --vip {vip}");
     let mut is_there = false;
@@ -112,8 +114,17 @@ fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec
         let (name, prefix) = (&link.name, address.prefix);
         let remove = format!("ip address del {vip}/{prefix} dev {name}");
         if is_asked(link) {
-            let what = format!("{vip} is on {name}, where this machine answers for it");
-            findings.push(Finding::wrong(what, format!("{remove} && {up}")));
+            // Where a director runs, taking the address away would take the service away.
+            let (who, remedy) = if address.protocol == PROTOCOL {
+                (
+                    " and was put there by `manage-vip`",
+                    format!("on a director that is right; there, check --from {name}"),
+                )
+            } else {
+                ("", format!("{remove} && {up}    # but on a director, which has it there: check --from {name}"))
+            };
+            let what = format!("{vip} is on {name}{who}, where this machine answers for it");
+            findings.push(Finding::wrong(what, remedy));
             continue;
         }
         is_there = true;
@@ -139,6 +150,7 @@ fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec
         let what = format!("{vip} is not on {LOOPBACK}: packets for it are dropped here");
         findings.push(Finding::wrong(what, up));
     }
+    is_there
 }
 
 /// Whether the machine keeps quiet about it (IPv4).
