@@ -239,7 +239,8 @@ fn the_agent_of_another_process() {
 fn the_agent_that_gives_up_root() {
     let Ok(jail) = env::var(JAIL) else { return };
     let mut services: Vec<Service> = serde_json::from_str(&env::var(JAILED_SERVICES).unwrap()).unwrap();
-    let mut director = open();
+    // Nobody names an interface: it is found when services come, and that is later.
+    let mut director = Director::open(Asked::Xdp, &Settings::default()).unwrap();
     director.give_to(NOBODY, NOBODY).unwrap();
     nix::unistd::chroot(jail.as_str()).unwrap();
     env::set_current_dir("/").unwrap();

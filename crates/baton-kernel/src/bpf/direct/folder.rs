@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
@@ -47,11 +47,6 @@ impl Folder {
         &self.path
     }
 
-    /// Whether objects can be pinned in it: that takes its path, which is out of reach after `chroot`.
-    pub(super) fn is_in_reach(&self) -> bool {
-        self.path.is_dir()
-    }
-
     /// The names of its files.
     pub(super) fn names(&self) -> Result<Vec<String>, Fault> {
         let listed = Dir::openat(&self.own, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Rights::empty());
@@ -93,4 +88,10 @@ impl Folder {
 
 fn fault(path: &Path, error: Errno) -> Fault {
     Fault::io(path.display().to_string(), &io::Error::from(error))
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.own.as_fd()
+    }
 }

@@ -1,12 +1,13 @@
 //! The links that tie the program to interfaces, each pinned under the interface's number and how it is tied.
 
 use std::fmt;
+use std::os::fd::AsFd;
 
+use aya::programs::ProgramError;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
-use aya::programs::{ProgramError, XdpMode};
 
-use super::{Direct, fault, refused};
+use super::{Direct, fault, refused, syscall};
 use crate::Fault;
 
 /// How a program is tied to an interface.
@@ -37,32 +38,25 @@ impl Direct {
             return Ok(mode);
         }
         let place = || format!("interface {name}");
-        if !self.folder.is_in_reach() {
-            return Err(Fault::new(
-                place(),
-                format!(
-                    "the BPF program cannot be tied to it: {} is out of reach after chroot",
-                    self.folder.path().display()
-                ),
-                "start Baton anew",
-            ));
-        }
-        let mut native = None;
-        for (mode, asked) in [(Mode::Native, XdpMode::Driver), (Mode::Generic, XdpMode::Skb)] {
-            let folder = self.folder.path().to_owned();
-            let program = self.program()?;
-            match program.attach_to_if_index(interface, asked) {
+        let mut in_driver = String::new();
+        for (mode, flags) in [(Mode::Native, syscall::NATIVE), (Mode::Generic, syscall::GENERIC)] {
+            let program = self.program()?.fd().map_err(refused("the BPF program")).map_err(fault)?.as_fd();
+            match syscall::link(program, interface, flags) {
                 Ok(link) => {
-                    let link =
-                        program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?;
-                    let link: FdLink =
-                        link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
-                    link.pin(folder.join(link_name(interface, mode)))
-                        .map_err(refused("pinning the link of the BPF program"))
-                        .map_err(fault)?;
-                    return Ok(mode);
+                    let pinned = syscall::pin(
+                        link.as_fd(),
+                        self.folder.as_fd(),
+                        self.folder.path(),
+                        &link_name(interface, mode),
+                    );
+                    // Without a pin, the link ends here.
+                    return pinned.map(|()| mode).map_err(|error| {
+                        let remedy = "before Linux 6.5 that cannot be done after chroot: name the interface (bind ... interface \
+                                      NAME), and start Baton anew";
+                        Fault::new(place(), format!("pinning the link of the BPF program: {error}"), remedy)
+                    });
                 }
-                Err(error) if is_occupied(&error) => {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     return Err(Fault::new(
                         place(),
                         "another XDP program is there, and it is left alone",
@@ -71,14 +65,10 @@ impl Direct {
                         ),
                     ));
                 }
+                Err(error) if mode == Mode::Native => in_driver = format!("; in the driver: {error}"),
                 Err(error) => {
-                    let refusal = refused("tying the BPF program to it")(error);
-                    if mode == Mode::Generic {
-                        let (said, remedy) = refusal.parts();
-                        let native: String = native.map(|said| format!("; in the driver: {said}")).unwrap_or_default();
-                        return Err(Fault::new(place(), format!("{said}{native}"), remedy));
-                    }
-                    native = Some(refusal.parts().0);
+                    let (said, remedy) = refused("tying the BPF program to it")(error).parts();
+                    return Err(Fault::new(place(), format!("{said}{in_driver}"), remedy));
                 }
             }
         }
@@ -155,9 +145,4 @@ fn os_error(error: &ProgramError) -> Option<i32> {
         ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
         _ => None,
     }
-}
-
-/// Whether another program is on the interface.
-fn is_occupied(error: &ProgramError) -> bool {
-    matches!(os_error(error), Some(libc::EBUSY | libc::EEXIST))
 }

@@ -10,6 +10,7 @@ mod counted;
 mod folder;
 mod links;
 mod slots;
+mod syscall;
 
 use std::fmt;
 use std::fs;

@@ -1,0 +1,118 @@
+//! What the library does not offer of bpf(2): links and pins by descriptors, which work in a jail, and elements of which every
+//! processor has its own.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// Commands (`enum bpf_cmd`).
+const MAP_LOOK_UP: libc::c_long = 1;
+const MAP_UPDATE: libc::c_long = 2;
+const OBJECT_PIN: libc::c_long = 6;
+const LINK_CREATE: libc::c_long = 28;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const ATTACH_XDP: u32 = 37;
+/// `BPF_F_PATH_FD` (Linux 6.5).
+const PATH_FD: u32 = 1 << 14;
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
+pub(super) const GENERIC: u32 = 1 << 1;
+pub(super) const NATIVE: u32 = 1 << 2;
+
+/// The parts of `union bpf_attr` for elements of maps, for pins and for links.
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Pin {
+    path: u64,
+    object: u32,
+    flags: u32,
+    folder: i32,
+    padding: u32,
+}
+
+#[repr(C)]
+struct Link {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Ties a program to an interface. The link ends with the last descriptor and pin of it.
+pub(super) fn link(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
+    let program = number(program);
+    let attributes = Link { program, interface, attach_type: ATTACH_XDP, flags: mode };
+    // SAFETY: the kernel reads the attribute, whose size is given.
+    let made = check(unsafe { libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<Link>()) })?;
+    // SAFETY: the kernel has just opened it for us, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
+}
+
+/// Pins an object under a name in a folder, which needs not be in reach by its path in Linux 6.5 and later.
+pub(super) fn pin(object: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &Path, name: &str) -> io::Result<()> {
+    match pin_at(object, name.as_bytes(), PATH_FD, folder.as_raw_fd()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            pin_at(object, path.join(name).as_os_str().as_encoded_bytes(), 0, 0)
+        }
+        done => done,
+    }
+}
+
+fn pin_at(object: BorrowedFd<'_>, path: &[u8], flags: u32, folder: i32) -> io::Result<()> {
+    let path = CString::new(path)?;
+    let attributes = Pin { path: path.as_ptr() as u64, object: number(object), flags, folder, padding: 0 };
+    // Older kernels know the first part only, and take the rest when it is 0.
+    // SAFETY: the kernel reads the attribute, whose size is given, and the path up to its zero byte; both live until it returns.
+    check(unsafe { libc::syscall(libc::SYS_bpf, OBJECT_PIN, &raw const attributes, size_of::<Pin>()) }).map(drop)
+}
+
+/// Reads what all processors have in a slot of a map of type `BPF_MAP_TYPE_PERCPU_ARRAY`.
+///
+/// The map's values must be `NUMBERS` 64-bit numbers and `values` must have one for each possible processor: see
+/// [`Counted`](super::counted::Counted), which has seen to both.
+pub(super) fn read_all<const NUMBERS: usize>(
+    map: impl AsFd,
+    slot: u32,
+    values: &mut [[u64; NUMBERS]],
+) -> io::Result<()> {
+    all(MAP_LOOK_UP, map.as_fd(), slot, values)
+}
+
+/// Writes it, on the same terms.
+pub(super) fn write_all<const NUMBERS: usize>(
+    map: impl AsFd,
+    slot: u32,
+    values: &mut [[u64; NUMBERS]],
+) -> io::Result<()> {
+    all(MAP_UPDATE, map.as_fd(), slot, values)
+}
+
+fn all<const NUMBERS: usize>(
+    command: libc::c_long,
+    map: BorrowedFd<'_>,
+    slot: u32,
+    values: &mut [[u64; NUMBERS]],
+) -> io::Result<()> {
+    let (key, value) = ((&raw const slot) as u64, values.as_mut_ptr() as u64);
+    let attributes = Element { map: number(map), padding: 0, key, value, flags: 0 };
+    // SAFETY: the kernel reads the attribute, whose size is given, and the four bytes of the key; it reads or writes one value for each
+    // possible processor, a multiple of 8 bytes, which is the room that `values` has by the terms above. All of them live
+    // until it returns, and any bits are numbers.
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
+}
+
+fn number(descriptor: BorrowedFd<'_>) -> u32 {
+    descriptor.as_raw_fd() as u32
+}
+
+fn check(done: libc::c_long) -> io::Result<libc::c_long> {
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
+}
