@@ -89,6 +89,10 @@ pub struct Server {
     pub event: Option<String>,
     /// The command that ends it; `None` means SIGTERM.
     pub stop: Option<String>,
+    /// The command that says how many bytes something has carried, before the load and after it.
+    pub meter: Option<String>,
+    /// What carries them, in a few words.
+    pub metered: String,
     /// What must come of it.
     pub expect: Expect,
 }
@@ -105,11 +109,17 @@ pub enum Expect {
     Failures,
     /// At each event those in flight may fail, and nobody is refused.
     InFlight,
+    /// No request fails, and what is metered carries next to nothing of the answers.
+    Bypass,
 }
 
 impl Expect {
     /// All of them.
-    pub const ALL: [Expect; 4] = [Expect::Anything, Expect::NoFailure, Expect::Failures, Expect::InFlight];
+    pub const ALL: [Expect; 5] =
+        [Expect::Anything, Expect::NoFailure, Expect::Failures, Expect::InFlight, Expect::Bypass];
+
+    /// How many times as many bytes as the meter the answers have at least, where they go another way.
+    const BYPASS: u64 = 10;
 
     /// The word in a file.
     pub fn word(self) -> &'static str {
@@ -118,6 +128,7 @@ impl Expect {
             Expect::NoFailure => "no-failure",
             Expect::Failures => "failures",
             Expect::InFlight => "in-flight",
+            Expect::Bypass => "bypass",
         }
     }
 
@@ -128,6 +139,7 @@ impl Expect {
             Expect::NoFailure => "no failure",
             Expect::Failures => "failures",
             Expect::InFlight => "at most those in flight, nobody refused",
+            Expect::Bypass => "no failure, and the answers go another way",
         }
     }
 
@@ -143,6 +155,11 @@ impl Expect {
             Expect::Anything => None,
             Expect::NoFailure => Some(is_sound && report.failed == 0),
             Expect::Failures => Some(is_sound && report.failed > 0),
+            Expect::Bypass => {
+                let bypassed = |bytes: u64| bytes.saturating_mul(Expect::BYPASS) < report.body_bytes;
+                let is_bypassed = measured.meter.as_ref().is_some_and(|meter| bypassed(meter.bytes));
+                Some(is_sound && report.failed == 0 && is_bypassed)
+            }
             Expect::InFlight => {
                 Some(is_sound && refused == 0 && report.failed <= (measured.events.len() * in_flight) as u64)
             }

@@ -100,8 +100,19 @@ pub struct Measured {
     pub failures: Vec<Failure>,
     /// What was done to the server, in the order of the instants.
     pub events: Vec<Event>,
+    /// What something besides the load carried meanwhile.
+    pub meter: Option<Meter>,
     /// What was there at the end and should not have been, such as processes that did not end; a sentence each.
     pub left_over: Vec<String>,
+}
+
+/// What something carried while the load ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meter {
+    /// What carried it, in a few words: `the director's link`.
+    pub what: String,
+    /// How many bytes.
+    pub bytes: u64,
 }
 
 /// One thing done to the server under load.
@@ -160,7 +171,7 @@ impl Row {
 
 impl Measured {
     /// What a load gave, and what was done meanwhile.
-    pub fn new(result: LoadResult, events: Vec<Event>, left_over: Vec<String>) -> Measured {
+    pub fn new(result: LoadResult, events: Vec<Event>, meter: Option<Meter>, left_over: Vec<String>) -> Measured {
         Measured {
             report: Report::new(&result),
             series: result.series,
@@ -168,6 +179,7 @@ impl Measured {
             outside: result.outside,
             failures: result.failures,
             events,
+            meter,
             left_over,
         }
     }

@@ -1,5 +1,8 @@
 //! `baton prove` as a whole: real servers, real restarts, and nothing left behind.
 
+#[path = "support/lab/mod.rs"]
+mod lab;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -85,6 +88,31 @@ fn nothing_fails_when_nothing_is_done() {
         assert_eq!((said.number(row, "failed"), said.events(row)), (0, 0), "{}", said.text);
         assert!(said.number(row, "completed") > 0, "{}", said.text);
     }
+}
+
+/// The kernel's IPVS needs a kernel that has it. Absolute speeds are those of links, and no subject of this test.
+#[test]
+fn direct_routing_gives_what_all_links_give() {
+    lab::inside(|| {
+        let proof = Proof::new();
+        let load = "-c 12 --timeout 5m http://10.81.0.2/bytes/500000";
+        let said = proof.run(&["direct", "--requests", "24", "--load", load]);
+        let row = |server: &str| {
+            let rows = said.json["rows"].as_array().expect("rows").iter();
+            rows.clone().position(|row| row["server"] == server).unwrap_or_else(|| panic!("{server}: {}", said.text))
+        };
+        let measured = |server: &str| {
+            let row = row(server);
+            assert_eq!(said.json["rows"][row]["as_expected"], true, "{server}: {}", said.text);
+            let seconds = said.json.pointer(&format!("/rows/{row}/outcome/measured/seconds")).and_then(Value::as_f64);
+            let speed = said.number(row, "body_bytes") as f64 / seconds.unwrap_or(f64::MAX);
+            (speed, said.number(row, "meter/bytes") as f64 / said.number(row, "body_bytes") as f64)
+        };
+        let (http, through) = measured("http");
+        let (ipvs, beside) = measured("ipvs");
+        assert!(ipvs > 3.0 * http && ipvs < 5.0 * http, "{ipvs} and {http} bytes a second: {}", said.text);
+        assert!(through > 1.0 && beside < 0.1, "{through} and {beside} of the answers: {}", said.text);
+    });
 }
 
 #[test]

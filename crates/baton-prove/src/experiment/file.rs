@@ -62,6 +62,12 @@ struct Raw {
     what: Option<String>,
     #[serde(default)]
     needs: Vec<String>,
+    #[serde(default)]
+    files: BTreeMap<String, Spanned<String>>,
+    prepare: Option<Spanned<String>>,
+    stop: Option<Spanned<String>>,
+    meter: Option<Spanned<String>>,
+    metered: Option<String>,
     server: BTreeMap<String, Spanned<RawServer>>,
 }
 
@@ -82,6 +88,8 @@ struct RawServer {
     what: Option<String>,
     event: Option<Spanned<String>>,
     stop: Option<Spanned<String>>,
+    meter: Option<Spanned<String>>,
+    metered: Option<String>,
     expect: Option<Spanned<String>>,
 }
 
@@ -178,7 +186,7 @@ impl Reader<'_> {
         raw: &Raw,
     ) -> Result<Server, Fault> {
         let mut files = BTreeMap::new();
-        for (file, text) in base.files.iter().chain(&own.files) {
+        for (file, text) in base.files.iter().chain(&raw.files).chain(&own.files) {
             let is_plain = !file.is_empty() && !file.contains('/') && file != "." && file != "..";
             if !is_plain {
                 return Err(self.fault(
@@ -189,12 +197,17 @@ impl Reader<'_> {
             }
             files.insert(file.clone(), text.get_ref().clone());
         }
-        for text in own.files.values() {
+        for text in raw.files.values().chain(own.files.values()) {
             self.check(text)?;
         }
         let either = |own: &Option<Spanned<String>>, base: Option<Spanned<String>>| match own {
             Some(_) => self.command(own.as_ref()),
             None => Ok(base.map(Spanned::into_inner)),
+        };
+        // Of this server, of all servers of the file, of the known one.
+        let any = |own: &Option<Spanned<String>>, all: &Option<Spanned<String>>, base| match own {
+            Some(_) => self.command(own.as_ref()),
+            None => either(all, base),
         };
         let start = either(&own.start, base.start)?;
         let is_machine = raw.network.as_ref().is_some_and(|network| network.get_ref() == "machine");
@@ -223,12 +236,14 @@ impl Reader<'_> {
             possible: either(&own.possible, base.possible)?,
             files,
             version: either(&own.version, base.version)?,
-            prepare: either(&own.prepare, base.prepare)?,
+            prepare: any(&own.prepare, &raw.prepare, base.prepare)?,
             start,
             pid_file: either(&own.pid_file, base.pid_file)?,
             what: own.what.as_ref().or(raw.what.as_ref()).cloned().unwrap_or_else(|| "event".into()),
             event,
-            stop: either(&own.stop, base.stop)?,
+            stop: any(&own.stop, &raw.stop, base.stop)?,
+            meter: any(&own.meter, &raw.meter, base.meter)?,
+            metered: own.metered.as_ref().or(raw.metered.as_ref()).cloned().unwrap_or_else(|| "the meter".into()),
             expect: own.expect.as_ref().map(|expect| self.expect(expect)).transpose()?.unwrap_or_default(),
         })
     }
@@ -311,6 +326,21 @@ mod tests {
         let own = experiment.server("own").expect("it is there");
         assert!(own.start.starts_with("haproxy ") && own.files.contains_key("haproxy.cfg"), "{own:?}");
         check("title = 'T'\n[server.a]\nlike = 'apache'", 3, "'apache' is no known server; write one of haproxy");
+    }
+
+    #[test]
+    fn what_is_said_at_the_top_is_of_all_servers() {
+        let text = "title = 'T'\nprepare = 'p'\nstop = 's'\nmeter = 'm'\nmetered = 'a link'\nfiles.all = '1'\nfiles.one = '2'\n\
+                    [server.a]\nstart = 'x'\nmeter = 'n'\nfiles.one = '3'\n[server.b]\nlike = 'baton'\n";
+        let experiment = Experiment::parse("x", text).expect("it is right");
+        let [a, b] = ["a", "b"].map(|name| experiment.server(name).expect("it is there"));
+        let told = |server: &Server| {
+            [&server.prepare, &server.stop, &server.meter].map(|text| text.clone().unwrap_or_default())
+        };
+        assert_eq!((told(a), told(b)), (["p", "s", "n"].map(String::from), ["p", "s", "m"].map(String::from)));
+        assert_eq!((&*a.files["one"], &*b.files["one"], &*a.files["all"]), ("3", "2", "1"));
+        assert!(b.files.contains_key("haproxy.cfg") && a.metered == "a link");
+        check("title = 'T'\nmeter = '{{no}}'\n[server.a]\nstart = 'x'", 2, "'{{no}}' is no variable");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::place::{Place, missing};
 use super::processes::{Processes, search_path};
 use super::{Expect, Experiment, Network, Server, network};
 use crate::load::{LoadProgress, Timeouts};
-use crate::proof::{Measured, Outcome, Row};
+use crate::proof::{Measured, Meter, Outcome, Row};
 use crate::{Load, LoadHandle, LoadOptions, LoadResult, Phase};
 
 /// How long a load runs at least when nobody says a shorter time and something is done to the server.
@@ -28,6 +28,8 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 const POSSIBLE_MAX: Duration = Duration::from_secs(20);
 /// How long the version may take to be said.
 const VERSION_MAX: Duration = Duration::from_secs(10);
+/// How long a meter may take.
+const METER_MAX: Duration = Duration::from_secs(10);
 /// How often the load is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -250,6 +252,7 @@ impl Run<'_> {
         let time = self.setting.time.unwrap_or(scaled);
         let phase = Phase::new();
         let options = LoadOptions { phase: phase.clone(), count: None, duration: None, ..load };
+        let before = self.meter(place, processes).await?;
         let handle = Load::start(options).map_err(|error| format!("the load: {error}"))?;
         let mut events = Events {
             command: place.fill(self.server.event.as_deref().unwrap_or_default()),
@@ -298,8 +301,21 @@ impl Run<'_> {
             () = stopped(&mut self.stop) => {}
         }
         let result = end(handle, processes).await;
+        let after = self.meter(place, processes).await?;
+        let meter = before
+            .zip(after)
+            .map(|(before, after)| Meter { what: self.server.metered.clone(), bytes: after.saturating_sub(before) });
         let left_over = self.stop_server(place, processes).await;
-        Ok(Measured::new(result, events.done, left_over))
+        Ok(Measured::new(result, events.done, meter, left_over))
+    }
+
+    /// How many bytes the meter has counted; `None` without one.
+    async fn meter(&self, place: &Place, processes: &mut Processes) -> Result<Option<u64>, String> {
+        let Some(meter) = &self.server.meter else { return Ok(None) };
+        let ran = processes.run(&place.fill(meter), METER_MAX).await;
+        ran.fault.map_or(Ok(()), |fault| Err(format!("the meter: {fault}")))?;
+        let number = ran.said.trim().parse();
+        number.map(Some).map_err(|_| format!("the meter said '{}' and no number", ran.said.trim()))
     }
 
     /// Ends the server as it should be ended, and tells what stayed.

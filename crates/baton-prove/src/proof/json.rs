@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     failure::{Failure, micros},
     load::Series,
-    proof::{Event, Measured, Proof},
+    proof::{Event, Measured, Meter, Proof},
     report::Report,
 };
 
@@ -19,6 +19,8 @@ struct Numbers<'a> {
     events: &'a [Event],
     events_failed: usize,
     failed_per_event: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meter: Option<&'a Meter>,
     left_over: &'a [String],
     all_failures: &'a [Failure],
     series: Slots,
@@ -55,6 +57,7 @@ impl Serialize for Measured {
             events: &self.events,
             events_failed: self.events_failed(),
             failed_per_event: self.failed_per_event(),
+            meter: self.meter.as_ref(),
             left_over: &self.left_over,
             all_failures: &self.failures,
             series: Slots::new(&self.series),

@@ -133,5 +133,5 @@ pub(super) fn measured(load: &Load, events: &[Event], failures: &[(FailureKind, 
     result.counts.requests = load.count;
     result.counts.completed = load.count - failed;
     result.elapsed = load.every * u32::try_from(load.count).expect("few");
-    Measured::new(result, events.to_vec(), Vec::new())
+    Measured::new(result, events.to_vec(), None, Vec::new())
 }

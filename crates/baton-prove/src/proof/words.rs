@@ -83,6 +83,19 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
         let words = first.map(|said| format!(", the first said: {said}")).unwrap_or_default();
         said.push(format!("{failed} of {} failed{words}", plural(measured.events.len() as u64, "event")));
     }
+    if let Some(meter) = &measured.meter {
+        let (kilobytes, body) = (report.body_bytes as f64 / 1000.0, report.body_bytes.max(1) as f64);
+        let (speed, share) = (kilobytes / report.seconds.max(0.001), meter.bytes as f64 * 100.0 / body);
+        let carried = (meter.bytes as f64 / 1000.0).round() as u64;
+        said.push(format!(
+            "{} KB/s of answers in {:.1} s; {} carried {} KB, {} % of the answers",
+            count(speed.round() as u64),
+            report.seconds,
+            meter.what,
+            count(carried),
+            rate(share),
+        ));
+    }
     if report.unsent > 0 {
         let unsent = plural(report.unsent, "request");
         said.push(format!("{unsent} due and not begun, because all connections were busy"));
@@ -94,13 +107,40 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::{
+        experiment::Expect,
+        proof::{Meter, samples},
+    };
 
     #[test]
     fn numbers_are_grouped() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0.0, 0.001, 0.5, 12.34, 1234.5].map(rate), ["0", "< 0.01", "0.50", "12.3", "1,235"]);
         assert_eq!([0, 1, 1_000].map(|number| plural(number, "event")), ["0 events", "1 event", "1,000 events"]);
+    }
+
+    #[test]
+    fn what_something_carried_stands_beside_the_answers() {
+        let load = samples::Load {
+            count: 100,
+            every: Duration::from_millis(10),
+            latency: Duration::from_millis(1),
+            stall: Duration::ZERO,
+        };
+        let mut measured = samples::measured(&load, &[], &[]);
+        (measured.report.body_bytes, measured.report.seconds) = (4_580_000, 2.0);
+        measured.meter = Some(Meter { what: "a link".into(), bytes: 91_600 });
+        let said = remarks(&measured).join("\n");
+        assert_eq!(said, "2,290 KB/s of answers in 2.0 s; a link carried 92 KB, 2.00 % of the answers");
+        let judge = |measured: &Measured| Expect::Bypass.judge(measured, 1, false);
+        assert_eq!(judge(&measured), Some(true));
+        measured.meter = Some(Meter { what: "a link".into(), bytes: 458_000 });
+        assert_eq!(judge(&measured), Some(false));
+        measured.meter = None;
+        assert_eq!(judge(&measured), Some(false));
     }
 
     #[test]
