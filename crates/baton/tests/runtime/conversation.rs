@@ -85,6 +85,12 @@ fn conversations_are_those_of_haproxy() {
         "show errors nope;clear;show startup-logs\n",
         "get weight app/a;get weight app/#2;get weight #3/b;get weight app;get weight;get weight app/zz;get weight x/a\n",
         "show servers state nope;show servers conn nope\n",
+        "set weight app/a 5;get weight app/a;set weight app/#1 50%;get weight app/a;set weight app/a 2570%;get weight app/a\n",
+        "set weight app/a 257;set weight app/a -1;set weight app/a;set weight app;set weight;set weight app/zz 1;get weight app/a\n",
+        "set server app/a weight 100%;get weight app/a;set server app/a weight;set server app/a weight 300\n",
+        "set server app/a state;set server app/a state foo;set server zz/a state maint;set server app/zz state maint\n",
+        "set server app;set server;set server app/#2 state drain;set server app/b state maint;set server app/b state ready\n",
+        "disable server app/b;enable server app/b;disable server app;disable server;enable server zz/b;enable server\n",
     ] {
         for socket in ["admin.sock", "operator.sock", "user.sock"] {
             check(socket, input);

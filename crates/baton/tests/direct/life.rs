@@ -1,0 +1,57 @@
+//! How it begins and ends: what stays, the virtual address, and other users.
+
+use nix::sys::signal::Signal;
+
+use super::*;
+
+#[test]
+fn what_stays_is_what_was_asked_for() {
+    lab::inside(|| {
+        begin();
+        for (on_exit, stays) in [("on-exit keep", true), ("", true), ("on-exit flush", false)] {
+            for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
+                let director = Director::start(&Text { web: on_exit, ..PLAIN });
+                director.proxy.signal(signal);
+                let (_, said) = director.proxy.wait();
+                assert_eq!(!dump().is_empty(), stays, "{on_exit} {signal}: {said}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_virtual_address_is_put_there_and_taken_away() {
+    lab::inside(|| {
+        begin();
+        said("ip address del 192.168.121.2/32 dev eth0");
+        let has_it = || said("ip -4 address show dev eth0").contains("192.168.121.2/32");
+        let director = Director::start(&Text { web: "manage-vip interface eth0\non-exit flush", ..PLAIN });
+        until("the address is there", has_it);
+        assert_eq!(shares(4), BTreeMap::from([(1, 2), (2, 2)]));
+        director.proxy.signal(Signal::SIGTERM);
+        director.proxy.wait();
+        assert!(!has_it() && dump().is_empty());
+    });
+}
+
+#[test]
+fn another_user_in_a_jail_goes_on() {
+    lab::inside(|| {
+        begin();
+        let jail = tempfile::tempdir().unwrap();
+        let global = format!("user nobody\ngroup nogroup\nchroot {}\n", jail.path().display());
+        let director = Director::start(&Text { global: &global, web: "on-exit flush", ..PLAIN });
+        let [first, second] = downloads();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", director.proxy.pid())).unwrap();
+        assert!(status.lines().any(|line| line.starts_with("Uid:\t65534\t65534")), "{status}");
+        director.tell("set server web/s1 state drain");
+        until("it is drained in the kernel", || weight(1) == Some(0));
+        first.goes_on(1);
+        second.goes_on(2);
+        first.end();
+        second.end();
+        director.proxy.signal(Signal::SIGTERM);
+        let (_, said) = director.proxy.wait();
+        assert_eq!(dump(), [""; 0], "{said}");
+    });
+}
