@@ -48,10 +48,52 @@ fn a_table_of_the_kernel_is_converted() {
     });
 }
 
-/// Ended when dropped.
-struct Keepalived(Child);
+/// Services that `mode direct` has exactly as they are.
+const EXACT: &str = "\
+-A -t 192.168.121.2:80 -s wrr
+-a -t 192.168.121.2:80 -r 192.168.121.13:80 -g -w 2
+-a -t 192.168.121.2:80 -r 192.168.121.141:80 -g -w 1
+-A -t 192.168.121.3:0 -s wlc -p 300 -M 255.255.255.0
+-a -t 192.168.121.3:0 -r 192.168.121.13:0 -g -w 256
+-A -u 192.168.121.2:53 -s sh -b sh-fallback,sh-port
+-a -u 192.168.121.2:53 -r 10.0.0.9:5353 -m -w 1
+-A -t [fd00::2]:443 -s lblc -p 60 -M 64
+-a -t [fd00::2]:443 -r [fd00::1]:443 -g -w 0
+-A -f 7 -s mh -b mh-fallback,mh-port
+-a -f 7 -r 10.9.0.4:0 -i -w 1 --tun-type ipip
+-a -f 7 -r 10.9.0.5:0 -i -w 3 --tun-type gue --tun-port 6080 --tun-nocsum
+-a -f 7 -r 10.9.0.6:0 -i -w 1 --tun-type gre --tun-nocsum
+-A -f 8 -6 -s sed -p 360
+-a -f 8 -6 -r [fd00::1]:0 -g -w 1
+";
 
-impl Drop for Keepalived {
+#[test]
+fn baton_gives_the_kernel_the_same_table() {
+    lab::inside(|| {
+        ipvsadm(&["-R"], EXACT);
+        let before = ipvsadm(&["-S", "-n"], "");
+        assert_eq!(before, EXACT);
+        let (code, config, said) = converted(&[], &before);
+        assert_eq!((code, &*said), (Some(0), ""));
+        ipvsadm(&["-C"], "");
+        fs::write("/run/direct.cfg", &config).expect("/run is ours");
+        let mut command = Command::new(program());
+        command.args(["-db", "-f", "/run/direct.cfg"]);
+        let baton = Ended(command.spawn().expect("the program was built"));
+        let mut after = String::new();
+        until("baton has told the kernel all", || {
+            after = ipvsadm(&["-S", "-n"], "");
+            after.lines().count() == before.lines().count()
+        });
+        drop(baton);
+        assert_eq!(after, before, "{config}");
+    });
+}
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
     fn drop(&mut self) {
         let _ =
             nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0.id() as i32), nix::sys::signal::Signal::SIGTERM);
@@ -146,7 +188,7 @@ fn keepalived_means_what_is_written_of_it() {
         let log =
             || fs::OpenOptions::new().create(true).append(true).open("/run/keepalived.log").expect("/run is ours");
         command.stdout(log()).stderr(log());
-        let keepalived = Keepalived(command.spawn().expect("installed by scripts/setup test"));
+        let keepalived = Ended(command.spawn().expect("installed by scripts/setup test"));
         let mut dump = String::new();
         until("keepalived has told the kernel all", || {
             dump = ipvsadm(&["-S", "-n"], "");
