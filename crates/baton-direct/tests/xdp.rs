@@ -1,108 +1,32 @@
 //! The engine xdp on links: a client, directors and real servers with the virtual addresses on `lo`, on one bridge.
 #![cfg(feature = "bpf")]
 
+mod flows;
 mod link;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_direct::{
     Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
 };
 use baton_kernel::bpf::direct::{self, Direct};
 use baton_kernel::route::Routing;
-use link::{Machine, alone, run, vips};
-use nix::mount::{MsFlags, mount};
+use flows::{Held, PATIENCE, all_go_on, ask, hold, lab, machine, new_director, on, pass};
+use link::{Machine, run, vips};
 
-/// How long anything may take; nothing waits for so long.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Lets the test program be the agent of another process.
 const AGENT: &str = "BATON_XDP_TEST_AGENT";
 /// And one that gives up root, in this folder.
 const JAIL: &str = "BATON_XDP_TEST_JAIL";
 const JAILED_SERVICES: &str = "BATON_XDP_TEST_JAILED";
 const NOBODY: u32 = 65_534;
-const SERVERS: [&str; 4] = ["one", "two", "three", "four"];
-
-/// What is on the bridge.
-struct Lab {
-    client: Machine,
-    director: Machine,
-    servers: Vec<Machine>,
-}
-
-/// A client, a director that has the virtual addresses, and so many real servers, with a BPF file system of their own.
-fn lab(servers: usize, test: impl FnOnce(&Lab) + Send) {
-    alone(|| {
-        mount::<str, str, str, str>(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), None).unwrap();
-        let client = machine("client", 1);
-        // Between veths checksums are left out, which nobody fills in for a packet that XDP has sent on.
-        client.run("ethtool -K eth0 tx off");
-        let director = new_director("director", 2);
-        for vip in vips() {
-            director.run(&format!("ip address add {}", on(vip, "eth0")));
-        }
-        let servers = (11..).zip(&SERVERS[..servers]).map(|(number, name)| new_server(name, number)).collect();
-        test(&Lab { client, director, servers });
-    });
-}
-
-fn on(vip: IpAddr, interface: &str) -> String {
-    if vip.is_ipv4() { format!("{vip}/32 dev {interface}") } else { format!("{vip}/128 dev {interface} nodad") }
-}
-
-/// One whose address for asking neighbours is there at once.
-fn machine(name: &'static str, number: u8) -> Machine {
-    let machine = Machine::new(name, number);
-    machine.run(&format!("ip address add fe80::{number}/64 dev eth0 nodad"));
-    machine
-}
-
-fn new_director(name: &'static str, number: u8) -> Machine {
-    let machine = machine(name, number);
-    // The other end of a veth takes what XDP sends when it has a program itself.
-    let folder = tempfile::tempdir().unwrap();
-    run(&format!("ip link set dev {name} xdp object {} section xdp", pass(folder.path()).display()));
-    machine
-}
-
-/// One that says its name to whoever asks at port 80.
-fn new_server(name: &'static str, number: u8) -> Machine {
-    let machine = machine(name, number);
-    machine.run("sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2");
-    for vip in vips() {
-        machine.run(&format!("ip address add {}", on(vip, "lo")));
-    }
-    let listener = machine.inside(|| TcpListener::bind("[::]:80").unwrap());
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || serve(stream, name));
-        }
-    });
-    machine
-}
-
-/// HTTP with its name for an answer; or a line with its name for each line.
-fn serve(mut stream: TcpStream, name: &str) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
-        if line.starts_with("GET ") {
-            let _ = write!(stream, "HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
-            while reader.read_line(&mut line).is_ok_and(|length| length > 2) {}
-            return;
-        }
-        let _ = writeln!(stream, "{name}");
-        line.clear();
-    }
-}
 
 fn service(vip: IpAddr, servers: &[(&Machine, u32)]) -> Service {
     let destination = |(machine, weight): &(&Machine, u32)| Destination {
@@ -154,60 +78,6 @@ fn set_up(machine: &Machine, services: &[Service]) {
         reconciled(&mut director, services);
         assert!(director.plan(services).unwrap().is_empty(), "nothing is left to do");
     });
-}
-
-/// Who answers how often, asked by curl.
-fn ask(client: &Machine, vip: IpAddr, times: usize) -> BTreeMap<String, usize> {
-    let url = if vip.is_ipv4() { format!("http://{vip}/") } else { format!("http://[{vip}]/") };
-    let mut answers = BTreeMap::new();
-    for _ in 0..times {
-        let output = client.try_run(&format!("curl -sS --noproxy * --max-time 5 {url}"));
-        let answer = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
-        *answers.entry(answer.into_owned()).or_default() += 1;
-        if !output.status.success() {
-            break; // which fails the test soon
-        }
-    }
-    answers
-}
-
-/// A connection that stays open, with the server that has it.
-struct Held {
-    stream: BufReader<TcpStream>,
-    server: String,
-}
-
-impl Held {
-    fn new(client: &Machine, vip: IpAddr) -> Held {
-        let stream = client.inside(|| TcpStream::connect_timeout(&SocketAddr::new(vip, 80), PATIENCE)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut held = Held { stream: BufReader::new(stream), server: String::new() };
-        held.server = held.says().unwrap();
-        held
-    }
-
-    fn says(&mut self) -> std::io::Result<String> {
-        self.stream.get_mut().write_all(b"who\n")?;
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-/// Some of each family, on all servers.
-fn hold(lab: &Lab, many: usize) -> Vec<Held> {
-    let held: Vec<Held> = (0..many).flat_map(|_| vips()).map(|vip| Held::new(&lab.client, vip)).collect();
-    for server in &lab.servers {
-        assert!(held.iter().any(|held| held.server == server.name), "{many} connections are enough for all");
-    }
-    held
-}
-
-#[track_caller]
-fn all_go_on(held: &mut [Held]) {
-    for held in held {
-        assert_eq!(held.says().unwrap(), held.server);
-    }
 }
 
 /// An agent in a process of its own, which has set everything up.
@@ -513,15 +383,6 @@ fn somebody_elses_program_is_left_alone() {
         assert_eq!(self::program(&lab.director), before);
         assert!(lab.director.inside(|| open().plan(&[]).unwrap().is_empty()), "nothing of it is there");
     });
-}
-
-/// A program that lets everything pass.
-fn pass(folder: &Path) -> PathBuf {
-    let [source, object] = ["pass.c", "pass.o"].map(|name| folder.join(name));
-    let program = "__attribute__((section(\"xdp\"), used)) int pass(void *at) { (void)at; return 2; }";
-    fs::write(&source, program).unwrap();
-    run(&format!("clang -O2 -target bpf -c {} -o {}", source.display(), object.display()));
-    object
 }
 
 fn attach(machine: &Machine, object: &Path) {
