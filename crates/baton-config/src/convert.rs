@@ -175,6 +175,3 @@ fn shown(text: &str) -> String {
     }
     short
 }
-
-#[cfg(test)]
-mod tests;
