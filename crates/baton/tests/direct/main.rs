@@ -11,6 +11,7 @@ mod changes;
 mod health;
 mod life;
 mod rights;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
