@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use baton_direct::probe::{Asked, Found, Missing, With, probe};
 use baton_direct::vip::{PROTOCOL, Vip, Vips, announce_often};
-use baton_direct::who_has::{known_as, who_has};
+use baton_direct::who_has::{known_as, others, who_has};
 use baton_kernel::packet::{EtherType, Filter, PacketSocket};
 use baton_kernel::route::Routing;
 use link::{Machine, alone, vips};
@@ -51,6 +51,28 @@ fn all_who_answer_for_an_address_are_found() {
         director.run("ip link set eth0 down");
         let fault = director.inside(|| who_has("eth0", vips()[0], SHORT).unwrap_err());
         assert!(fault.to_string().contains("is down; ip link set eth0 up"), "{fault}");
+    });
+}
+
+#[test]
+fn a_director_asks_for_all_its_addresses_at_once() {
+    alone(|| {
+        let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
+        let all: Vec<IpAddr> =
+            vips().into_iter().chain(["192.0.2.8".parse().unwrap(), "2001:db8::78".parse().unwrap()]).collect();
+        let ask = || director.inside(|| others(&all, SHORT).unwrap());
+        put(&one, all[0], "eth0");
+        assert_eq!(ask(), [], "none of them is here");
+        all.iter().for_each(|vip| put(&director, *vip, "eth0"));
+        put(&one, all[3], "eth0");
+        let found = ask();
+        let both: Vec<_> = found.iter().map(|other| (other.vip, other.interface.as_str(), other.mac)).collect();
+        assert_eq!(both, [(all[0], "eth0", one.mac()), (all[3], "eth0", one.mac())]);
+        let said = found[0].to_string();
+        assert!(said.starts_with(&one.mac().to_string()), "{said}");
+        assert!(said.contains("answers for the virtual address 192.0.2.7 on eth0 too"), "{said}");
+        director.run("ip link set eth0 down");
+        assert_eq!(ask(), []);
     });
 }
 

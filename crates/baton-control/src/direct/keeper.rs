@@ -3,12 +3,13 @@
 //! It has one job at a time, in order. When the process gives up root, this thread alone keeps the rights that balancing takes
 //! (capabilities(7)); all others lose them.
 
+use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_direct::vip::{self, Vip, Vips};
-use baton_direct::who_has::who_has;
+use baton_direct::who_has::others;
 use baton_direct::{Asked, Director, Fault, Figures, Plan, Report, Service, Settings, probe};
 use baton_kernel::process::capabilities::{self, Capability};
 use baton_kernel::route::Routing;
@@ -225,8 +226,8 @@ struct Desk {
     rounds_left: u32,
     /// Addresses that are here.
     managed: Vec<Vip>,
-    /// When it was last asked who else has them.
-    others: Option<Instant>,
+    /// When it was last asked who else has virtual addresses that are here, and what was found.
+    others: Option<(Instant, Vec<String>)>,
 }
 
 impl Desk {
@@ -252,7 +253,7 @@ impl Desk {
                 Ok(Job::Figures) => {
                     let figures = self.director.figures();
                     let mut in_the_way = self.director.refresh().unwrap_or_else(|fault| vec![fault.to_string()]);
-                    in_the_way.extend(self.ask_for_others());
+                    in_the_way.extend(self.ask_for_others(figures.as_deref().unwrap_or_default()));
                     let _ = self.say.send(Answer::Counted(figures, in_the_way, self.director.manner()));
                 }
                 Ok(Job::Leave(work, reply)) => {
@@ -311,25 +312,21 @@ impl Desk {
         self.rounds_left = self.rounds_left.saturating_sub(1);
     }
 
-    /// Another machine that answers for an address of ours, such as a real server that is not set up right.
-    fn ask_for_others(&mut self) -> Vec<String> {
-        if self.managed.is_empty() || self.others.is_some_and(|last| last.elapsed() < WHO_HAS_EVERY) {
-            return Vec::new();
+    /// Other machines that answer for a virtual address that is here, such as a real server that is not set up right.
+    fn ask_for_others(&mut self, figures: &[Figures]) -> Vec<String> {
+        let mut vips: Vec<IpAddr> = figures.iter().filter_map(|service| service.key.virtual_address()).collect();
+        vips.sort_unstable();
+        vips.dedup();
+        match &self.others {
+            Some((last, found)) if last.elapsed() < WHO_HAS_EVERY => return found.clone(),
+            Some(_) | None if vips.is_empty() => return Vec::new(),
+            Some(_) | None => {}
         }
-        self.others = Some(Instant::now());
-        let found = |vip: &Vip| {
-            let macs = who_has(&vip.interface, vip.address, WHO_HAS_WITHIN).ok()?;
-            let macs: Vec<String> = macs.iter().map(ToString::to_string).collect();
-            (!macs.is_empty()).then(|| {
-                format!(
-                    "{} answers for the virtual address {} too: clients may go there past this director \
-                     (`baton real-server check` on that machine says why)",
-                    macs.join(" and "),
-                    vip.address
-                )
-            })
-        };
-        self.managed.iter().filter_map(found).collect()
+        // Without the right, nobody is heard.
+        let found = others(&vips, WHO_HAS_WITHIN).unwrap_or_default();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        self.others = Some((Instant::now(), found.clone()));
+        found
     }
 }
 

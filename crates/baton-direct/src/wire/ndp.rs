@@ -67,7 +67,12 @@ pub fn announcement(own: Mac, address: Ipv6Addr, is_router: bool) -> Vec<u8> {
 
 /// Frames in which somebody says to have this address.
 pub fn claims(address: Ipv6Addr) -> Filter {
-    Filter::new().byte(PROTOCOL_AT, ICMPV6).byte(TYPE_AT, ADVERTISEMENT).bytes(TARGET_AT, &address.octets())
+    all_claims().bytes(TARGET_AT, &address.octets())
+}
+
+/// Frames in which somebody says to have any address.
+pub fn all_claims() -> Filter {
+    Filter::new().byte(PROTOCOL_AT, ICMPV6).byte(TYPE_AT, ADVERTISEMENT)
 }
 
 /// A packet to a group, whose hardware address is made of its last four bytes (RFC 2464 7).

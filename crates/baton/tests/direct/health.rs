@@ -63,3 +63,18 @@ fn a_server_without_the_virtual_address_gets_nothing() {
         assert_eq!(shares(4), BTreeMap::from([(1, 2), (2, 2)]));
     });
 }
+
+#[test]
+fn a_real_server_that_answers_for_the_virtual_address_is_told() {
+    lab::inside(|| {
+        begin();
+        said("ip netns exec s2 sysctl -qw net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.eth0.arp_ignore=0");
+        let mac = said("ip netns exec s2 cat /sys/class/net/eth0/address");
+        let director = Director::start(&CHECKED);
+        let complaint = format!("{} (192.168.121.12", mac.trim());
+        until("it is told", || {
+            let told = director.tell("show info");
+            told.contains("answers for the virtual address 192.168.121.2 on eth0 too") && told.contains(&complaint)
+        });
+    });
+}
