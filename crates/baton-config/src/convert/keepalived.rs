@@ -5,6 +5,7 @@ mod tree;
 mod virtual_server;
 mod words;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::service::{Key, Protocol, Table};
@@ -26,21 +27,17 @@ pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
     let statements = tree::build(lines)?;
     let groups: Vec<&Statement> =
         statements.iter().filter(|statement| statement.word(0) == "virtual_server_group").collect();
+    let by_name: BTreeMap<&str, usize> =
+        groups.iter().enumerate().rev().map(|(index, group)| (group.word(1), index)).collect();
     let mut used = vec![false; groups.len()];
     for statement in &statements {
         match statement.word(0) {
             "virtual_server" => {
-                let keys = match statement.word(1) {
-                    "group" => match groups.iter().position(|group| group.word(1) == statement.word(2)) {
-                        Some(index) => {
-                            used[index] = true;
-                            Some(groups[index])
-                        }
-                        None => None,
-                    },
-                    _ => None,
-                };
-                virtual_server::read(statement, keys, &mut table)?;
+                let group = (statement.word(1) == "group").then(|| by_name.get(statement.word(2))).flatten().copied();
+                if let Some(index) = group {
+                    used[index] = true;
+                }
+                virtual_server::read(statement, group.map(|index| groups[index]), &mut table)?;
             }
             "virtual_server_group" => {}
             "global_defs" => read_globals(statement, &mut table),
@@ -129,7 +126,7 @@ fn read_daemon(statement: &Statement, table: &mut Table) -> Result<Vec<String>, 
     Ok(lines)
 }
 
-/// The addresses and marks of a `virtual_server_group`. `room` says whether there is room for so many more.
+/// The addresses and marks of a `virtual_server_group`.
 fn group_keys(group: &Statement, protocol: Protocol, table: &mut Table) -> Result<Vec<Key>, ConvertFault> {
     let mut keys = Vec::new();
     for statement in group.inside() {
