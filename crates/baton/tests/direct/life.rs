@@ -55,16 +55,3 @@ fn another_user_in_a_jail_goes_on() {
         assert_eq!(dump(), [""; 0], "{said}");
     });
 }
-
-#[test]
-fn a_server_that_answers_for_the_virtual_address_is_told_of() {
-    lab::inside(|| {
-        begin();
-        said("ip address del 192.168.121.2/32 dev eth0");
-        said("ip netns exec s2 sysctl -qw net.ipv4.conf.all.arp_ignore=0");
-        let mac = said("ip netns exec s2 cat /sys/class/net/eth0/address");
-        let director = Director::start(&Text { web: "manage-vip interface eth0\n", ..PLAIN });
-        let words = format!("{} answers for the virtual address 192.168.121.2", mac.trim());
-        until("it is told", || director.proxy.said().contains(&words));
-    });
-}
