@@ -41,8 +41,13 @@ pub fn lab(servers: usize, test: impl FnOnce(&Lab) + Send) {
     });
 }
 
+/// IPv6 must not be preferred, or the kernel takes it for the source of the director's own connections to the servers.
 pub fn on(vip: IpAddr, interface: &str) -> String {
-    if vip.is_ipv4() { format!("{vip}/32 dev {interface}") } else { format!("{vip}/128 dev {interface} nodad") }
+    if vip.is_ipv4() {
+        format!("{vip}/32 dev {interface}")
+    } else {
+        format!("{vip}/128 dev {interface} nodad preferred_lft 0")
+    }
 }
 
 /// One whose address for asking neighbours is there at once.

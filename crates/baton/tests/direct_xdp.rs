@@ -1,0 +1,104 @@
+//! `mode direct` of a whole process by the engine xdp, on this machine: a client, a director where Baton runs, and real servers.
+#![cfg(feature = "bpf")]
+
+#[path = "../../baton-direct/tests/flows/mod.rs"]
+mod flows;
+#[path = "../../baton-direct/tests/link/mod.rs"]
+mod link;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use flows::{Lab, PATIENCE, all_go_on, ask, hold, lab};
+use link::vips;
+use nix::sys::signal::Signal;
+use support::{Proxy, until};
+
+/// One section for both families, with these servers; a server's weight 0 drains it.
+fn text(lab: &Lab, folder: &Path, weights: &[u32], on_exit: &str) -> String {
+    let [four, six] = vips();
+    let socket = folder.join("admin.sock");
+    let mut text =
+        format!("global\nstats socket {} level admin\nuser nobody\nchroot {}\n", socket.display(), folder.display());
+    for (name, vip) in [("four", four), ("six", six)] {
+        let bind = if vip.is_ipv4() { format!("{vip}:80") } else { format!("[{vip}]:80") };
+        text +=
+            &format!("listen {name}\nmode direct\nengine xdp\non-exit {on_exit}\nbind {bind}\nbalance roundrobin\n");
+        for (server, weight) in lab.servers.iter().zip(weights) {
+            let address = server.address(vip);
+            let address = if vip.is_ipv4() { address.to_string() } else { format!("[{address}]") };
+            text += &format!("server {} {address} check inter 200ms weight {weight}\n", server.name);
+        }
+    }
+    text
+}
+
+/// Starts it in the director's network, and waits until it has given the kernel what it is to have.
+fn start(lab: &Lab, text: &str) -> Proxy {
+    let proxy = lab.director.inside(|| Proxy::start(text));
+    let end = Instant::now() + PATIENCE;
+    while !answers(lab) {
+        assert!(Instant::now() < end, "it does not serve: {}", proxy.said());
+    }
+    proxy
+}
+
+fn answers(lab: &Lab) -> bool {
+    vips().iter().all(|vip| ask(&lab.client, *vip, 1).keys().all(|answer| !answer.contains("curl")))
+}
+
+#[test]
+fn connections_live_on_whatever_becomes_of_the_process() {
+    lab(3, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let even = text(lab, folder.path(), &[1, 1, 1], "keep");
+        let proxy = start(lab, &even);
+        let mut held = hold(lab, 12);
+        // A reload with other weights; a server that drains.
+        lab.director.inside(|| proxy.change(&text(lab, folder.path(), &[5, 1, 1], "keep")));
+        all_go_on(&mut held);
+        lab.director.inside(|| proxy.change(&text(lab, folder.path(), &[0, 1, 1], "keep")));
+        until("nothing new for a server that drains", || !ask(&lab.client, vips()[0], 12).contains_key("one"));
+        all_go_on(&mut held);
+        // Another process takes over, and is killed; nobody is there; and another one begins.
+        let mut next = lab.director.inside(|| proxy.replace(&[]));
+        proxy.wait();
+        all_go_on(&mut held);
+        next.signal(Signal::SIGKILL);
+        next.wait();
+        all_go_on(&mut held);
+        assert_eq!(ask(&lab.client, vips()[1], 10).values().sum::<usize>(), 10);
+        next = start(lab, &text(lab, folder.path(), &[1, 1, 1], "flush"));
+        all_go_on(&mut held);
+        // The end for good.
+        next.signal(Signal::SIGUSR1);
+        let (status, said) = next.wait();
+        assert!(status.success(), "{said}");
+        let answers = ask(&lab.client, vips()[0], 1);
+        assert!(answers.keys().all(|answer| answer.contains("connect to server")), "{answers:?}");
+        let link = lab.director.run("ip link show dev eth0");
+        assert!(!link.contains("xdp"), "{link}");
+    });
+}
+
+#[test]
+fn what_it_cannot_do_is_said_before_anything_is_done() {
+    lab(1, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let right = text(lab, folder.path(), &[1], "flush");
+        let proxy = start(lab, &right);
+        for (words, instead, because) in [
+            ("balance roundrobin", "balance leastconn", "no scheduler 'wlc'"),
+            ("weight 1", "weight 1 tunnel", "no tunnels"),
+            ("weight 1", "weight 1 maxconn 10", "no limits"),
+            ("bind 192.0.2.7:80", "bind fwmark@7", "firewall marks"),
+        ] {
+            let refused = lab.director.inside(|| proxy.change_refused(&right.replace(words, instead)));
+            assert!(refused.contains(because), "{refused}");
+        }
+        assert_eq!(ask(&lab.client, vips()[0], 3).len(), 1, "it goes on");
+        assert!(fs::exists("/sys/fs/bpf/baton-direct").unwrap());
+    });
+}
