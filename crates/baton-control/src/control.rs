@@ -318,7 +318,7 @@ impl Control {
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
-            .chain(self.line.direct.due())
+            .chain(self.line.direct.due().filter(|_| !self.succession.is_giving()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))
             .min()

@@ -239,6 +239,7 @@ impl ChangeLine {
     pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) {
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
         tickets::recall(&self.tickets, &state.tickets);
+        self.direct.recall(state.direct);
     }
 
     /// Lets clients in to new addresses already, who wait until the commit: for the first configuration, as long as the

@@ -24,6 +24,9 @@ impl Control {
     pub(super) fn step_direct(&mut self, answer: Option<Answer>) {
         // Who takes over counts from where we were when we told it.
         if self.succession.is_giving() || self.succession.successor().is_some() {
+            if answer.is_some() {
+                self.line.direct.let_pass();
+            }
             return;
         }
         let line = &mut self.line;

@@ -144,3 +144,6 @@ fn add(block: &CounterBlock, sessions: &[Counter], news: &Counters) {
     block.inherit(Counter::BytesIn, news.bytes_in);
     block.inherit(Counter::BytesOut, news.bytes_out);
 }
+
+#[cfg(test)]
+mod tests;

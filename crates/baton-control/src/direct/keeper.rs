@@ -25,7 +25,7 @@ const WHO_HAS_EVERY: Duration = Duration::from_secs(60);
 /// How long it waits for others who answer.
 const WHO_HAS_WITHIN: Duration = Duration::from_millis(300);
 /// Threads that ask servers for the virtual address: so many are asked at once.
-const PROBERS: usize = 4;
+const PROBERS: usize = 8;
 
 /// What the thread needs: services and addresses, probes and announcements, and for the engine xdp its programs.
 const RIGHTS: [Capability; 4] =
@@ -80,6 +80,8 @@ enum Job {
         announce: bool,
     },
     Figures,
+    /// Nothing is asked for, and nothing is there: what the engine needs besides goes.
+    Clear,
     /// The end: this is what stays.
     Leave(Box<Work>, SyncSender<Done>),
 }
@@ -104,11 +106,23 @@ impl Keeper {
             director.give_to(user, group)?;
         }
         let about = about(&director);
-        let vips = Vips::open(&settings.owner);
+        let mut vips = Vips::open(&settings.owner);
+        if let (Ok(vips), Some((user, group))) = (&mut vips, user) {
+            vips.give_to(user, group)?;
+        }
         let (jobs, todo) = mpsc::channel();
         let (say, answers) = unbounded_channel();
-        let desk =
-            Desk { director, vips, todo, say, rounds: Vec::new(), rounds_left: 0, managed: Vec::new(), others: None };
+        let desk = Desk {
+            director,
+            vips,
+            todo,
+            say,
+            rounds: Vec::new(),
+            rounds_left: 0,
+            managed: Vec::new(),
+            has_put: false,
+            others: None,
+        };
         spawn("baton/direct", move || desk.run())?;
         Ok(Keeper { jobs, answers, probes: Prober::start()?, about })
     }
@@ -155,6 +169,11 @@ impl Keeper {
     /// The next answer; `None` when the thread has ended, which it does by a fault of ours alone.
     pub async fn answer(&mut self) -> Option<Answer> {
         self.answers.recv().await
+    }
+
+    /// Nothing is asked for any more, for now.
+    pub fn clear(&self) {
+        let _ = self.jobs.send(Job::Clear);
     }
 
     /// The end: makes the kernel so and ends the thread. Waits for it, not for ever.
@@ -226,6 +245,8 @@ struct Desk {
     rounds_left: u32,
     /// Addresses that are here.
     managed: Vec<Vip>,
+    /// The record was looked at.
+    has_put: bool,
     /// When it was last asked who else has virtual addresses that are here, and what was found.
     others: Option<(Instant, Vec<String>)>,
 }
@@ -256,6 +277,10 @@ impl Desk {
                     in_the_way.extend(self.ask_for_others(figures.as_deref().unwrap_or_default()));
                     let _ = self.say.send(Answer::Counted(figures, in_the_way, self.director.manner()));
                 }
+                Ok(Job::Clear) => {
+                    // What could not be removed is in the record, for the next one.
+                    let _ = self.director.leave(baton_direct::OnExit::Flush);
+                }
                 Ok(Job::Leave(work, reply)) => {
                     let is_all = work.services.is_empty();
                     let mut done = self.reconcile(*work, false);
@@ -282,7 +307,9 @@ impl Desk {
         }
         self.director.set(&work.settings);
         let services = self.director.reconcile(&work.services);
-        if services.is_ok() && (!wanted.is_empty() || announce) {
+        // What the record has from a process before goes too.
+        let is_first = !self.has_put && self.vips.is_ok();
+        if services.is_ok() && (!wanted.is_empty() || !lost.is_empty() || is_first) {
             vips = Some(self.put(&wanted).map(|mut report| {
                 report.faults.extend(lost);
                 let mut fresh = report.added.clone();
@@ -302,7 +329,7 @@ impl Desk {
     fn put(&mut self, wanted: &[Vip]) -> Result<vip::Report, Fault> {
         let vips = self.vips.as_mut().map_err(|fault| fault.clone())?;
         let report = vips.reconcile(wanted)?;
-        self.managed = wanted.to_vec();
+        (self.managed, self.has_put) = (wanted.to_vec(), true);
         Ok(report)
     }
 

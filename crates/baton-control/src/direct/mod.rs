@@ -17,8 +17,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_direct::{Director, Fault, Report};
-use baton_model::{Model, Proxy, Role, Server};
+use baton_direct::{Director, Fault, Report, sysctl};
+use baton_model::{Forwarding, Model, Proxy, Role, Server};
 use baton_proxy::balance::{HealthState, ServerState};
 use baton_proxy::{Generation, Refused, Registry};
 use tokio::sync::Notify;
@@ -34,7 +34,7 @@ pub use rights::{judge, missing_rights};
 /// How often counters are read.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Every so many times it is looked whether somebody else changed what is ours.
-const REPAIR_EVERY: u32 = 30;
+const REPAIR_EVERY: u32 = 10;
 /// After a failure it is tried again this much later, then later and later ...
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// ... up to this.
@@ -54,6 +54,10 @@ pub struct Direct {
     replaced: Vec<Keeper>,
     /// We are the ones who serve.
     has_begun: bool,
+    /// The process that we took over from had services.
+    has_inherited: bool,
+    /// Opened to remove them, while we had the rights to.
+    inherited: Option<Result<Keeper, Fault>>,
     /// What the thread was last given.
     given: Option<Work>,
     /// It has not answered yet.
@@ -64,6 +68,8 @@ pub struct Direct {
     count_at: Option<Instant>,
     counts: u32,
     books: Books,
+    /// Settings of the system that are in the way, until it is said.
+    advice: Vec<String>,
     /// Addresses that are here are announced with the next work.
     announces: bool,
     /// Told when the state of a server changes.
@@ -123,6 +129,9 @@ impl Direct {
     pub fn open(&mut self, model: &Model) -> Result<(), Refused> {
         let user = Some((model.global.uid, model.global.gid)).filter(|_| nix::unistd::geteuid().is_root());
         let user = user.and_then(|(uid, gid)| Some((uid?, gid.unwrap_or_else(|| nix::unistd::getegid().as_raw()))));
+        if self.has_inherited && !model.has_direct() {
+            self.inherited = Some(open_inherited(user));
+        }
         self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))
     }
 
@@ -132,6 +141,7 @@ impl Direct {
         }
         let (asked, settings) = (lower::engine(model), lower::settings(model));
         let before = self.keeper.replace(Keeper::start(asked, &settings, user)?);
+        self.advice = advice(model);
         self.started = Some((asked, settings.xdp.interfaces));
         self.given = None;
         self.is_at_work = false;
@@ -162,7 +172,8 @@ impl Direct {
             // It could be opened a moment ago, in `prepare`.
             words.push(Word::Warning(format!("mode direct: {}", rights::explain(&fault))));
         }
-        if self.keeper.is_some() {
+        words.extend(self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))));
+        if self.keeper.is_some() && (model.has_direct() || self.given.is_some()) {
             self.give(work(model, registry));
             let until = tokio::time::Instant::now() + COMMIT_WITHIN;
             while self.is_at_work {
@@ -176,24 +187,55 @@ impl Direct {
                 }
             }
         }
-        if !model.has_direct() && !self.is_at_work {
-            // Nothing is asked for any more, and nothing is there.
-            if let Some(keeper) = self.keeper.take() {
-                keeper.leave(Work::default());
-            }
-            (self.started, self.given) = (None, None);
-        }
+        self.close_unneeded(model);
         words
+    }
+
+    /// Nothing is asked for any more, and nothing is there. The thread stays: if the process gave up root, no other one could be
+    /// had when something is asked for again.
+    fn close_unneeded(&mut self, model: &Model) {
+        if model.has_direct() || self.is_at_work {
+            return;
+        }
+        if let (Some(keeper), Some(_)) = (&self.keeper, self.given.take()) {
+            keeper.clear();
+        }
+        (self.count_at, self.retry_at) = (None, None);
+    }
+
+    /// Whether the process that we take over from had services.
+    pub fn recall(&mut self, had_services: bool) {
+        self.has_inherited |= had_services;
+    }
+
+    /// An answer came that nobody wants: somebody takes over.
+    pub fn let_pass(&mut self) {
+        self.is_at_work = false;
     }
 
     /// It is decided that this process serves: from now on the kernel is made what is asked for. What is there already stays as
     /// it is, and virtual addresses are announced.
     pub async fn begin(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
         (self.has_begun, self.announces) = (true, true);
-        if !model.has_direct() {
-            return Vec::new();
+        if model.has_direct() {
+            return self.commit(model, generation, registry).await;
         }
-        self.commit(model, generation, registry).await
+        match std::mem::take(&mut self.has_inherited) {
+            true => self.flush_inherited(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Removes what the process had that we took over from, since we are asked for nothing.
+    fn flush_inherited(&mut self) -> Vec<Word> {
+        let opened = self.inherited.take().unwrap_or_else(|| open_inherited(None));
+        match opened {
+            Ok(keeper) => keeper.leave(Work::default()).map(|done| self.report(&done).0).unwrap_or_default(),
+            Err(fault) => vec![Word::Warning(format!(
+                "mode direct: what the process before had in the kernel stays there: {}",
+                rights::explain(&fault)
+            ))],
+        }
     }
 
     /// Another process serves, or takes over just now: nothing is touched any more.
@@ -262,7 +304,11 @@ impl Direct {
         now: Instant,
     ) -> Vec<Word> {
         let mut words = answer.map(|answer| self.take(answer, model, generation)).unwrap_or_default();
-        if !self.has_begun || !model.has_direct() {
+        if !self.has_begun {
+            return words;
+        }
+        if !model.has_direct() {
+            self.close_unneeded(model);
             return words;
         }
         if self.keeper.is_none()
@@ -409,6 +455,29 @@ impl Direct {
         let running = running.map(|(keeper, started)| (keeper.planner(), keeper.about().clone(), started));
         Foresight::new(running, registry.clone())
     }
+}
+
+/// Settings of the system that what a model asks for does not go with. Asked while the process sees /proc.
+fn advice(model: &Model) -> Vec<String> {
+    let masquerades = |ipv6: bool| {
+        lower::pairs(model).any(|(front, back)| {
+            let is_family = front.places().iter().any(|bind| bind.place.is_ipv6() == ipv6);
+            is_family && back.servers.iter().any(|server| server.forwarding == Forwarding::Masquerade)
+        })
+    };
+    let does = sysctl::Director {
+        masquerades_ipv4: masquerades(false),
+        masquerades_ipv6: masquerades(true),
+        // A draining server keeps the clients that stick to it, as in HAProxy; one that is down is removed.
+        is_persistent: false,
+        interfaces: lower::settings(model).xdp.interfaces,
+    };
+    sysctl::director(&does).iter().map(ToString::to_string).collect()
+}
+
+/// Who removes what another process had.
+fn open_inherited(user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
+    Keeper::start(baton_direct::Asked::Auto, &baton_direct::Settings::default(), user)
 }
 
 /// Whether anything goes at the end of the last process.

@@ -274,6 +274,9 @@ pub struct State {
     /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<TicketKey>,
+    /// It has services in the kernel (`mode direct`), which go when the taker asks for none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub direct: bool,
 }
 
 /// A key of session tickets. Neither logged nor kept: its text is wiped when it is dropped.

@@ -16,7 +16,8 @@ use crate::health::{Checker, Recalled, Status};
 
 /// All there is to remember of `generation` at `now`.
 pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> State {
-    let mut state = State { counts: counts(generation), ..State::default() };
+    let direct = generation.model.has_direct();
+    let mut state = State { counts: counts(generation), direct, ..State::default() };
     let mut quiet_for = None;
     for plan in generation.backends.values() {
         let name = &plan.proxy.name;

@@ -14,8 +14,9 @@ use crate::direct::{Prober, lower};
 
 /// Virtual addresses that are asked for at one check; a section with more has them all on the same servers.
 const ASKED_MAX: usize = 8;
-/// The longest that one question takes.
+/// The longest that one question takes, and the least that it has where checks come quickly: it is a busy machine's clock too.
 const WITHIN_MAX: Duration = Duration::from_secs(1);
+const WITHIN_MIN: Duration = Duration::from_millis(300);
 
 /// What to ask a server: each virtual address once, by a port of a service.
 pub(super) fn asked(model: &Model, proxy: &Proxy, server: &Server) -> Vec<Asked> {
@@ -48,7 +49,7 @@ pub(super) fn asked(model: &Model, proxy: &Proxy, server: &Server) -> Vec<Asked>
 /// # Errors
 /// Why it could not be asked, for which the server is not to blame.
 pub(super) async fn ask(prober: &Prober, plan: &Plan) -> Result<Option<Report>, String> {
-    let within = plan.connect.min(WITHIN_MAX);
+    let within = plan.connect.clamp(WITHIN_MIN, WITHIN_MAX);
     for asked in &plan.vips {
         match prober.ask(*asked, within).await {
             Some(Ok(found)) if found.is_set_up() => {}
