@@ -251,7 +251,9 @@ impl Run<'_> {
         let scaled = own_time.unwrap_or_default().mul_f64(scale).max(least);
         let time = self.setting.time.unwrap_or(scaled);
         let phase = Phase::new();
-        let options = LoadOptions { phase: phase.clone(), count: None, duration: None, ..load };
+        // Where their number alone counts, no more are begun: who is cut off in the middle of an answer would count as failed.
+        let count = (time.is_zero() && requests > 0).then_some(requests);
+        let options = LoadOptions { phase: phase.clone(), count, duration: None, ..load };
         let before = self.meter(place, processes).await?;
         let handle = Load::start(options).map_err(|error| format!("the load: {error}"))?;
         let mut events = Events {
@@ -275,7 +277,8 @@ impl Run<'_> {
         let patience = if self.server.expect == Expect::Failures { time * PATIENCE } else { time };
         let is_over = |moment: &Moment| {
             let is_shown = moment.load.failed() > 0 || moment.at >= Some(patience);
-            moment.at >= Some(time) && moment.load.requests >= requests && is_shown
+            let is_whole = if count.is_some() { handle.is_finished() } else { moment.load.requests >= requests };
+            moment.at >= Some(time) && is_whole && is_shown
         };
         let over = watch::Sender::new(false);
         let watched = async {
@@ -300,8 +303,9 @@ impl Run<'_> {
             ((), ()) = async { tokio::join!(watched, eventful) } => {}
             () = stopped(&mut self.stop) => {}
         }
-        let result = end(handle, processes).await;
+        // Who is still there after the end is killed, and what is metered with it.
         let after = self.meter(place, processes).await?;
+        let result = end(handle, processes).await;
         let meter = before
             .zip(after)
             .map(|(before, after)| Meter { what: self.server.metered.clone(), bytes: after.saturating_sub(before) });
