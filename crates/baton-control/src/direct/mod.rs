@@ -11,15 +11,14 @@ mod foresight;
 mod keeper;
 pub mod lower;
 mod rights;
+mod wanted;
 
-use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_direct::{Director, Fault, Report, sysctl};
-use baton_model::{Forwarding, Model, Proxy, Role, Server};
-use baton_proxy::balance::{HealthState, ServerState};
+use baton_direct::{Director, Fault, Report};
+use baton_model::Model;
 use baton_proxy::{Generation, Refused, Registry};
 use tokio::sync::Notify;
 
@@ -28,8 +27,9 @@ pub use foresight::{Foreseen, Foresight};
 use keeper::Planner;
 pub use keeper::{About, Answer, Prober, Work};
 use keeper::{Done, Keeper};
-use lower::Standing;
 pub use rights::{judge, missing_rights};
+use wanted::{advice, refuse};
+pub use wanted::{leaves_something, work};
 
 /// How often counters are read.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -457,70 +457,7 @@ impl Direct {
     }
 }
 
-/// Settings of the system that what a model asks for does not go with. Asked while the process sees /proc.
-fn advice(model: &Model) -> Vec<String> {
-    let masquerades = |ipv6: bool| {
-        lower::pairs(model).any(|(front, back)| {
-            let is_family = front.places().iter().any(|bind| bind.place.is_ipv6() == ipv6);
-            is_family && back.servers.iter().any(|server| server.forwarding == Forwarding::Masquerade)
-        })
-    };
-    let does = sysctl::Director {
-        masquerades_ipv4: masquerades(false),
-        masquerades_ipv6: masquerades(true),
-        // A draining server keeps the clients that stick to it, as in HAProxy; one that is down is removed.
-        is_persistent: false,
-        interfaces: lower::settings(model).xdp.interfaces,
-    };
-    sysctl::director(&does).iter().map(ToString::to_string).collect()
-}
-
 /// Who removes what another process had.
 fn open_inherited(user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
     Keeper::start(baton_direct::Asked::Auto, &baton_direct::Settings::default(), user)
-}
-
-/// Whether anything goes at the end of the last process.
-pub fn leaves_something(model: &Model) -> bool {
-    let goes = |front: &Proxy| front.direct.as_ref().is_some_and(|direct| direct.on_exit == baton_model::OnExit::Flush);
-    lower::pairs(model).any(|(front, _)| goes(front))
-}
-
-/// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with.
-pub fn work(model: &Model, registry: &Registry) -> Work {
-    let mut standings: HashMap<(Arc<str>, Arc<str>), Standing> = HashMap::new();
-    for (_, back) in lower::pairs(model) {
-        let Some(state) = registry.backend_state(&back.name) else { continue };
-        for server in state.servers() {
-            standings.insert((back.name.clone(), server.name().clone()), standing(&server));
-        }
-    }
-    let services = lower::services(model, |back: &Proxy, server: &Server| {
-        let known = standings.get(&(back.name.clone(), server.name.clone())).copied();
-        known.unwrap_or_else(|| Standing::at_first(server))
-    });
-    Work { services, settings: lower::settings(model), managed: lower::managed(model) }
-}
-
-fn standing(server: &ServerState) -> Standing {
-    let runs = server.is_running();
-    let takes = runs && server.health() == HealthState::Up && !server.admin().is_draining();
-    Standing { runs, takes, weight: server.weight(), throttle: server.throttle() }
-}
-
-/// A reason against a model, at the section that it is about.
-fn refuse(model: &Model, what: &str, why: &str) -> Refused {
-    let is_it =
-        |front: &&Proxy| front.places().iter().any(|bind| what == format!("service {}", lower::key(&bind.place)));
-    let mut fronts = lower::pairs(model).map(|(front, _)| front);
-    let front = fronts.find(is_it).or_else(|| lower::pairs(model).map(|(front, _)| front).next());
-    let source = front.map(|front| front.source.clone()).unwrap_or_default();
-    let object = match front {
-        Some(front) => {
-            format!("{} {}", if front.role == Role::Listen { "proxy" } else { front.role.word() }, front.name)
-        }
-        None => "mode direct".into(),
-    };
-    let reason = if what == "mode direct" { format!("mode direct: {why}") } else { format!("{what}: {why}") };
-    Refused { object, reason, source }
 }
