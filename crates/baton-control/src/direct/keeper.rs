@@ -45,9 +45,9 @@ pub struct Work {
 /// What the thread says.
 #[derive(Debug)]
 pub enum Answer {
-    /// Of [`Keeper::reconcile`].
+    /// Of `Keeper::reconcile`.
     Reconciled(Done),
-    /// Of [`Keeper::figures`]: what was counted, what is in the way, and how it works here now.
+    /// Of `Keeper::figures`: what was counted, what is in the way, and how it works here now.
     Counted(Result<Vec<Figures>, Fault>, Vec<String>, String),
 }
 

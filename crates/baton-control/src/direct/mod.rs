@@ -1,6 +1,6 @@
 //! `mode direct`: the model and the states of servers, made so in the kernel.
 //!
-//! [`lower`] says what shall be there, pure; [`keeper`] is the thread that does it; [`books`] enters what the kernel counted. Here is
+//! [`lower`] says what shall be there, pure; `keeper` is the thread that does it; `books` enters what the kernel counted. Here is
 //! what the change line has of it: [`Direct::prepare`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
 //! [`Direct::step`] follows the states of servers from then on, tries again what failed, and looks every while whether the kernel
 //! is still as it shall be. Nothing is begun before it is decided that this process serves ([`Direct::begin`]), and nothing is
