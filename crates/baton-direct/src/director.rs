@@ -3,14 +3,22 @@
 //! It holds nothing that connections need. When it ends, however it ends, the kernel goes on; the next one finds the record and
 //! what is in the kernel, and does only what differs.
 //!
+//! One program at a time directs by a record: two that both make the kernel what they are asked for would undo each other's work.
+//!
 //! Where the one before had another engine, its services are removed from there when all of this engine's are in place. Connections
 //! are an engine's own: they do not change from one to the other.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use baton_kernel::state::Lock;
 
 use crate::record::{Opened, Record};
 use crate::settings::{SyncRole, Tune};
 use crate::{Asked, Engine, Fault, Figures, Key, Plan, Refused, Service, Settings, Step, choose};
+
+/// How long the one before may take to give up the charge once it was told to.
+const CHARGE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What stays in the kernel when the program ends for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +40,8 @@ pub struct Director {
     ours: BTreeSet<Key>,
     /// The other engine, as long as our record says that we have services in it; or why it cannot be looked at.
     former: Option<Result<Box<Director>, Fault>>,
+    /// That nobody else directs by this record, from the first reconciliation on.
+    charge: Option<Lock>,
 }
 
 /// What became of a plan.
@@ -89,7 +99,7 @@ impl Director {
     /// With an engine that was chosen already.
     fn with(engine: Box<dyn Engine>, reason: String, settings: &Settings, record: Record) -> Result<Director, Fault> {
         let ours = record.read()?.owners.ours;
-        Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None })
+        Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None, charge: None })
     }
 
     /// Gives the record, and what is the engine's, to a user and a group. To be called by a program that gives up root, before it does so; it keeps
@@ -129,6 +139,33 @@ impl Director {
         self.settings = Settings { owner, xdp, ..settings.clone() };
     }
 
+    /// Whether nobody else directs here.
+    ///
+    /// # Errors
+    /// When another program does; the words name it.
+    pub fn look_around(&self) -> Result<(), Fault> {
+        match &self.charge {
+            Some(_) => Ok(()),
+            None => self.record.charge(Duration::ZERO).map(drop),
+        }
+    }
+
+    /// Lets another program direct here. The next reconciliation takes the charge again, if it is free then.
+    pub fn rest(&mut self) {
+        self.charge = None;
+    }
+
+    /// Takes the charge, which [`reconcile`](Self::reconcile) does by itself.
+    ///
+    /// # Errors
+    /// When another program keeps it.
+    pub fn take_charge(&mut self) -> Result<(), Fault> {
+        if self.charge.is_none() {
+            self.charge = Some(self.record.charge(CHARGE_WITHIN)?);
+        }
+        Ok(())
+    }
+
     /// What the engine cannot do of what is asked for. It asks the kernel nothing.
     pub fn judge(&self, desired: &[Service]) -> Vec<Refused> {
         let reasons = |service: &Service| {
@@ -163,8 +200,14 @@ impl Director {
     ///
     /// # Errors
     /// What cannot be read of the kernel, or cannot be written to the record: then nothing was done, or what was done is in the
-    /// record. A step that the kernel refuses is in the report instead.
+    /// record; and when another program directs here. A step that the kernel refuses is in the report instead.
     pub fn reconcile(&mut self, desired: &[Service]) -> Result<Report, Fault> {
+        self.take_charge()?;
+        self.make(desired)
+    }
+
+    /// The same for who has the charge already.
+    fn make(&mut self, desired: &[Service]) -> Result<Report, Fault> {
         let mut opened = self.record.read()?;
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         let report = carry_out(&mut *self.engine, &mut opened, &plan);
@@ -178,7 +221,7 @@ impl Director {
             Some(Ok(former)) if !report.failed.is_empty() => self.former = Some(Ok(former)),
             Some(Ok(mut former)) => {
                 let name = former.engine_name();
-                let left = former.leave(OnExit::Flush)?;
+                let left = former.flush()?;
                 report.done.extend(left.done.into_iter().map(|step| format!("engine {name}: {step}")));
                 report.failed.extend(left.failed);
             }
@@ -213,15 +256,20 @@ impl Director {
         match on_exit {
             OnExit::Keep => Ok(Report::default()),
             OnExit::Flush => {
-                self.set(&Settings::default());
-                let report = self.reconcile(&[])?;
-                // Others of our kind may have services in this engine.
-                if report.failed.is_empty() && self.record.read()?.owners.others.is_empty() {
-                    self.engine.leave()?;
-                }
-                Ok(report)
+                self.take_charge()?;
+                self.flush()
             }
         }
+    }
+
+    fn flush(&mut self) -> Result<Report, Fault> {
+        self.set(&Settings::default());
+        let report = self.make(&[])?;
+        // Others of our kind may have services in this engine.
+        if report.failed.is_empty() && self.record.read()?.owners.others.is_empty() {
+            self.engine.leave()?;
+        }
+        Ok(report)
     }
 }
 

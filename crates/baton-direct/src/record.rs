@@ -21,6 +21,8 @@ const RUN: &str = "/run/baton-direct";
 const OWNER: &str = "baton";
 /// How long another one may have the records; a reconciliation takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The kind of the lock that who directs has.
+const CHARGE: &str = "charge";
 /// What a record is written as. Another one's is not ours to read.
 const VERSION: u32 = 1;
 
@@ -97,6 +99,19 @@ impl Record {
         }
         opened.owners.others = others;
         Ok(opened)
+    }
+
+    /// The right of one program to direct in this network namespace by this record, whatever its engine, for as long as the lock
+    /// lives. Waits so long for another one that has it.
+    ///
+    /// # Errors
+    /// When another one has it all the time; the words name its process.
+    pub fn charge(&self, longest: Duration) -> Result<Lock, Fault> {
+        self.state.lock_within(CHARGE, &self.owner, longest).map_err(|fault| {
+            let remedy =
+                "have all sections in `mode direct` in one of the two, or run them in network namespaces of their own";
+            Fault::new("another program directs here", fault.to_string(), remedy)
+        })
     }
 
     /// Where it is, for messages.

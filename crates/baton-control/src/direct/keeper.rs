@@ -82,6 +82,8 @@ enum Job {
     Figures,
     /// Nothing is asked for, and nothing is there: what the engine needs besides goes.
     Clear,
+    /// Another process directs now.
+    Rest,
     /// The end: this is what stays.
     Leave(Box<Work>, SyncSender<Done>),
 }
@@ -96,12 +98,20 @@ pub struct Keeper {
 
 impl Keeper {
     /// Opens the director for the network namespace of this thread, and starts the one that keeps it. `user` is whom the process
-    /// will become.
+    /// will become; nobody else may direct here, unless it is known that the one who does will cease (`is_succeeding`).
     ///
     /// # Errors
-    /// As [`Director::open`].
-    pub fn start(asked: Asked, settings: &Settings, user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
+    /// As [`Director::open`], and when another program directs here.
+    pub fn start(
+        asked: Asked,
+        settings: &Settings,
+        user: Option<(u32, u32)>,
+        is_succeeding: bool,
+    ) -> Result<Keeper, Fault> {
         let mut director = Director::open(asked, settings)?;
+        if !is_succeeding {
+            director.look_around()?;
+        }
         if let Some((user, group)) = user {
             director.give_to(user, group)?;
         }
@@ -174,6 +184,11 @@ impl Keeper {
     /// Nothing is asked for any more, for now.
     pub fn clear(&self) {
         let _ = self.jobs.send(Job::Clear);
+    }
+
+    /// Another process directs from now on, and nothing is touched any more.
+    pub fn rest(&self) {
+        let _ = self.jobs.send(Job::Rest);
     }
 
     /// The end: makes the kernel so and ends the thread. Waits for it, not for ever.
@@ -280,7 +295,9 @@ impl Desk {
                 Ok(Job::Clear) => {
                     // What could not be removed is in the record, for the next one.
                     let _ = self.director.leave(baton_direct::OnExit::Flush);
+                    self.director.rest();
                 }
+                Ok(Job::Rest) => self.director.rest(),
                 Ok(Job::Leave(work, reply)) => {
                     let is_all = work.services.is_empty();
                     let mut done = self.reconcile(*work, false);
@@ -297,6 +314,9 @@ impl Desk {
 
     /// Services first, so that no packet finds an address without them; addresses that go, go before.
     fn reconcile(&mut self, work: Work, announce: bool) -> Done {
+        if let Err(fault) = self.director.take_charge() {
+            return Done { figures: None, services: Err(fault), vips: None };
+        }
         let figures = self.director.figures().ok();
         let (wanted, lost) = places(&work.managed);
         let gone = self.managed.iter().any(|vip| !wanted.contains(vip));

@@ -50,8 +50,6 @@ pub struct Direct {
     keeper: Option<Keeper>,
     /// What the keeper was started with.
     started: Option<(baton_direct::Asked, Vec<String>)>,
-    /// Keepers of other engines, until this one has taken over.
-    replaced: Vec<Keeper>,
     /// We are the ones who serve.
     has_begun: bool,
     /// The process that we took over from had services.
@@ -112,8 +110,12 @@ impl Direct {
         let work = work(model, registry);
         let plan = match &self.keeper {
             Some(keeper) if self.fits(model) => keeper.plan(work),
-            Some(_) | None => Director::open(lower::engine(model), &work.settings)
-                .and_then(|mut director| director.plan(&work.services)),
+            Some(_) | None => Director::open(lower::engine(model), &work.settings).and_then(|mut director| {
+                if self.has_begun && self.keeper.is_none() {
+                    director.look_around()?;
+                }
+                director.plan(&work.services)
+            }),
         };
         let refused: Vec<Refused> = match plan {
             Ok(plan) => plan.refused.into_iter().map(|refused| refuse(model, &refused.what, &refused.why)).collect(),
@@ -140,15 +142,14 @@ impl Direct {
             return Ok(());
         }
         let (asked, settings) = (lower::engine(model), lower::settings(model));
-        let before = self.keeper.replace(Keeper::start(asked, &settings, user)?);
+        let is_succeeding = self.has_inherited || self.keeper.is_some();
+        let keeper = Keeper::start(asked, &settings, user, is_succeeding)?;
+        // The one before ends. What it had in another engine, this one removes when its own is in place.
+        self.keeper = Some(keeper);
         self.advice = advice(model);
         self.started = Some((asked, settings.xdp.interfaces));
         self.given = None;
         self.is_at_work = false;
-        if let Some(before) = before {
-            // The other engine goes when this one has taken over; see `commit`.
-            self.replaced.push(before);
-        }
         Ok(())
     }
 
@@ -241,6 +242,9 @@ impl Direct {
     /// Another process serves, or takes over just now: nothing is touched any more.
     pub fn rest(&mut self) {
         self.has_begun = false;
+        if let Some(keeper) = &self.keeper {
+            keeper.rest();
+        }
     }
 
     /// Whether it is ours to change the kernel.
@@ -367,10 +371,6 @@ impl Direct {
                 let (words, is_well) = self.report(&done);
                 if is_well {
                     self.failures = 0;
-                    for before in self.replaced.drain(..) {
-                        let work = self.given.clone().unwrap_or_default();
-                        before.leave(Work { services: Vec::new(), ..work });
-                    }
                 } else {
                     let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
                     self.failures += 1;
@@ -459,5 +459,5 @@ impl Direct {
 
 /// Who removes what another process had.
 fn open_inherited(user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
-    Keeper::start(baton_direct::Asked::Auto, &baton_direct::Settings::default(), user)
+    Keeper::start(baton_direct::Asked::Auto, &baton_direct::Settings::default(), user, true)
 }

@@ -55,3 +55,44 @@ fn another_user_in_a_jail_goes_on() {
         assert_eq!(dump(), [""; 0], "{said}");
     });
 }
+
+#[test]
+fn one_at_a_time_directs() {
+    lab::inside(|| {
+        begin();
+        let director = Director::start(&PLAIN);
+        let before = dump();
+        // Another one that does not take over would undo what the first one does.
+        let folder = tempfile::tempdir().unwrap();
+        let other = Text { servers: "server s3 192.168.121.13\n", ..PLAIN };
+        let (ended, said) = Proxy::begin(&[], &other.at(folder.path()), &[]).wait();
+        assert!(!ended.success() && said.contains(&format!("process {}", director.proxy.pid())), "{said}");
+        assert_eq!(dump(), before);
+        // It may when the first one has gone, whatever that one left.
+        director.proxy.signal(Signal::SIGKILL);
+        director.proxy.wait();
+        let _other = Director::start(&other);
+        until("the service is the other one's", || weight(3).is_some() && weight(1).is_none());
+    });
+}
+
+#[test]
+fn the_same_engine_by_another_word_changes_nothing() {
+    lab::inside(|| {
+        begin();
+        let director = Director::start(&PLAIN);
+        let [first, second] = downloads();
+        let before = dump();
+        let auto = PLAIN.at(&director.folder).replace(&format!("engine {ENGINE}"), "engine auto");
+        director.proxy.change(&auto);
+        assert_eq!(dump(), before);
+        first.goes_on(1);
+        second.goes_on(2);
+        director.proxy.change(&auto.replace("192.168.121.12", "192.168.121.12 weight 4"));
+        until("it directs on", || weight(2) == Some(4));
+        first.goes_on(1);
+        second.goes_on(2);
+        first.end();
+        second.end();
+    });
+}
