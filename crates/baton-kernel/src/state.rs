@@ -62,7 +62,8 @@ impl Place {
 /// The folder of this network namespace.
 #[derive(Clone, Debug)]
 pub struct State {
-    folder: Arc<File>,
+    /// `None` where there is none, and nobody wanted one.
+    folder: Option<Arc<File>>,
     /// Where it was when it was opened, for messages.
     path: PathBuf,
 }
@@ -83,8 +84,7 @@ impl State {
     /// # Errors
     /// Without the right to write there.
     pub fn open(run: &str) -> Result<State, Fault> {
-        let run = std::env::var_os(RUN_VARIABLE).map_or_else(|| PathBuf::from(run), PathBuf::from);
-        State::open_at(&run)
+        State::open_at(&run_folder(run))
     }
 
     /// The same in a folder that no variable changes.
@@ -92,12 +92,33 @@ impl State {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_at(run: &Path) -> Result<State, Fault> {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
-        let namespace = namespace.map_err(|error| fault(Path::new("/proc/thread-self/ns/net"), &error))?;
-        let path = run.join(namespace.to_string());
+        let path = path_in(run)?;
         let folder = fs::create_dir_all(&path).and_then(|()| File::open(&path));
         let folder = folder.map_err(|error| fault(&path, &error))?;
-        Ok(State { folder: Arc::new(folder), path })
+        Ok(State { folder: Some(Arc::new(folder)), path })
+    }
+
+    /// The folder that [`open`](Self::open) opens, for who only looks: where it is not there, it is not made. Then there are no
+    /// files in it, and nothing can be written or locked.
+    ///
+    /// # Errors
+    /// Without the right to read there.
+    pub fn look_at(run: &str) -> Result<State, Fault> {
+        let path = path_in(&run_folder(run))?;
+        match File::open(&path) {
+            Ok(folder) => Ok(State { folder: Some(Arc::new(folder)), path }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(State { folder: None, path }),
+            Err(error) => Err(fault(&path, &error)),
+        }
+    }
+
+    /// Whether the folder is there.
+    pub fn is_there(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    fn opened(&self) -> io::Result<&File> {
+        self.folder.as_deref().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// The folder's path, for messages.
@@ -121,7 +142,8 @@ impl State {
                 Ok(_) | Err(_) => {}
             }
         }
-        give(&self.folder).map_err(|errno| fault(&self.path, &errno.into()))
+        let folder = self.opened().map_err(|error| fault(&self.path, &error))?;
+        give(folder).map_err(|errno| fault(&self.path, &errno.into()))
     }
 
     /// Names of files of a kind, such as `hold`: what follows `KIND-`, sorted.
@@ -144,7 +166,11 @@ impl State {
         let path = self.path.join(&file);
         let read = || {
             let mut text = Vec::new();
-            let file = self.open_file(&file, OFlag::O_RDONLY, 0)?;
+            // The end of a pipe would wait for the other one.
+            let file = self.open_file(&file, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("is no file"));
+            }
             file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map(|_| text)
         };
         match read() {
@@ -155,7 +181,11 @@ impl State {
                 Fault::new(path.display().to_string(), format!("is not what was written there: {error}"), "remove it")
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(fault(&path, &error)),
+            Err(error) => {
+                let fault = fault(&path, &error);
+                let remedy = if fault.remedy.is_empty() { "remove it".into() } else { fault.remedy };
+                Err(Fault { remedy, ..fault })
+            }
         }
     }
 
@@ -171,7 +201,7 @@ impl State {
             // Of a write that ended halfway.
             self.unlink(&aside)?;
             self.open_file(&aside, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, FILE_MODE)?.write_all(&text)?;
-            Ok(renameat(&*self.folder, aside.as_str(), &*self.folder, file.as_str())?)
+            Ok(renameat(self.opened()?, aside.as_str(), self.opened()?, file.as_str())?)
         };
         write().map_err(|error: io::Error| fault(&path, &error))
     }
@@ -182,7 +212,14 @@ impl State {
     /// When it cannot be removed.
     pub fn remove(&self, kind: &str, name: &str) -> Result<(), Fault> {
         let file = file_name(kind, name, "json");
-        self.unlink(&file).map_err(|error| fault(&self.path.join(&file), &error))
+        let path = self.path.join(&file);
+        self.unlink(&file).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOTEMPTY) => {
+                let remedy = format!("it is not ours: see what is in it, and `rm -r {}`", path.display());
+                Fault::new(path.display().to_string(), "is a folder with something in it", remedy)
+            }
+            _ => fault(&path, &error),
+        })
     }
 
     /// Removes a file and its lock's file, for a process that has only a part in the lock.
@@ -260,7 +297,8 @@ impl State {
 
     /// The names of all files.
     fn files(&self) -> Result<Vec<String>, Fault> {
-        let list = Dir::openat(&*self.folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
+        let Some(folder) = self.folder.as_deref() else { return Ok(Vec::new()) };
+        let list = Dir::openat(folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
         let list = list.map_err(|errno| fault(&self.path, &errno.into()))?;
         let name = |entry: nix::Result<nix::dir::Entry>| entry.ok()?.file_name().to_str().ok().map(str::to_owned);
         Ok(list.into_iter().filter_map(name).filter(|name| !name.starts_with('.')).collect())
@@ -268,20 +306,24 @@ impl State {
 
     fn open_file(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(openat(&*self.folder, name, flags, Mode::from_bits_truncate(mode))?.into())
+        Ok(openat(self.opened()?, name, flags, Mode::from_bits_truncate(mode))?.into())
     }
 
     /// One that is not there is what is wanted.
     fn unlink(&self, name: &str) -> io::Result<()> {
-        match unlinkat(&*self.folder, name, UnlinkatFlags::NoRemoveDir) {
+        let Some(folder) = self.folder.as_deref() else { return Ok(()) };
+        match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            // Somebody's mistake, and of no use when it is empty.
+            Err(Errno::EISDIR) => Ok(unlinkat(folder, name, UnlinkatFlags::RemoveDir)?),
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Whether the name leads to this file.
     fn is_at(&self, file: &File, name: &str) -> bool {
-        match (file.metadata(), fstatat(&*self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)) {
+        let Ok(folder) = self.opened() else { return false };
+        match (file.metadata(), fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)) {
             (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.st_dev, there.st_ino),
             _ => false,
         }
@@ -299,6 +341,18 @@ impl Lock {
         // One that cannot be removed is a file of no bytes that stays.
         let _ = self.state.unlink(&self.name);
     }
+}
+
+/// The folder in which those of network namespaces are.
+fn run_folder(run: &str) -> PathBuf {
+    std::env::var_os(RUN_VARIABLE).map_or_else(|| PathBuf::from(run), PathBuf::from)
+}
+
+/// The folder of the calling thread's network namespace.
+fn path_in(run: &Path) -> Result<PathBuf, Fault> {
+    const NAMESPACE: &str = "/proc/thread-self/ns/net";
+    let namespace = fs::metadata(NAMESPACE).map_err(|error| fault(Path::new(NAMESPACE), &error))?;
+    Ok(run.join(namespace.ino().to_string()))
 }
 
 fn file_name(kind: &str, name: &str, end: &str) -> String {

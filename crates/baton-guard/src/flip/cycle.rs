@@ -51,7 +51,7 @@ impl Flips {
         let stored = self.known(&cycle.name)?;
         let method = by_kind(stored.method);
         let idle = match method.observe(&stored.setting)? {
-            Observed::Active(active) => active.other(),
+            Observed::Active(active) | Observed::Halfway(active) => active.other(),
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
         let setting = &stored.setting;
@@ -75,7 +75,7 @@ impl Flips {
         let stored = self.known(&cycle.name)?;
         let (kind, setting) = (stored.method, stored.setting.clone());
         let idle = match by_kind(stored.method).observe(&setting)? {
-            Observed::Active(active) => active.other(),
+            Observed::Active(active) | Observed::Halfway(active) => active.other(),
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
         if let Some(left @ 1..) = open(stored.method, &setting, idle) {

@@ -112,6 +112,13 @@ impl Method for Ipset {
             let Some(rules) = RULES.found(setting, v4)? else {
                 return Ok(Observed::Broken("the rules of iptables are not all there".into()));
             };
+            // The one that stands in while sets and rules are replaced.
+            if let [rule] = rules.as_slice()
+                && !rule.contains("--match-set")
+                && let Some(colour) = colour_of(setting, v4, rule)
+            {
+                return Ok(Observed::Halfway(colour));
+            }
             let leads = |(rule, colour): (&String, Colour)| {
                 colour_of(setting, v4, rule) == Some(colour) && rule.contains(&is_in(name, colour))
             };
@@ -138,6 +145,10 @@ impl Method for Ipset {
 
     fn guard(&self, setting: &Setting) -> Result<(), Fault> {
         act::all(&RULES.guard(setting)?)
+    }
+
+    fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+        RULES.has_guard(name)
     }
 
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {

@@ -67,6 +67,10 @@ impl Method for Iptables {
         act::all(&acts(setting, Step::Guard)?)
     }
 
+    fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+        RULES.has_guard(name)
+    }
+
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
         act::each(&acts(setting, Step::Unguard)?)
     }

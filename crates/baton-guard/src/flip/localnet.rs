@@ -6,7 +6,7 @@
 use std::{fs, io};
 
 use super::stored::Stored;
-use super::{Flips, KIND, Method, Name, Setting};
+use super::{Flips, KIND, Kind, Method, Name, Setting, by_kind};
 use crate::Fault;
 
 /// The lock under which it is changed. No flip has this name: it is too long.
@@ -63,6 +63,27 @@ impl Flips {
         };
         Ok(self.state.names(KIND)?.iter().filter(|name| *name != but.as_str()).any(needs))
     }
+}
+
+impl Flips {
+    /// What an operator must know once a guard of this flip is gone: that the switch is on all the same, because others switched it on,
+    /// or because nobody remembers that we did; and that no guard is left that keeps other machines away.
+    pub(super) fn exposed(&self, name: &Name) -> Option<String> {
+        let is_guarded = |kind: Kind| {
+            let method = by_kind(kind);
+            method.names().unwrap_or_default().iter().any(|name| method.has_guard(name).unwrap_or_default())
+        };
+        (is_on() && !Kind::ALL.into_iter().any(is_guarded)).then(|| warning(name))
+    }
+}
+
+/// The words for a switch that stays on.
+pub(super) fn warning(name: &Name) -> String {
+    format!(
+        "warning: net.ipv4.conf.all.route_localnet stays on, for nothing remembers that Baton switched it on: without the guard of \
+         {name}, other machines of the network can reach what listens at 127.0.0.0/8; unless something else needs it: `sysctl -w \
+         net.ipv4.conf.all.route_localnet=0`"
+    )
 }
 
 /// Whether it is on.

@@ -74,6 +74,9 @@ pub enum Observed {
     Absent,
     /// All that belongs there, and new connections go to this instance.
     Active(Colour),
+    /// A change that was broken off: new connections go to this instance by what stands in for the rest meanwhile. Setting it up
+    /// again ends it.
+    Halfway(Colour),
     /// Something else than was set up; the text says what. Setting it up again mends it.
     Broken(String),
 }
@@ -140,6 +143,14 @@ pub trait Method: fmt::Debug {
     /// What was refused.
     fn unguard(&self, _: &Setting) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// Whether anything of a loopback's guard of this name is there.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn has_guard(&self, _: &Name) -> Result<bool, Fault> {
+        Ok(false)
     }
 
     /// Sends new connections to this instance, from one moment to the next; asked for only when [`observe`](Self::observe) said

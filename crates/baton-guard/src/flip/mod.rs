@@ -46,6 +46,20 @@ pub struct Flips {
     state: State,
 }
 
+/// Nobody else works on a flip while this lives. The lock's file goes with it where there is no flip.
+struct AtWork<'a> {
+    flips: &'a Flips,
+    name: &'a Name,
+    lock: Option<Lock>,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let is_none = matches!(self.flips.stored(self.name), Ok(None));
+        self.lock.take().filter(|_| is_none).into_iter().for_each(Lock::remove);
+    }
+}
+
 /// What [`Flips::init`] is to do.
 #[derive(Clone, Debug)]
 pub struct Init {
@@ -127,10 +141,28 @@ impl Flips {
         Ok(Flips { state: State::open(crate::RUN)? })
     }
 
-    fn lock(&self, name: &Name) -> Result<Lock, Fault> {
-        self.state.try_lock(KIND, name.as_str())?.ok_or_else(|| {
+    /// Those that are there, to look at them alone: the folder is not made for it.
+    ///
+    /// # Errors
+    /// Without the right to `/run/baton-guard`.
+    pub fn look_at() -> Result<Flips, Fault> {
+        Ok(Flips { state: State::look_at(crate::RUN)? })
+    }
+
+    fn lock<'a>(&'a self, name: &'a Name) -> Result<AtWork<'a>, Fault> {
+        let lock = self.state.try_lock(KIND, name.as_str())?.ok_or_else(|| {
             Fault::new(format!("flip {name}"), "another `baton flip` is at work on it", "wait until it has ended")
-        })
+        })?;
+        Ok(AtWork { flips: self, name, lock: Some(lock) })
+    }
+
+    /// Tries whether a method works, alone.
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Fault> {
+        // Where nobody has been at work, nobody is.
+        let lock = if self.state.is_there() { Some(self.state.lock(KIND, COMMON_LOCK)?) } else { None };
+        let done = work();
+        lock.into_iter().for_each(Lock::remove);
+        Ok(done)
     }
 
     fn stored(&self, name: &Name) -> Result<Option<Stored>, Fault> {
@@ -162,6 +194,9 @@ impl Flips {
         let _lock = self.lock(&setting.name)?;
         let now = self.look(init)?;
         if now.is_done(init) {
+            if let Some(before) = now.before.as_ref().filter(|before| before.is_begun) {
+                self.store(&Stored { is_begun: false, ..before.clone() })?;
+            }
             return Ok(Done::line(now.already(setting)));
         }
         let active = answering(init, now.wished(init))?;
@@ -170,7 +205,8 @@ impl Flips {
             // Found out before anything is changed.
             localnet::can_switch()?;
         }
-        self.claim(&Stored { setting: setting.clone(), method: now.method.kind(), active })?;
+        let mut stored = Stored { setting: setting.clone(), method: now.method.kind(), active, is_begun: true };
+        self.claim(&stored)?;
         let was_open = localnet::is_on();
         let opened = if needs_localnet { self.open_localnet(setting, now.method.as_ref()) } else { Ok(()) };
         let put = opened.and_then(|()| match now.step(self, setting, active) {
@@ -191,19 +227,23 @@ impl Flips {
             }
             return Err(fault);
         }
-        if !needs_localnet {
-            // What was needed before and is not any more is closed while its guard stands.
-            self.close_localnet(&setting.name)?;
-            now.method.unguard(setting)?;
-        }
-        let mut done = Done::line(now.reason);
-        done.add(format!(
+        stored.is_begun = false;
+        self.store(&stored)?;
+        let went = format!(
             "{}: new connections to {} go to {active} ({})",
             setting.name,
             setting.listen,
             nft::places(setting.instance(active))
-        ));
+        );
+        let mut done = Done::line(now.reason);
+        done.add(went.clone());
         done.lines.extend(setting.remarks(now.method.kind()));
+        if !needs_localnet {
+            // What was needed before and is not any more is closed while its guard stands.
+            let closed = self.close_localnet(&setting.name).and_then(|()| now.method.unguard(setting));
+            closed.map_err(|fault| left_guard(setting, &went, fault))?;
+            done.lines.extend(self.exposed(&setting.name).filter(|_| now.has_guard));
+        }
         Ok(done)
     }
 
@@ -215,7 +255,8 @@ impl Flips {
         let (method, reason) = self.method_for(init, before.as_ref())?;
         let about = before.as_ref().map_or(setting, |before| &before.setting);
         let observed = method.observe(about)?;
-        Ok(Now { method, reason, before, observed })
+        let has_guard = method.has_guard(&setting.name)?;
+        Ok(Now { method, reason, before, observed, has_guard })
     }
 
     /// Refuses an address that another flip has: one of the two would hide the other.
@@ -254,19 +295,14 @@ impl Flips {
                 format!("`baton flip remove --name {name}` first: two methods at once would hide each other"),
             )),
             (Some(Stored { method, .. }), _) => Ok((by_kind(*method), format!("method {method}, as it was set up"))),
-            (None, asked) => {
-                let lock = self.state.lock(KIND, COMMON_LOCK)?;
-                let found = match asked {
-                    Some(kind) => {
-                        let method = by_kind(kind);
-                        let checked = method.check(&init.setting);
-                        checked.map(|()| (method, format!("method {kind}, as asked for")))
-                    }
-                    None => choose(&init.setting),
-                };
-                lock.remove();
-                found
-            }
+            (None, asked) => self.alone(|| match asked {
+                Some(kind) => {
+                    let method = by_kind(kind);
+                    let checked = method.check(&init.setting);
+                    checked.map(|()| (method, format!("method {kind}, as asked for")))
+                }
+                None => choose(&init.setting),
+            })?,
         }
     }
 
@@ -292,9 +328,12 @@ impl Flips {
         let mut done = Done::default();
         match observed {
             Observed::Active(_) => method.switch(setting, to)?,
-            Observed::Absent | Observed::Broken(_) => {
-                let why =
-                    if let Observed::Broken(why) = observed { why } else { "nothing of it was in the kernel".into() };
+            Observed::Absent | Observed::Halfway(_) | Observed::Broken(_) => {
+                let why = match observed {
+                    Observed::Broken(why) => why,
+                    Observed::Halfway(_) => "a change was broken off".into(),
+                    Observed::Absent | Observed::Active(_) => "nothing of it was in the kernel".into(),
+                };
                 let is_guarded = method.kind().needs_localnet(setting);
                 if is_guarded {
                     self.open_localnet(setting, method.as_ref())?;
@@ -309,7 +348,7 @@ impl Flips {
             setting.name,
             nft::places(setting.instance(to))
         ));
-        self.store(&Stored { active: to, ..stored })?;
+        self.store(&Stored { active: to, is_begun: false, ..stored })?;
         Ok(done)
     }
 
@@ -318,22 +357,13 @@ impl Flips {
     /// # Errors
     /// What could not be removed; the rest was. Without the right to look, nothing was.
     pub fn remove(&self, name: &Name) -> Result<Done, Fault> {
-        let lock = self.lock(name)?;
-        // A file that cannot be read is no reason to leave rules behind.
-        let stored = self.stored(name).unwrap_or_default();
-        let mut was_there = stored.is_some();
-        let mut there = Vec::new();
-        for kind in Kind::ALL {
-            let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);
-            if by_kind(kind).names()?.contains(name) || is_its {
-                there.push(by_kind(kind));
-            }
-        }
+        let _lock = self.lock(name)?;
+        let found = self.found(name)?;
+        let (there, was_guarded) = (found.there, found.is_guarded);
         let mut failed = None;
         // Nobody may reach the loopback once its guard is gone: while this fails, the guard stays.
         self.close_localnet(name)?;
-        for method in there {
-            was_there = true;
+        for method in &there {
             if let Err(fault) = method.remove(name) {
                 failed.get_or_insert(fault);
             }
@@ -342,9 +372,48 @@ impl Flips {
             return Err(fault);
         }
         self.state.remove(KIND, name.as_str())?;
-        lock.remove();
-        Ok(Done::line(if was_there { format!("{name} is removed") } else { format!("there was nothing of {name}") }))
+        let mut done = Done::line(match (&found.stored, there.is_empty()) {
+            (Ok(None), true) => format!("there was nothing of {name}"),
+            (Ok(_), _) => format!("{name} is removed"),
+            (Err(fault), false) => format!("{name} is removed, and its file, which could not be read: {}", fault.place),
+            (Err(fault), true) => {
+                format!(
+                    "there was nothing of {name} but a file that could not be read, which is removed: {}",
+                    fault.place
+                )
+            }
+        });
+        if was_guarded {
+            done.lines.extend(self.exposed(name));
+        }
+        Ok(done)
     }
+
+    /// What there is of a name that is to be removed.
+    fn found(&self, name: &Name) -> Result<Found, Fault> {
+        // A file that cannot be read is no reason to leave rules behind.
+        let stored = self.stored(name);
+        let (mut there, mut is_guarded) = (Vec::new(), false);
+        for kind in Kind::ALL {
+            let is_its = matches!(&stored, Ok(Some(stored)) if stored.method == kind);
+            let method = by_kind(kind);
+            if method.names()?.contains(name) || is_its {
+                is_guarded |= method.has_guard(name)?;
+                there.push(method);
+            }
+        }
+        Ok(Found { stored, there, is_guarded })
+    }
+}
+
+/// What there is of a name.
+struct Found {
+    /// What is remembered, or why it cannot be read.
+    stored: Result<Option<Stored>, Fault>,
+    /// By which methods something is in the kernel.
+    there: Vec<Box<dyn Method>>,
+    /// Whether a loopback's guard is among it.
+    is_guarded: bool,
 }
 
 /// What there is of a flip, before it is set up.
@@ -356,6 +425,8 @@ struct Now {
     before: Option<Stored>,
     /// What the kernel has of that.
     observed: Observed,
+    /// Whether there is anything of a loopback's guard.
+    has_guard: bool,
 }
 
 impl Now {
@@ -363,7 +434,7 @@ impl Now {
     fn current(&self) -> Option<Colour> {
         match self.observed {
             Observed::Active(colour) => Some(colour),
-            Observed::Absent | Observed::Broken(_) => None,
+            Observed::Absent | Observed::Halfway(_) | Observed::Broken(_) => None,
         }
     }
 
@@ -374,8 +445,12 @@ impl Now {
     /// Whether all is as it is to be.
     fn is_done(&self, init: &Init) -> bool {
         let is_active = self.current().is_some_and(|current| init.active.is_none_or(|active| active == current));
-        let is_open = !self.method.kind().needs_localnet(&init.setting) || localnet::is_on();
-        self.is_same(&init.setting) && is_active && is_open
+        let is_guard_right = match self.method.kind().needs_localnet(&init.setting) {
+            true => localnet::is_on(),
+            // One of the addresses before may be left.
+            false => !self.has_guard,
+        };
+        self.is_same(&init.setting) && is_active && is_guard_right
     }
 
     fn already(&self, setting: &Setting) -> String {
@@ -427,6 +502,15 @@ fn answering(init: &Init, wished: Option<Colour>) -> Result<Colour, Fault> {
             (Err(blue), Err(green)) => Err(not_answering(setting, Colour::Blue, format!("{blue}; {green}"))),
         },
     }
+}
+
+/// All is done but what comes last.
+fn left_guard(setting: &Setting, went: &str, fault: Fault) -> Fault {
+    let reason = format!(
+        "done, {went}; but the loopback's guard of the addresses before is left, which drops what other machines send to \
+         127.0.0.0/8: {fault}"
+    );
+    Fault::new(format!("flip {}", setting.name), reason, "the same `baton flip init` tries again")
 }
 
 fn not_answering(setting: &Setting, colour: Colour, why: String) -> Fault {

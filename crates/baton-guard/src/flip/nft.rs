@@ -226,6 +226,13 @@ impl Method for Nft {
         }
     }
 
+    fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+        let table = table(name);
+        // A kernel without nftables has nothing of it.
+        let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table)).unwrap_or(false);
+        Ok(is_there && guards(&table)? > 0)
+    }
+
     fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
         let table = table(&setting.name);
         // A chain that is not there cannot be deleted.

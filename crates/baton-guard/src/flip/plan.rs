@@ -42,15 +42,21 @@ impl Flips {
         if needs_localnet {
             done.lines.extend(opened(setting, now.method.as_ref())?);
         }
-        if let Some(step) = now.step(self, setting, active) {
+        let step = now.step(self, setting, active);
+        if let Some(step) = step {
             done.lines.extend(now.method.plan(setting, step)?);
         }
-        if !needs_localnet && self.has_opened_localnet() {
-            if !self.is_localnet_needed(&setting.name)? {
+        if !needs_localnet && kind.translates() && (now.has_guard || self.has_opened_localnet()) {
+            let is_closed = self.has_opened_localnet() && !self.is_localnet_needed(&setting.name)?;
+            if is_closed {
                 done.add(format!("{LOCALNET}=0"));
             }
-            if kind.translates() {
+            // The table of nftables that is put in the place of another one has none.
+            if kind != Kind::Nft || !matches!(step, Some(Step::Install { is_guarded: false, .. })) {
                 done.lines.extend(now.method.plan(setting, Step::Unguard)?);
+            }
+            if now.has_guard && !is_closed && localnet::is_on() && !self.is_localnet_needed(&setting.name)? {
+                done.add(format!("# {}", localnet::warning(&setting.name)));
             }
         }
         done.lines.extend(setting.remarks(kind).into_iter().map(|remark| format!("# {remark}")));
@@ -95,17 +101,20 @@ impl Flips {
     /// # Errors
     /// As [`Flips::remove`].
     pub fn plan_remove(&self, name: &Name) -> Result<Done, Fault> {
-        let stored = self.stored(name).unwrap_or_default();
+        let found = self.found(name)?;
         let mut done = Done::default();
-        if self.has_opened_localnet() && !self.is_localnet_needed(name)? {
+        let is_closed = self.has_opened_localnet() && !self.is_localnet_needed(name)?;
+        if is_closed {
             done.add(format!("{LOCALNET}=0"));
         }
-        for kind in Kind::ALL {
-            let method = by_kind(kind);
-            let is_its = stored.as_ref().is_some_and(|stored| stored.method == kind);
-            if method.names()?.contains(name) || is_its {
-                done.lines.extend(method.plan_removal(name)?);
-            }
+        for method in &found.there {
+            done.lines.extend(method.plan_removal(name)?);
+        }
+        if let Err(fault) = &found.stored {
+            done.add(format!("# a file that cannot be read is removed: {}", fault.place));
+        }
+        if found.is_guarded && !is_closed && localnet::is_on() && !self.is_localnet_needed(name)? {
+            done.add(format!("# {}", localnet::warning(name)));
         }
         if done.lines.is_empty() {
             done.add(format!("# there is nothing of {name}"));

@@ -151,6 +151,14 @@ impl Rules {
         Ok(if there.is_guard() { Vec::new() } else { vec![act(&iptables, RAW, there.fill(RAW, &chain, &rules))?] })
     }
 
+    /// Whether anything of the guard is there. What cannot be read has nothing of it, or is told by who changes it.
+    pub fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+        let chain = self.chain(name.as_str())?;
+        let saved = Iptables::find(Family::Ipv4).and_then(|iptables| iptables.save()).unwrap_or_default();
+        let there = Made::of(&saved, RAW, &chain);
+        Ok(there.is_there || there.jumps.iter().any(|(_, count)| *count > 0))
+    }
+
     /// Makes the chains have these rules, whatever they have now, each table at one moment. The guard stays as it is.
     pub fn install(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<Vec<Act>, Fault> {
         let chain = self.chain(setting.name.as_str())?;

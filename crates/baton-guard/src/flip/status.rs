@@ -3,6 +3,7 @@
 use baton_kernel::connections;
 use serde::Serialize;
 
+use super::stored::Stored;
 use super::{Check, Colour, Flips, KIND, Kind, Method, Name, Observed, Setting, by_kind, localnet, nft};
 use crate::Fault;
 use crate::hold::target::Target;
@@ -16,6 +17,9 @@ pub struct Status {
     pub method: Kind,
     /// What clients dial; `None` when nobody remembers.
     pub listen: Option<Target>,
+    /// Whether the kernel has what belongs there, whole or in part.
+    #[serde(skip)]
+    pub is_there: bool,
     /// Which instance gets new connections, as the kernel has it.
     pub active: Option<Colour>,
     /// The two instances, blue first; none when nobody remembers.
@@ -40,17 +44,22 @@ pub struct Instance {
 }
 
 impl Flips {
-    /// All flips: those that are remembered, and those that the kernel has.
+    /// All flips: those that are remembered, and those that the kernel has; and why files cannot be read, by the names of their flips.
     ///
     /// # Errors
     /// When the folder cannot be read, or without the right to see what the kernel has. What else of the kernel cannot be read is
     /// said in the flip's line.
-    pub fn status(&self) -> Result<Vec<Status>, Fault> {
-        let mut all = Vec::new();
+    pub fn status(&self) -> Result<(Vec<Status>, Vec<(Name, Fault)>), Fault> {
+        let (mut all, mut unreadable) = (Vec::new(), Vec::new());
         let names = self.state.names(KIND)?;
         for name in names.iter().filter_map(|name| name.parse::<Name>().ok()) {
-            if let Some(stored) = self.stored(&name)? {
-                all.push(observed(&stored.setting, by_kind(stored.method).as_ref()));
+            match self.stored(&name) {
+                Ok(None) => {}
+                Ok(Some(stored)) => all.push(observed(&stored, by_kind(stored.method).as_ref())),
+                Err(fault) => {
+                    let remedy = format!("the same `baton flip init` again, after `baton flip remove --name {name}`");
+                    unreadable.push((name, Fault { remedy, ..fault }));
+                }
             }
         }
         for kind in Kind::ALL {
@@ -60,19 +69,28 @@ impl Flips {
                 }
             }
         }
-        Ok(all)
+        Ok((all, unreadable))
     }
 }
 
-fn observed(setting: &Setting, method: &dyn Method) -> Status {
+fn observed(stored: &Stored, method: &dyn Method) -> Status {
+    let setting = &stored.setting;
     let name = &setting.name;
     let mend = format!("`baton flip to blue --name {name}` or the same `baton flip init` sets it up again");
-    let (active, problem) = match method.observe(setting) {
+    let found = method.observe(setting);
+    let is_there = !matches!(found, Ok(Observed::Absent));
+    let (active, problem) = match found {
         Ok(Observed::Active(colour)) if method.kind().needs_localnet(setting) && !localnet::is_on() => {
             let why = "net.ipv4.conf.all.route_localnet was switched off: connections from elsewhere are dropped";
             (Some(colour), Some(format!("{why}; the same `baton flip init` mends it")))
         }
+        Ok(Observed::Active(colour)) if !method.kind().needs_localnet(setting) && has_guard(method, name) => {
+            let why =
+                "the loopback's guard of other addresses is left, which drops what other machines send to 127.0.0.0/8";
+            (Some(colour), Some(format!("{why}; the same `baton flip init` removes it")))
+        }
         Ok(Observed::Active(colour)) => (Some(colour), None),
+        Ok(Observed::Halfway(colour)) => (Some(colour), Some(format!("a change was broken off; {mend}"))),
         Ok(Observed::Absent) => {
             let exposed = if method.kind().needs_localnet(setting) && localnet::is_on() {
                 ", and 127.0.0.0/8 can be reached from the network (net.ipv4.conf.all.route_localnet)"
@@ -80,6 +98,10 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
                 ""
             };
             (None, Some(format!("nothing of it is in the kernel, so that nothing is flipped{exposed}; {mend}")))
+        }
+        Ok(Observed::Broken(why)) if stored.is_begun => {
+            let meanwhile = "new connections may still go to the addresses before";
+            (None, Some(format!("a change was broken off ({why}), and {meanwhile}; {mend}")))
         }
         Ok(Observed::Broken(why)) => (None, Some(format!("{why}; {mend}"))),
         Err(fault) => (None, Some(fault.to_string())),
@@ -93,13 +115,26 @@ fn observed(setting: &Setting, method: &dyn Method) -> Status {
         answers: Check::default().ask(setting, colour).is_ok(),
     });
     let (name, listen) = (name.clone(), Some(setting.listen));
-    Status { name, method: method.kind(), listen, active, instances: instances.into(), problem }
+    Status { name, method: method.kind(), listen, is_there, active, instances: instances.into(), problem }
+}
+
+/// Where that cannot be read, there is none to be told of.
+fn has_guard(method: &dyn Method, name: &Name) -> bool {
+    method.has_guard(name).unwrap_or_default()
 }
 
 fn forgotten(name: Name, kind: Kind) -> Status {
     let problem =
         format!("it is in the kernel, and no file says what it is for; `baton flip remove --name {name}` removes it");
-    Status { name, method: kind, listen: None, active: None, instances: Vec::new(), problem: Some(problem) }
+    Status {
+        name,
+        method: kind,
+        listen: None,
+        is_there: true,
+        active: None,
+        instances: Vec::new(),
+        problem: Some(problem),
+    }
 }
 
 /// Connections that are open at the addresses of an instance; `None` where those that came by the flip have the address that was dialled.
@@ -117,6 +152,9 @@ impl std::fmt::Display for Status {
         match (self.listen, self.active) {
             (Some(listen), Some(active)) => {
                 writeln!(f, "new connections to {listen} go to {active} (method {})", self.method)?
+            }
+            (Some(listen), None) if self.is_there => {
+                writeln!(f, "{listen}, not as it was set up (method {})", self.method)?
             }
             (Some(listen), None) => writeln!(f, "{listen}, not flipped (method {})", self.method)?,
             (None, _) => writeln!(f, "method {}", self.method)?,

@@ -13,4 +13,7 @@ pub(super) struct Stored {
     pub method: Kind,
     /// Which instance was made active last.
     pub active: Colour,
+    /// A change to this was begun, and it is not known that it ended: what the kernel has may be of the setting before.
+    #[serde(default)]
+    pub is_begun: bool,
 }

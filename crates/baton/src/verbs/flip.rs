@@ -185,14 +185,14 @@ pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
         What::Init(command) => init(command)?,
         What::Status(command) => return status(&command),
         What::To(ToCommand { colour, named, checked }) => {
-            let flips = flips()?;
+            let flips = flips(named.dry_run)?;
             let Checked { ask, force } = checked;
             let switch = Switch { name: named.name, to: colour, check: ask.check(), force };
             if named.dry_run { flips.plan_switch(&switch) } else { flips.switch(&switch) }.map_err(words)?
         }
         What::Run(command) => cycle(command)?,
         What::Remove(RemoveCommand { named }) => {
-            let flips = flips()?;
+            let flips = flips(named.dry_run)?;
             if named.dry_run { flips.plan_remove(&named.name) } else { flips.remove(&named.name) }.map_err(words)?
         }
     };
@@ -202,8 +202,9 @@ pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn flips() -> Result<Flips, String> {
-    Flips::open().map_err(words)
+/// Those of this network namespace; who only looks leaves no folder where there was none.
+fn flips(is_looking: bool) -> Result<Flips, String> {
+    if is_looking { Flips::look_at() } else { Flips::open() }.map_err(words)
 }
 
 fn words(fault: baton_guard::Fault) -> String {
@@ -215,7 +216,7 @@ fn init(command: InitCommand) -> Result<Done, String> {
     let setting = Setting::new(named.name, listen, blue, green)?;
     let Checked { ask, force } = checked;
     let init = Init { setting, method: method.0, active, check: ask.check(), force };
-    let flips = flips()?;
+    let flips = flips(named.dry_run)?;
     if named.dry_run { flips.plan_init(&init) } else { flips.init(&init) }.map_err(words)
 }
 
@@ -223,7 +224,7 @@ fn cycle(command: RunCommand) -> Result<Done, String> {
     let RunCommand { named, reload_blue, reload_green, reload_limit, ask, wait, drain } = command;
     let check = ask.check();
     let cycle = Cycle { name: named.name, reload_blue, reload_green, limit: reload_limit, check, wait, drain };
-    let flips = flips()?;
+    let flips = flips(named.dry_run)?;
     if named.dry_run {
         return flips.plan_run(&cycle).map_err(words);
     }
@@ -232,21 +233,25 @@ fn cycle(command: RunCommand) -> Result<Done, String> {
 }
 
 fn status(command: &StatusCommand) -> Result<ExitCode, String> {
-    let mut all = flips()?.status().map_err(words)?;
+    let (mut all, mut unreadable) = flips(true)?.status().map_err(words)?;
     if let Some(name) = &command.name {
         all.retain(|status| status.name == *name);
-        if all.is_empty() {
+        unreadable.retain(|(unreadable, _)| unreadable == name);
+        if all.is_empty() && unreadable.is_empty() {
             return Err(format!("there is no flip {name}"));
         }
     }
     if command.json {
         super::print_line(serde_json::to_string_pretty(&all).unwrap_or_default());
-    } else if all.is_empty() {
+    } else if all.is_empty() && unreadable.is_empty() {
         super::print_line("There is no flip.");
     }
     for status in all.iter().filter(|_| !command.json) {
         super::print_line(status.to_string().trim_end());
     }
-    let is_well = all.iter().all(|status| status.problem.is_none());
+    for (name, fault) in &unreadable {
+        super::say_line(format_args!("baton: flip {name}: {fault}"));
+    }
+    let is_well = unreadable.is_empty() && all.iter().all(|status| status.problem.is_none());
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

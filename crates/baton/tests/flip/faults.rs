@@ -174,3 +174,80 @@ fn a_guard_that_somebody_changed_is_told_and_mended() {
         });
     }
 }
+
+/// The files of flips of this network namespace.
+fn files(machine: &Machine) -> Vec<String> {
+    let list = shell(&format!("find {} -type f -printf '%f\\n' | sort", machine.run.path().display()));
+    list.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_loopback_is_not_opened_in_silence_when_all_files_are_lost() {
+    for method in METHODS {
+        in_network(|machine| {
+            let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+            for is_made_again in [false, true] {
+                machine.init(&format!("--method {method}"));
+                shell(&format!("rm -rf {}/*/*", machine.run.path().display()));
+                if is_made_again {
+                    machine.init(&format!("--method {method}"));
+                }
+                for line in ["remove --dry-run", "remove"] {
+                    let said = machine.does(line);
+                    assert!(said.contains("route_localnet stays on"), "{method}: {line}: {said}");
+                    assert!(said.contains("sysctl -w net.ipv4.conf.all.route_localnet=0"), "{said}");
+                }
+                shell(&format!("echo 0 > {LOCALNET}"));
+                machine.is_as_before();
+            }
+            machine.init("");
+            assert!(!machine.does("remove").contains("route_localnet"), "there is nothing to be told of");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other_flip() {
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        machine.init("");
+        let six = "--listen :81 --blue [::1]:8000 --green [::1]:8001 --force";
+        machine.does(&format!("init --name six {six}"));
+        let folder = shell(&format!("echo {}/*", machine.run.path().display()));
+        let folder = folder.trim();
+        // A pipe is not waited for, and a folder that is empty is removed.
+        for break_it in ["echo {} >", "rm -f $0; mkfifo", "rm -f $0; mkdir"] {
+            shell(&format!("set -- {folder}/flip-six.json; {} $1", break_it.replace("$0", "$1")));
+            let said = machine.refuses("status");
+            assert!(said.contains("go to blue") && said.contains("flip-six.json"), "{break_it}: {said}");
+            assert!(said.contains("baton flip remove --name six"), "{said}");
+            let said = machine.does("remove --name six");
+            assert!(said.contains("flip-six.json") && said.contains("could not be read"), "{break_it}: {said}");
+            assert!(machine.does("status").contains("go to blue"));
+        }
+        fs::write(format!("{folder}/flip-six.json"), "x").expect("a folder of ours");
+        assert!(machine.does("remove --name six").contains("nothing of six but a file"));
+        machine.does("remove");
+        machine.is_as_before();
+    });
+}
+
+#[test]
+fn what_is_refused_or_only_planned_leaves_no_file() {
+    in_network(|machine| {
+        let init = format!("init --listen :80 --blue {BLUE} --green {GREEN}");
+        machine.does(&format!("{init} --dry-run --force"));
+        machine.does("status");
+        machine.does("remove --dry-run");
+        assert_eq!(fs::read_dir(machine.run.path()).expect("a folder of ours").count(), 0);
+        machine.refuses(&format!("{init} --name two"));
+        machine.refuses("to green --name nosuch");
+        machine.does("remove --name nosuch");
+        assert_eq!(files(machine), [""; 0]);
+        let _blue = haproxy("blue", BLUE);
+        machine.does(&init);
+        machine.does("remove");
+        assert_eq!(files(machine), [""; 0]);
+        machine.is_as_before();
+    });
+}

@@ -51,6 +51,17 @@ fn a_plan_that_is_typed_does_the_same() {
                 typed(machine, "remove");
                 machine.is_as_before();
                 machine.does("remove");
+                // The loopback's switch is somebody else's.
+                shell(&format!("echo 1 > {LOCALNET}"));
+                machine.does(&format!("{init} --active blue"));
+                let plan = typed(machine, &other);
+                machine.does("remove");
+                machine.does(&format!("{init} --active blue"));
+                assert_eq!(done(machine, &other), plan, "{other}");
+                machine.does("remove");
+                assert_eq!(localnet(), "1");
+                shell(&format!("echo 0 > {LOCALNET}"));
+                machine.is_as_before();
             }
         });
     }

@@ -70,12 +70,17 @@ fn another_port_replaces_the_one_before() {
 
 /// A program in the place of another one, which refuses the call of this number.
 fn refusing(machine: &Machine, program: &str, call: usize) -> String {
+    instead(machine, program, call, "echo not now >&2; exit 1;")
+}
+
+/// A program in the place of another one, which at the call of this number does something else before.
+fn instead(machine: &Machine, program: &str, call: usize, before: &str) -> String {
     let folder = machine.run.path().join("refusing");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir(&folder).expect("a folder of ours");
     let real = shell(&format!("command -v {program}"));
     let text = format!(
-        "#!/bin/sh\necho >> {calls}\n[ $(wc -l < {calls}) -eq {call} ] && {{ echo not now >&2; exit 1; }}\nexec {real} \"$@\"\n",
+        "#!/bin/sh\necho >> {calls}\n[ $(wc -l < {calls}) -eq {call} ] && {{ {before} }}\nexec {real} \"$@\"\n",
         calls = folder.join("calls").display(),
         real = real.trim(),
     );
@@ -109,7 +114,15 @@ fn what_is_refused_in_the_middle_leaves_what_was_there() {
                     refused += 1;
                     assert!(words(&output).contains("not now"), "{method}: {}", words(&output));
                     if was_open == "1" && localnet() == "0" {
-                        // What comes last, the removal of a guard that nobody needs, is told and done again.
+                        // What comes last, the removal of a guard that nobody needs, is told, and done again.
+                        assert!(
+                            words(&output).contains("done, web: new connections to :80 go to"),
+                            "{}",
+                            words(&output)
+                        );
+                        assert!(machine.refuses("status").contains("guard of other addresses is left"), "{method}");
+                        assert!(machine.does(&to).contains("go to"), "{method}");
+                        machine.does("status");
                         machine.does(&from);
                     }
                     assert_eq!(rules(), before, "call {call} of {program}: {to}");
@@ -119,6 +132,42 @@ fn what_is_refused_in_the_middle_leaves_what_was_there() {
             }
             assert!(refused >= 2, "{method}: {refused}");
             println!("{method}: {refused} refusals");
+            machine.does("remove");
+            machine.is_as_before();
+        });
+    }
+}
+
+#[test]
+fn a_change_that_was_broken_off_is_told_and_ended() {
+    for (method, [from, to]) in [("ipset", [0, 1]), ("ipset", [3, 2]), ("iptables", [2, 3])] {
+        in_network(|machine| {
+            let _both = both();
+            let [from, to] = [from, to].map(|at| format!("init --listen :80 --method {method} {}", SETTINGS[at]));
+            machine.does(&from);
+            let mut told = 0;
+            for program in ["iptables-restore", "ip6tables-restore"] {
+                for call in 1.. {
+                    // It is done, and whoever asked for it is gone.
+                    let path = instead(machine, program, call, "kill -KILL $PPID;");
+                    let output = machine.command(&to).env("PATH", path).output().expect("it starts");
+                    if output.status.success() {
+                        machine.does(&from);
+                        break;
+                    }
+                    // What it had started may be at its end only now.
+                    super::support::until("it is told", || {
+                        let said = words(&machine.flip("status"));
+                        let is_served = said.contains(&format!("new connections to :80 go to {}", who(FRONT)));
+                        is_served || said.contains("may still go to the addresses before")
+                    });
+                    told += usize::from(words(&machine.flip("status")).contains("a change was broken off"));
+                    machine.does(&to);
+                    machine.does("status");
+                    machine.does(&from);
+                }
+            }
+            assert!(told > 0, "{method}");
             machine.does("remove");
             machine.is_as_before();
         });
