@@ -156,10 +156,10 @@ impl Guardian {
         overdue.min(Instant::now() + linger + SETTLE_MAX + END_MAX)
     }
 
-    /// Asks it to let go now, and waits for what it did. `None` when it is gone, or hangs.
-    pub fn end(&mut self) -> Option<(Cause, Result<Held, Fault>)> {
+    /// Asks it to let go now, and waits for what it did, but not beyond `overdue`. `None` when it is gone, or hangs.
+    pub fn end(&mut self, overdue: Instant) -> Option<(Cause, Result<Held, Fault>)> {
         self.tell(NOW);
-        match self.listen(Instant::now() + END_MAX)? {
+        match self.listen(overdue.min(Instant::now() + END_MAX))? {
             Word::Ended { cause, held } => Some((cause, held)),
             Word::Begun | Word::Failed(_) => None,
         }
@@ -229,6 +229,8 @@ pub fn be_guardian(arguments: &[OsString]) -> u8 {
 }
 
 fn live() -> io::Result<()> {
+    // Started as /proc/self/exe, it would be called `exe`. Without the name it does its work too.
+    let _ = fs::write("/proc/self/comm", "baton");
     // Ctrl-C in the terminal is meant for the command. One that leads its group already stays in it.
     let _ = setsid();
     let told: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();

@@ -67,7 +67,8 @@ impl Record {
     /// How long ago it began, by the wall clock.
     pub fn age(&self) -> Duration {
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since);
-        SystemTime::now().duration_since(since).unwrap_or_default()
+        // In seconds, as it was written.
+        Duration::from_secs(SystemTime::now().duration_since(since).unwrap_or_default().as_secs())
     }
 
     /// Whether it was written in this boot and this network namespace. What another one had went with it.
@@ -307,8 +308,7 @@ pub fn look() -> Result<Found, Fault> {
     let (records, unreadable) = files(&state)?;
     let mut found = Found { unreadable, ..Found::default() };
     for record in records {
-        let is_locked = state.try_lock(KIND, &record.name())?.is_none();
-        match (is_locked, record.is_alive()) {
+        match (is_locked(&state, &record.name())?, record.is_alive()) {
             (false, _) => found.dead.push(record),
             (true, true) => found.living.push(record),
             (true, false) => found.orphaned.push(record),
@@ -343,7 +343,8 @@ pub fn release() -> Result<Released, Fault> {
     for file in unreadable {
         let Some(lock) = state.try_lock(KIND, &file.name)? else { continue };
         let undone = file.run.map_or(Ok(()), |run| unknown::undo(run, has_plug));
-        let outcome = undone.and_then(|()| state.remove(KIND, &file.name)).map(|()| lock.remove());
+        let outcome = undone.and_then(|()| state.remove(KIND, &file.name));
+        lock.remove();
         gone.push((file, outcome));
     }
     Ok(Released { guardians, leftovers, unreadable: gone })
@@ -354,7 +355,7 @@ fn end_guardians(state: &State) -> Result<Vec<Result<Known, Fault>>, Fault> {
     let until = Instant::now() + DYING_MAX;
     let mut ended = Vec::new();
     for record in files(state)?.0.into_iter().filter(|record| !record.is_alive()) {
-        let is_locked = || state.try_lock(KIND, &record.name()).map(|lock| lock.is_none());
+        let is_locked = || is_locked(state, &record.name());
         let mut hangs = is_locked()?;
         while hangs && Instant::now() < until {
             thread::sleep(DYING_PAUSE);
@@ -366,6 +367,12 @@ fn end_guardians(state: &State) -> Result<Vec<Result<Known, Fault>>, Fault> {
         }
     }
     Ok(ended)
+}
+
+/// Whether somebody has the lock of a run. One that nobody has leaves no file.
+fn is_locked(state: &State, name: &str) -> Result<bool, Fault> {
+    let lock = state.try_lock(KIND, name)?;
+    Ok(lock.map(Lock::remove).is_none())
 }
 
 /// The lock that is had while files are looked through.
@@ -407,13 +414,7 @@ fn files(state: &State) -> Result<(Vec<Record>, Vec<Unreadable>), Fault> {
 }
 
 fn unreadable(state: &State, name: String, fault: Fault) -> Result<Unreadable, Fault> {
-    let is_living = match state.try_lock(KIND, &name)? {
-        None => true,
-        Some(lock) => {
-            lock.remove();
-            false
-        }
-    };
+    let is_living = is_locked(state, &name)?;
     let remedy = match is_living {
         true => "a run has it that lives, perhaps of another version: `baton hold status` again when it has ended",
         false => "`baton hold release` removes it, and undoes what its run may have left",

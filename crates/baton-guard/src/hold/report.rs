@@ -26,7 +26,8 @@ impl Report {
 
     /// The same for programs: one object, times in milliseconds.
     pub fn json(&self) -> serde_json::Value {
-        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        // To the microsecond.
+        let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
         let delay = self.held.delay;
         serde_json::json!({
             "targets": self.targets,
@@ -44,7 +45,7 @@ impl Report {
     }
 
     fn held(&self, method: MethodName) -> String {
-        let (targets, time) = (&self.targets, milliseconds(self.held_for));
+        let (targets, time) = (&self.targets, rounded(self.held_for));
         let Held { connections, delay, .. } = self.held;
         match method {
             MethodName::Migrate => format!(
@@ -59,8 +60,8 @@ impl Report {
                 let delay = match delay {
                     None => String::new(),
                     Some(delay) => {
-                        let median = delay.median.map(|median| format!("{} in the median, ", milliseconds(median)));
-                        format!("; waited {}{} at most", median.unwrap_or_default(), milliseconds(delay.longest))
+                        let median = delay.median.map(|median| format!("{} in the median, ", rounded(median)));
+                        format!("; waited {}{} at most", median.unwrap_or_default(), rounded(delay.longest))
                     }
                 };
                 format!("{method}: {} to {targets} held, for {time} in all{delay}", count(connections, "connection"))
@@ -87,10 +88,13 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn milliseconds(time: Duration) -> String {
-    match time.as_secs_f64() * 1e3 {
-        short if short < 10.0 => format!("{short:.1} ms"),
-        other => format!("{other:.0} ms"),
+/// As precisely as anybody wants to know.
+fn rounded(time: Duration) -> String {
+    match time.as_secs_f64() {
+        short if short < 0.01 => format!("{:.1} ms", short * 1e3),
+        short if short < 1.0 => format!("{:.0} ms", short * 1e3),
+        seconds if seconds < 60.0 => format!("{seconds:.2} s"),
+        long => format!("{long:.0} s"),
     }
 }
 
@@ -110,6 +114,15 @@ mod tests {
             exit: 0,
         };
         report.sentences().join("\n")
+    }
+
+    #[test]
+    fn times_are_rounded() {
+        let check = |time, expect: &str| assert_eq!(rounded(Duration::from_micros(time)), expect);
+        check(6_123, "6.1 ms");
+        check(740_456, "740 ms");
+        check(1_354_999, "1.35 s");
+        check(75_400_000, "75 s");
     }
 
     #[test]

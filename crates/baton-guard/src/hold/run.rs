@@ -84,6 +84,7 @@ pub struct Report {
 /// # Errors
 /// When they cannot be.
 pub fn plan(asked: &Asked) -> Result<(Choice, String), Fault> {
+    has_right()?;
     let choice = choose::method(asked.method, &order(asked, MethodName::Drop))?;
     let steps = method::prepare(&order(asked, choice.method))?.plan();
     Ok((choice, steps.to_string()))
@@ -244,7 +245,7 @@ impl Holding {
     /// The guardian lets go, unless it has already.
     fn let_go(mut self, report: &mut Report) {
         if let Some(mut guardian) = self.guardian.take() {
-            let ended = guardian.end();
+            let ended = guardian.end(Guardian::overdue(self.begun, self.max));
             self.guardian = Some(guardian);
             self.ended(ended.map(|(cause, held)| Word::Ended { cause, held }), report);
         }

@@ -53,7 +53,8 @@ pub struct HoldCommand {
     /// Let traffic flow after so long, whatever the command does: 300ms, 5s, 1m; a number alone is seconds
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     max: Duration,
-    /// Connections held at the same time at most; what comes above is let through
+    /// Connections held at the same time at most; what comes above is let through; of no account to migrate and drop, which hold
+    /// none
     #[arg(long, value_name = "N", default_value_t = LIMIT, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     limit: u32,
     /// Only on this network interface, which must be there; may be given several times; not with migrate
@@ -298,6 +299,7 @@ fn release() -> Result<ExitCode, Fault> {
     for (file, outcome) in unreadable {
         told(match outcome {
             Ok(()) => Ok(format!("removed {}, which could not be read", file.fault.place)),
+            Err(fault) if fault.place == file.fault.place => Err(fault.to_string()),
             Err(fault) => Err(format!("{}: {fault}", file.fault.place)),
         });
     }

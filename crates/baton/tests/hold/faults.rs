@@ -109,6 +109,47 @@ fn the_deadline_holds_for_a_command_that_hangs_and_for_a_guardian_that_does() {
 }
 
 #[test]
+fn a_guardian_that_hangs_is_helped_when_it_is_overdue_though_the_command_has_ended() {
+    alone(|machine| {
+        let _server = TcpListener::bind(WEB).expect("nobody else is here");
+        // The command ends after the deadline, and before somebody looks after the guardian.
+        let running = machine.start(&["--to", WEB, "--method", "migrate", "--max", "200ms"], "sleep 1");
+        kill(Pid::from_raw(running.guardian()), Signal::SIGSTOP).expect("it lives");
+        let (code, said) = running.wait();
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("was killed or hung"), "{said}");
+        assert_eq!(migrate_setting(), "0");
+        machine.assert_clean();
+    });
+}
+
+#[test]
+fn what_is_no_file_is_told_and_removed() {
+    alone(|machine| {
+        machine.run(&["status"]);
+        let place = machine.state().join("hold-4242.json");
+        let at = place.display().to_string();
+        for program in ["mkfifo", "mkdir"] {
+            said(program, &[&at]);
+            let status = machine.run(&["status"]);
+            assert_eq!(status.status.code(), Some(1));
+            assert!(text(&status.stdout).contains("hold-4242.json: is no file"), "{}", text(&status.stdout));
+            let held = machine.run(&["--to", WEB, "--method", "drop", "--", "true"]);
+            assert!(held.status.success(), "{program}: {}", text(&held.stderr));
+            let released = machine.run(&["release"]);
+            assert!(released.status.success(), "{program}: {}", text(&released.stderr));
+            machine.assert_clean();
+        }
+        fs::create_dir_all(place.join("something")).expect("the folder is ours");
+        let refused = machine.run(&["release"]);
+        let told = text(&refused.stderr);
+        assert!(!refused.status.success() && told.contains(&format!("rm -r {at}")), "{told}");
+        fs::remove_dir_all(&place).expect("the folder is ours");
+        machine.assert_clean();
+    });
+}
+
+#[test]
 fn a_daemon_that_the_command_leaves_behind_does_not_keep_the_hold() {
     alone(|machine| {
         let pid = machine.at("pid");
