@@ -1,7 +1,7 @@
 //! Does an instance answer?
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,17 +68,17 @@ impl std::str::FromStr for How {
     /// A path begins with `/` and has no spaces, a URL with `http://`; all else is a command.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_one_word = !text.contains(|sign: char| sign.is_whitespace() || sign.is_control());
-        if text.starts_with("https://") {
-            return Err(format!("'{text}': this asks by http:// alone; a command can do it: 'curl -fsS {text}'"));
-        }
-        if let Some(rest) = text.strip_prefix("http://") {
+        if let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+            if !scheme.eq_ignore_ascii_case("http") {
+                return Err(format!("'{text}': this asks by http:// alone; a command can do it: 'curl -fsS {text}'"));
+            }
             if !is_one_word {
                 return Err(format!("'{text}' is no URL: it has spaces"));
             }
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            if authority.is_empty() {
-                return Err(format!("'{text}' names no host"));
-            }
+            judge_authority(authority).map_err(|why| {
+                format!("'{text}' {why}; write such as http://127.0.0.1:8080/health or http://[::1]:8080/health")
+            })?;
             let path = if path.is_empty() { "/" } else { path };
             return Ok(How::Url(Url { authority: authority.into(), path: path.into() }));
         }
@@ -189,6 +189,33 @@ pub(super) fn variables(colour: Colour, doors: &[SocketAddr]) -> [(&'static str,
     [("BATON_FLIP_COLOUR", colour.word().to_owned()), ("BATON_FLIP_ADDRESS", address)]
 }
 
+/// RFC 3986, 3.1.
+fn is_scheme(text: &str) -> bool {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(is_sign)
+}
+
+/// Whether it is a host, or a host and a port; else what it is.
+fn judge_authority(text: &str) -> Result<(), &'static str> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (six, rest) = rest.split_once(']').ok_or("has an IPv6 address without its last bracket")?;
+            six.parse::<Ipv6Addr>().map_err(|_| "has no IPv6 address in its brackets")?;
+            (six, rest)
+        }
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    match rest.strip_prefix(':') {
+        _ if host.is_empty() => Err("names no host"),
+        _ if !host.bytes().all(is_sign) => Err("has a host that is none"),
+        Some(port) if !port.parse::<u16>().is_ok_and(|port| port > 0) => Err("has a port that is none: 1 to 65535"),
+        Some(_) => Ok(()),
+        None if rest.is_empty() => Ok(()),
+        None => Err("has a host that is none"),
+    }
+}
+
 fn has_port(authority: &str) -> bool {
     authority
         .rsplit_once(':')
@@ -261,6 +288,30 @@ mod tests {
         assert_eq!(judge(b"HTTP/1.1 503 No\r\n"), Err("status 503".into()));
         assert_eq!(judge(b"SSH-2.0-x\r\n"), Err("no HTTP".into()));
         assert!(judge(b"").is_err());
+    }
+
+    #[test]
+    fn urls_that_cannot_be_asked_are_refused() {
+        for good in ["http://[::1]", "http://[::1]:80/x", "HTTP://localhost:8080/", "http://a_b.example/?q=[1]"] {
+            assert!(matches!(good.parse(), Ok(How::Url(_))), "{good}");
+        }
+        for (wrong, why) in [
+            ("http://[bad", "without its last bracket"),
+            ("http://[bad]/", "no IPv6 address"),
+            ("http://[::1]80/", "a host that is none"),
+            ("http://127.0.0.1:99999/", "1 to 65535"),
+            ("http://127.0.0.1:0/", "1 to 65535"),
+            ("http://host:/", "1 to 65535"),
+            ("http:///x", "names no host"),
+            ("http://::1/", "names no host"),
+            ("http://user@host/", "a host that is none"),
+            ("ftp://x", "'curl -fsS ftp://x'"),
+            ("HTTPS://x", "'curl -fsS HTTPS://x'"),
+        ] {
+            let said = wrong.parse::<How>().unwrap_err();
+            assert!(said.contains(why), "{wrong}: {said}");
+        }
+        assert!(matches!("curl http://x".parse(), Ok(How::Command(_))));
     }
 
     #[test]

@@ -144,7 +144,14 @@ impl Setting {
                 .into());
         }
         if setting.served().is_empty() {
-            return Err(format!("{listen} and the instances are of different families of addresses"));
+            let (own, wanted) = match listen.address {
+                Some(IpAddr::V6(_)) => ("IPv6", "[::1]:8000"),
+                Some(IpAddr::V4(_)) | None => ("IPv4", "127.0.0.1:8000"),
+            };
+            return Err(format!(
+                "{listen} and the instances are of different families of addresses; let the instances listen by {own} too, as in \
+                 --blue '{wanted}', or at every address, as in --blue :8000"
+            ));
         }
         for blue in &setting.blue {
             if let Some(green) = setting.green.iter().find(|green| green.overlaps(blue)) {
@@ -289,7 +296,12 @@ mod tests {
             (":80", &[":8000"], &[":8000"], "the same place"),
             (":80", &["127.0.0.1:8000"], &["[::1]:8001"], "same kinds of addresses"),
             (":80", &["127.0.0.1:8000", "127.0.0.2:8000"], &[":8001"], "not IPv4 and IPv6"),
-            ("10.0.0.1:80", &["[::1]:8000"], &["[::1]:8001"], "different families"),
+            (
+                "10.0.0.1:80",
+                &["[::1]:8000"],
+                &["[::1]:8001"],
+                "different families of addresses; let the instances listen by IPv4",
+            ),
             (":80", &[], &[":8001"], "blue has 0 addresses"),
             ("224.0.0.1:80", &[":8000"], &[":8001"], "an address of many"),
             (":80", &["255.255.255.255:8000"], &["127.0.0.1:8001"], "an address of many"),

@@ -122,6 +122,14 @@ fn option(word: &str, endpoint: &Endpoint, options: &mut ListenOptions) -> Resul
     }
 }
 
+impl Listen {
+    /// Whether both cannot be had. The kernel chooses another port for each `:0`.
+    fn is_same_place(&self, other: &Listen) -> bool {
+        let is_chosen = self.endpoint.inet().is_some_and(|address| address.port() == 0);
+        self.endpoint == other.endpoint && self.options.interface == other.options.interface && !is_chosen
+    }
+}
+
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.endpoint)
@@ -175,10 +183,13 @@ fn is_served(path: &Path) -> bool {
 pub fn open(wanted: &[Listen]) -> Result<Vec<Kept>, String> {
     let mut given = passed()?;
     let mut kept = Vec::with_capacity(wanted.len());
-    for listen in wanted {
+    for (number, listen) in wanted.iter().enumerate() {
         let at = given.iter().position(|(_, given)| *given.local() == listen.endpoint);
         let (listening, is_ours) = match at {
             Some(at) => (given.remove(at).1, false),
+            None if wanted[..number].iter().any(|other| other.is_same_place(listen)) => {
+                return Err(format!("--listen {listen} is there twice: leave one out"));
+            }
             None => (open_new(&listen.endpoint, &listen.options)?, true),
         };
         let name = listen.name.clone().unwrap_or_else(|| name_of(listening.local()));

@@ -55,13 +55,13 @@ impl Probe {
         }
     }
 
-    /// Asks once. It may take as long as [`ANSWER_MAX`].
+    /// Asks once. It may take as long as [`ANSWER_MAX`], and not longer than `left`.
     ///
     /// # Errors
     /// Why it does not serve.
-    pub(super) fn ask(&self, number: Number, pid: i32) -> Result<(), String> {
+    pub(super) fn ask(&self, number: Number, pid: i32, left: Duration) -> Result<(), String> {
         let variables = [("BATON_KEEP_PID", pid.to_string()), ("BATON_KEEP_START", number.to_string())];
-        self.how.ask_at(&format!("start {number}"), &self.doors, &variables, ANSWER_MAX)
+        self.how.ask_at(&format!("start {number}"), &self.doors, &variables, left.min(ANSWER_MAX))
     }
 }
 
@@ -86,12 +86,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let probe = |text: String| text.parse::<Probe>().unwrap().at(&[]).unwrap();
-        assert_eq!(probe(format!("tcp://{address}")).ask(1, 9), Ok(()));
+        assert_eq!(probe(format!("tcp://{address}")).ask(1, 9, ANSWER_MAX), Ok(()));
         drop(listener);
-        let why = probe(format!("tcp://{address}")).ask(2, 9).unwrap_err();
+        let why = probe(format!("tcp://{address}")).ask(2, 9, ANSWER_MAX).unwrap_err();
         assert!(why.starts_with(&format!("start 2 ({address}) does not answer")), "{why}");
-        assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_START = 9-3".into()).ask(3, 9), Ok(()));
-        assert!(probe("exit 4".into()).ask(3, 9).unwrap_err().contains("exit status: 4"));
+        assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_START = 9-3".into()).ask(3, 9, ANSWER_MAX), Ok(()));
+        assert!(probe("exit 4".into()).ask(3, 9, ANSWER_MAX).unwrap_err().contains("exit status: 4"));
         assert!("tcp://localhost:80".parse::<Probe>().unwrap_err().contains("tcp://127.0.0.1:8080"));
         assert!("/health".parse::<Probe>().unwrap().at(&[]).unwrap_err().contains("no address of TCP"));
     }

@@ -36,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long after an answer that it does not serve it is asked again.
 const ASK_AFTER: Duration = Duration::from_millis(100);
 
+/// How long before the end of its time the last answer is heard.
+const HEARD_BEFORE: Duration = Duration::from_millis(100);
+
 /// How often it is looked whether something is left of a program that has ended.
 const ORPHANS_EVERY: Duration = Duration::from_millis(200);
 
@@ -249,8 +252,14 @@ impl Keeper<'_> {
             Readiness::Probe(probe) => {
                 let asking = self.asking.take().filter(|asking| asking.number == number);
                 let mut asking = asking.unwrap_or_else(|| Asking::new(number));
-                let answered = asking.goes_on(probe, instance.pid()).await;
+                let known = asking.why.clone();
+                let left = self.supervisor.left(Instant::now()).saturating_sub(HEARD_BEFORE);
+                let answered = asking.goes_on(probe, instance.pid(), left).await;
+                let news = (!answered && asking.why != known).then(|| Event::NotYet(number, asking.why.clone()));
                 self.asking = Some(asking);
+                if let Some(event) = news {
+                    return vec![event];
+                }
                 answered
             }
             readiness => instance.serves(readiness, &self.sockets),
@@ -303,7 +312,7 @@ impl Asking {
     }
 
     /// Asks again when it is time, and takes the answer that has come: whether it serves. It does not wait.
-    async fn goes_on(&mut self, probe: &Probe, pid: i32) -> bool {
+    async fn goes_on(&mut self, probe: &Probe, pid: i32, left: Duration) -> bool {
         match self.question.take_if(|question| question.is_finished()) {
             // It has ended.
             Some(answer) => match answer.await.unwrap_or_else(|error| Err(error.to_string())) {
@@ -317,7 +326,7 @@ impl Asking {
             },
             None if self.question.is_none() && Instant::now() >= self.next => {
                 let (probe, number) = (probe.clone(), self.number);
-                self.question = Some(tokio::task::spawn_blocking(move || probe.ask(number, pid)));
+                self.question = Some(tokio::task::spawn_blocking(move || probe.ask(number, pid, left)));
             }
             None => {}
         }

@@ -36,6 +36,8 @@ pub enum Event {
     NotStarted(Number, String),
     /// It serves.
     Ready(Number),
+    /// It was asked whether it serves, and does not, for this reason.
+    NotYet(Number, String),
     /// It has ended, in these words, and nothing that it started is left.
     Ended(Number, String),
     /// It has ended, in these words; what it started and left behind was told to drain. [`Event::Ended`] follows when that is gone.
@@ -106,6 +108,8 @@ struct Serving {
 struct Coming {
     number: Number,
     until: Instant,
+    /// Why it does not serve yet, if it was asked.
+    why: Option<String>,
 }
 
 #[derive(Debug)]
@@ -148,6 +152,11 @@ impl Supervisor {
         self.coming.as_ref().map(|coming| coming.number)
     }
 
+    /// How long the program that does not serve yet may take until it does.
+    pub fn left(&self, now: Instant) -> Duration {
+        self.coming.as_ref().map(|coming| coming.until.saturating_duration_since(now)).unwrap_or_default()
+    }
+
     /// When [`Event::Tick`] is wanted next.
     pub fn wakes(&self) -> Option<Instant> {
         let coming = self.coming.as_ref().map(|coming| coming.until);
@@ -162,6 +171,12 @@ impl Supervisor {
             Event::Stop => self.stop(now),
             Event::NotStarted(number, why) => self.not_started(number, &why, now),
             Event::Ready(number) => self.ready(number, now),
+            Event::NotYet(number, why) => {
+                if let Some(coming) = self.coming.as_mut().filter(|coming| coming.number == number) {
+                    coming.why = Some(why);
+                }
+                Vec::new()
+            }
             Event::Ended(number, how) => self.ended(number, &how, false, now),
             Event::Orphaned(number, how) => self.ended(number, &how, true, now),
             Event::Tick => self.tick(now),
@@ -171,7 +186,7 @@ impl Supervisor {
     fn start(&mut self, now: Instant) -> Do {
         self.last += 1;
         self.retry = None;
-        self.coming = Some(Coming { number: self.last, until: now + self.limits.ready_within });
+        self.coming = Some(Coming { number: self.last, until: now + self.limits.ready_within, why: None });
         Do::Start(self.last)
     }
 
@@ -273,7 +288,8 @@ impl Supervisor {
         let mut all = Vec::new();
         if let Some(late) = self.coming.take_if(|coming| coming.until <= now) {
             all.push(self.give_up(late.number, now));
-            all.extend(self.failed(&format!("it did not serve within {:?}", self.limits.ready_within), now));
+            let why = late.why.map(|why| format!(" ({why})")).unwrap_or_default();
+            all.extend(self.failed(&format!("it did not serve within {:?}{why}", self.limits.ready_within), now));
         }
         for draining in self.draining.iter_mut().filter(|draining| draining.kill_at.is_some_and(|at| at <= now)) {
             draining.kill_at = None;

@@ -53,6 +53,19 @@ fn a_program_that_never_serves_is_told_at_once() {
         assert_eq!(keep.wait().code(), Some(1));
         keep.says("already in use", 1);
         drop(taken);
+        let mut keep = Keep::begin(&["--listen", ":80", "--listen", ":80", "--", "sleep", "9"], &[]);
+        assert_eq!(keep.wait().code(), Some(1));
+        keep.says("is there twice", 1);
+        // Its socket takes connections, and nobody answers.
+        let words = ["--listen", ":80", "--probe", "/health", "--ready-within", "700ms", "--", "sleep", "60"];
+        let mut keep = Keep::begin(&words, &[]);
+        assert_eq!(keep.wait().code(), Some(1));
+        keep.says("did not serve within 700ms (start 1 (http://127.0.0.1:80/health) does not answer as it should", 1);
+        for probe in ["http://[bad", "http://127.0.0.1:99999/", "ftp://x"] {
+            let mut keep = Keep::begin(&["--listen", ":80", "--probe", probe, "--", "sleep", "60"], &[]);
+            assert!(!keep.wait().success());
+            keep.says(probe, 1);
+        }
     });
 }
 
