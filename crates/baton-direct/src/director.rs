@@ -254,10 +254,15 @@ impl Director {
     /// As [`reconcile`](Self::reconcile).
     pub fn leave(&mut self, on_exit: OnExit) -> Result<Report, Fault> {
         match on_exit {
-            OnExit::Keep => Ok(Report::default()),
+            OnExit::Keep => {
+                self.rest();
+                Ok(Report::default())
+            }
             OnExit::Flush => {
                 self.take_charge()?;
-                self.flush()
+                let report = self.flush();
+                self.rest();
+                report
             }
         }
     }

@@ -110,7 +110,7 @@ impl Record {
         self.state.lock_within(CHARGE, &self.owner, longest).map_err(|fault| {
             let remedy =
                 "have all sections in `mode direct` in one of the two, or run them in network namespaces of their own";
-            Fault::new("another program directs here", fault.to_string(), remedy)
+            Fault::new("another program directs here", fault.reason, remedy)
         })
     }
 

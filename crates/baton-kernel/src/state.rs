@@ -254,7 +254,11 @@ impl State {
             if Instant::now() >= end {
                 let path = self.path.join(file_name(kind, name, "lock"));
                 let who = holder(&path).unwrap_or_else(|| "another process".to_owned());
-                let reason = format!("{who} has it locked, and {} s were not enough", longest.as_secs());
+                let waited = match longest.as_secs() {
+                    0 => String::new(),
+                    waited => format!(", and {waited} s were not enough"),
+                };
+                let reason = format!("{who} has it locked{waited}");
                 return Err(Fault::new(path.display().to_string(), reason, "see what that process does, or end it"));
             }
             thread::sleep(LOCK_PAUSE);

@@ -67,6 +67,9 @@ fn a_record_that_is_lost_is_said_and_removes_nothing() {
     first.reconcile(&services).unwrap();
     std::fs::write(first.record.path(), "{").unwrap();
     let mut next = director(&memory, &folder, "");
+    assert!(next.look_around().is_err(), "one at a time directs");
+    first.rest();
+    assert!(next.look_around().is_ok());
     let report = next.reconcile(&services[1..]).unwrap();
     assert_eq!(report.taken_over, [services[1].key]);
     assert!(report.done.is_empty());

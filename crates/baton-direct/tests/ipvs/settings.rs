@@ -56,6 +56,7 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
         assert_eq!(director.reconcile(&[]).unwrap(), Report::default());
 
         // Another program of ours knows them by the record: one gets another id, the other one is not asked for.
+        director.rest();
         let mut next = director_with(&Settings { sync_master: sync("eth7", 9), ..Settings::default() });
         let steps = done(next.reconcile(&[]).unwrap());
         let expected = [
