@@ -187,6 +187,7 @@ impl Load {
 
         let threads = options.threads.min(options.concurrency);
         let (stopper, stop) = Stopper::new();
+        let (cutter, cut) = Stopper::new();
         let started = Instant::now();
         let mut lanes = Vec::with_capacity(threads);
         for index in 0..threads {
@@ -196,6 +197,7 @@ impl Load {
                 prepared: prepared.clone(),
                 live: live.clone(),
                 stop: stop.clone(),
+                cut: cut.clone(),
                 started,
                 index,
                 threads,
@@ -203,7 +205,7 @@ impl Load {
             let lane = Lane::spawn("load", move || driver.run())?;
             lanes.push((lane, live));
         }
-        Ok(LoadHandle { lanes, stopper, started })
+        Ok(LoadHandle { lanes, stopper, cutter: Arc::new(cutter), started })
     }
 }
 
@@ -212,6 +214,7 @@ impl Load {
 pub struct LoadHandle {
     lanes: Vec<(Lane<io::Result<LoadResult>>, Arc<Live>)>,
     stopper: Stopper,
+    cutter: Arc<Stopper>,
     started: Instant,
 }
 
@@ -241,6 +244,12 @@ impl LoadHandle {
         self.wait().await
     }
 
+    /// Cuts off what is under way, by its [`Stopper::stop`]; such requests count as timed out. For who knows that no answer will come
+    /// any more, however long requests may take.
+    pub(crate) fn cutter(&self) -> Arc<Stopper> {
+        self.cutter.clone()
+    }
+
     /// Waits until the load ends by its count or duration, and gives the result. A load without both never ends by itself.
     pub async fn wait(self) -> LoadResult {
         let mut sum = LoadResult::empty(self.started);
@@ -266,5 +275,29 @@ impl fmt::Display for LoadProgress {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_answers_can_be_cut_off_and_counts_as_failed() {
+        // The kernel takes the connections, and nobody says anything on them.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = silent.local_addr().expect("it is bound");
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(600),
+            first_byte: Duration::from_secs(600),
+            whole: Duration::from_secs(600),
+        };
+        let load = Load::start(LoadOptions { concurrency: 3, timeouts, ..LoadOptions::new(address) }).expect("started");
+        let asking: Vec<_> = (0..3).map(|_| silent.accept().expect("a connection")).collect();
+        load.cutter().stop();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let result = runtime.block_on(load.stop());
+        drop(asking);
+        assert_eq!((result.counts.requests, result.counts.failed(), result.failures.len()), (3, 3, 3));
     }
 }

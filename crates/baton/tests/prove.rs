@@ -6,6 +6,7 @@ mod lab;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -288,17 +289,30 @@ fn a_server_that_runs_already_is_reloaded_and_left_alone() {
 
 #[test]
 fn ctrl_c_ends_it_with_what_was_measured() {
-    interrupt(Signal::SIGINT);
+    let said = interrupt(Signal::SIGINT, &["legacy-reload", "syn-drop", "--server", "haproxy", "--for", "1000s"]);
+    assert!(said.number(0, "requests") > 0, "{}", said.text);
 }
 
 #[test]
 fn so_does_the_end_of_the_terminal() {
-    interrupt(Signal::SIGHUP);
+    let said = interrupt(Signal::SIGHUP, &["legacy-reload", "syn-drop", "--server", "haproxy", "--for", "1000s"]);
+    assert!(said.number(0, "requests") > 0, "{}", said.text);
 }
 
-fn interrupt(signal: Signal) {
+/// The networks vanish with their processes: the downloads under way hear nothing more, and may take minutes.
+#[test]
+fn downloads_that_nobody_ends_are_cut_off() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let began = Instant::now();
+    let said = interrupt(Signal::SIGTERM, &["direct", "--server", "http"]);
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}: {}", began.elapsed(), said.text);
+}
+
+fn interrupt(signal: Signal, arguments: &[&str]) -> Said {
     let proof = Proof::new();
-    let mut command = proof.command(&["legacy-reload", "syn-drop", "--server", "haproxy", "--for", "1000s"]);
+    let mut command = proof.command(arguments);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program was built");
     // The first line says that the load has begun.
     let mut said = BufReader::new(child.stderr.take().expect("it is piped")).lines();
@@ -307,7 +321,7 @@ fn interrupt(signal: Signal) {
     let said = proof.judge(&child.wait_with_output().expect("it ends"));
     assert_eq!(said.json["interrupted"], true, "{}", said.text);
     assert_eq!(said.json["rows"].as_array().map(Vec::len), Some(1), "{}", said.text);
-    assert!(said.number(0, "requests") > 0, "{}", said.text);
+    said
 }
 
 #[test]

@@ -22,6 +22,9 @@ const PATIENCE: u32 = 4;
 const START_MAX: Duration = Duration::from_secs(30);
 /// How long requests under way may take at the end before the server is killed, so that they end.
 const END_MAX: Duration = Duration::from_secs(5);
+/// How long requests may take to end after that: a client whose server vanished with its network hears nothing of it, and would wait for
+/// as long as its load allows.
+const CUT_AFTER: Duration = Duration::from_secs(1);
 /// How long processes may take to end after they were told to, before they are told of as left over and killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long it may take to find out whether an experiment can be done here.
@@ -168,11 +171,11 @@ impl Run<'_> {
         // After the place, so that they end before its directory vanishes.
         let mut processes = Processes::new(place.directory()).map_err(|error| error.to_string())?;
         if let Some(version) = &self.server.version {
-            let ran = processes.run(&place.fill(version), VERSION_MAX).await;
+            let ran = self.before(processes.run(&place.fill(version), VERSION_MAX)).await?;
             row.version = number(&ran.said).to_owned();
         }
         if let Some(possible) = &self.server.possible {
-            let ran = processes.run(&place.fill(possible), POSSIBLE_MAX).await;
+            let ran = self.before(processes.run(&place.fill(possible), POSSIBLE_MAX)).await?;
             ran.fault.map_or(Ok(()), |_| Err(Ended::Absent(reason(&ran.said))))?;
         }
         let words = place.fill(&self.experiment.load);
@@ -187,6 +190,14 @@ impl Run<'_> {
         Ok((measured?, in_flight))
     }
 
+    /// Does what comes before the load, unless the end is asked for; what runs is then ended with the run.
+    async fn before<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = stopped(&mut self.stop) => Err("interrupted before the load began".into()),
+        }
+    }
+
     fn load(&self, words: &str) -> Result<LoadOptions, String> {
         let mut load = (self.setting.load)(words).map_err(|reason| format!("the load '{words}': {reason}"))?;
         if let Some(concurrency) = self.setting.concurrency {
@@ -198,21 +209,21 @@ impl Run<'_> {
     /// Starts the server and waits until it answers a request of the load.
     async fn start(&mut self, place: &Place, processes: &mut Processes, load: &LoadOptions) -> Result<(), String> {
         if let Some(prepare) = &self.server.prepare {
-            let ran = processes.run(&place.fill(prepare), START_MAX).await;
+            let ran = self.before(processes.run(&place.fill(prepare), START_MAX)).await?;
             ran.fault.map_or(Ok(()), |fault| Err(format!("what comes before the start failed: {fault}")))?;
         }
         let start = place.fill(&self.server.start);
         match self.server.pid_file {
             _ if start.is_empty() => {}
             Some(_) => {
-                let ran = processes.run(&start, START_MAX).await;
+                let ran = self.before(processes.run(&start, START_MAX)).await?;
                 ran.fault.map_or(Ok(()), |fault| Err(format!("{} did not start: {fault}", self.server.name)))?;
             }
             None => processes.stay(&start).map_err(|error| format!("{} did not start: {error}", self.server.name))?,
         }
         let until = Instant::now() + START_MAX;
         loop {
-            let answered = answers(load).await?;
+            let answered = self.before(answers(load)).await??;
             if answered {
                 return Ok(());
             }
@@ -222,10 +233,7 @@ impl Run<'_> {
             if Instant::now() > until {
                 return Err(format!("{} did not answer within {} s", self.server.name, START_MAX.as_secs()));
             }
-            tokio::select! {
-                () = stopped(&mut self.stop) => return Err("interrupted before the load began".into()),
-                () = sleep(LOOK_EVERY) => {}
-            }
+            self.before(sleep(LOOK_EVERY)).await?;
         }
     }
 
@@ -318,8 +326,10 @@ impl Run<'_> {
         let Some(meter) = &self.server.meter else { return Ok(None) };
         let ran = processes.run(&place.fill(meter), METER_MAX).await;
         ran.fault.map_or(Ok(()), |fault| Err(format!("the meter: {fault}")))?;
-        let number = ran.said.trim().parse();
-        number.map(Some).map_err(|_| format!("the meter said '{}' and no number", ran.said.trim()))
+        match ran.said.trim() {
+            "" => Err("the meter said nothing, as if what it looks at were gone".into()),
+            said => said.parse().map(Some).map_err(|_| format!("the meter said '{said}' and no number")),
+        }
     }
 
     /// Ends the server as it should be ended, and tells what stayed.
@@ -344,16 +354,19 @@ fn has_events(experiment: &Experiment, server: &Server) -> bool {
     experiment.every.is_some() && server.event.is_some()
 }
 
-/// Ends the load; requests under way get their time, then the server is killed, which ends them.
+/// Ends the load; requests under way get their time, then the server is killed, which ends them, or they are cut off.
 async fn end(handle: LoadHandle, processes: &mut Processes) -> LoadResult {
+    let cutter = handle.cutter();
     let mut ending = std::pin::pin!(handle.stop());
-    match timeout(END_MAX, &mut ending).await {
-        Ok(result) => result,
-        Err(_) => {
-            processes.kill();
-            ending.await
-        }
+    if let Ok(result) = timeout(END_MAX, &mut ending).await {
+        return result;
     }
+    processes.kill();
+    if let Ok(result) = timeout(CUT_AFTER, &mut ending).await {
+        return result;
+    }
+    cutter.stop();
+    ending.await
 }
 
 /// Whether a request of the load is answered as it should be.

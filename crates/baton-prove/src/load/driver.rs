@@ -19,7 +19,7 @@ use super::{
     stats::{Live, LoadResult},
 };
 use crate::{
-    failure::{Ended, Failure},
+    failure::{Ended, Failure, FailureKind},
     lane::Stop,
     stream::Stream,
 };
@@ -33,6 +33,8 @@ pub(super) struct Driver {
     pub(super) prepared: Arc<[Prepared]>,
     pub(super) live: Arc<Live>,
     pub(super) stop: Stop,
+    /// Asked for when requests under way are not waited for any longer.
+    pub(super) cut: Stop,
     pub(super) started: Instant,
     /// This thread's number, from 0.
     pub(super) index: usize,
@@ -52,6 +54,8 @@ struct Shared {
     pace: Option<Pace>,
     scratch: Rc<RefCell<Scratch>>,
     result: RefCell<LoadResult>,
+    /// The request of each connection that is under way: its start, and its place in the list.
+    under_way: Vec<Cell<Option<(Instant, usize)>>>,
 }
 
 impl Driver {
@@ -78,6 +82,7 @@ impl Driver {
             pace,
             scratch: Rc::new(RefCell::new(Scratch::new(self.prepared.len()))),
             result: RefCell::new(LoadResult::empty(self.started)),
+            under_way: (0..connections).map(|_| Cell::new(None)).collect(),
             driver: self,
         });
 
@@ -87,6 +92,7 @@ impl Driver {
         });
         let ended = async { while connections.join_next().await.is_some() {} };
         let mut stop = shared.driver.stop.clone();
+        let mut cut = shared.driver.cut.clone();
         let paced = async {
             match &shared.pace {
                 Some(pace) => pace.run().await,
@@ -101,6 +107,10 @@ impl Driver {
         tokio::select! {
             () = ended => {}
             () = stopped => {}
+            () = cut.asked() => {
+                connections.shutdown().await;
+                shared.fail_under_way();
+            }
             broken = paced => {
                 shared.end_now();
                 broken?;
@@ -132,7 +142,9 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
         driver.live.begin();
         let request = &driver.prepared[entry];
         let server = &options.servers[request.server];
+        shared.under_way[index].set(Some((start, entry)));
         let answer = connection.ask(server, request, &options.timeouts, begun, options.keep_alive).await;
+        shared.under_way[index].set(None);
         match answer {
             Ok(ended) => {
                 shared.complete(start, ended);
@@ -225,6 +237,13 @@ impl Shared {
             status: ended.status,
             reason: ended.reason,
         });
+    }
+
+    /// Counts those that were cut off: nobody had answered them in the time that there was.
+    fn fail_under_way(&self) {
+        for (start, request) in self.under_way.iter().filter_map(Cell::take) {
+            self.fail(start, request, 0, Ended::new(FailureKind::TimeoutWhole));
+        }
     }
 
     /// Begins no more requests.

@@ -78,7 +78,10 @@ fn listen(ask: watch::Sender<bool>) -> io::Result<()> {
 fn line(head: &str, moment: &Moment) -> String {
     let Some(at) = moment.at else { return format!("{head}: starting") };
     let left = match moment.time.saturating_sub(at) {
-        Duration::ZERO => format!("{} requests to go", moment.requests.saturating_sub(moment.load.requests)),
+        Duration::ZERO => {
+            let ended = moment.load.completed + moment.load.failed();
+            format!("{} requests to go", moment.requests.saturating_sub(ended))
+        }
         left => format!("{:.0} s to go", left.as_secs_f64().ceil()),
     };
     let load = &moment.load;
