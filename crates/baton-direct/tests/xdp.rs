@@ -60,6 +60,7 @@ fn open_on(interface: &str) -> Director {
     let mut settings = Settings::default();
     settings.xdp.interfaces = vec![interface.into()];
     settings.xdp.flows = 10_000;
+    settings.xdp.is_in_veth = true;
     Director::open(Asked::Xdp, &settings).unwrap()
 }
 
@@ -292,6 +293,33 @@ fn a_server_is_found_by_its_mac_address() {
             .run(&format!("ip neighbour replace {} lladdr 02:00:00:00:be:ef dev eth0 nud reachable", one.ipv6()));
         assert!(refreshed().is_empty());
         all_go_on(&mut held);
+    });
+}
+
+/// As in a container: nobody gave the other end of the director's veth a program.
+#[test]
+fn in_the_stack_of_a_veth() {
+    lab(2, |lab| {
+        let [one, two] = [0, 1].map(|at| &lab.servers[at]);
+        run("ip link set dev director xdp off");
+        lab.director.inside(|| {
+            let mut settings = Settings::default();
+            settings.xdp.interfaces = vec!["eth0".into()];
+            settings.xdp.flows = 10_000;
+            let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+            reconciled(&mut director, &services(&[(one, 1), (two, 1)]));
+            assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
+        });
+        for vip in vips() {
+            let answers = ask(&lab.client, vip, 20);
+            assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+        }
+        // Checksums that are left to the network card are completed behind the stack, and those of a container's are.
+        lab.client.run("ethtool -K eth0 tx on");
+        for vip in vips() {
+            let answers = ask(&lab.client, vip, 20);
+            assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "with tx on: {answers:?}");
+        }
     });
 }
 

@@ -30,6 +30,7 @@ impl Xdp {
         let named = self.named(&links)?;
         let is_named = !named.is_empty();
         let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
+        let is_in_veth = self.settings.is_in_veth;
         let direct = self.ready()?;
         let mut tied = Vec::new();
         for (there, _) in direct.attached()? {
@@ -45,8 +46,9 @@ impl Xdp {
         direct.set_macs(&macs(&links, &[&tied[..], &fresh].concat()))?;
         let mut failed = None;
         for index in fresh {
-            let name = links.iter().find(|link| link.index == index).map_or("", |link| &link.name);
-            match direct.attach(index, name) {
+            let link = links.iter().find(|link| link.index == index);
+            let may_native = is_in_veth || !link.is_some_and(is_veth);
+            match direct.attach(index, link.map_or("", |link| &link.name), may_native) {
                 Ok(_) => tied.push(index),
                 Err(fault) => failed = Some(fault),
             }
@@ -80,13 +82,16 @@ impl Xdp {
         if attached.is_empty() {
             return "on no interface yet".into();
         }
-        let name = |index: u32| {
-            let link = Routing::open().and_then(|mut routing| routing.link_by_index(index)).ok().flatten();
-            link.map_or_else(|| format!("interface {index}"), |link| link.name)
-        };
-        let how = |(index, mode): &(u32, Mode)| match mode {
-            Mode::Native => format!("{} (in its driver)", name(*index)),
-            Mode::Generic => format!("{} (generic: its driver has no XDP, which costs speed)", name(*index)),
+        let how = |(index, mode): &(u32, Mode)| {
+            let link = Routing::open().and_then(|mut routing| routing.link_by_index(*index)).ok().flatten();
+            let why = match mode {
+                Mode::Native => "in its driver",
+                Mode::Generic if link.as_ref().is_some_and(is_veth) => {
+                    "generic: what a veth's driver sends back may vanish"
+                }
+                Mode::Generic => "generic: its driver has no XDP, which costs speed",
+            };
+            format!("{} ({why})", link.map_or_else(|| format!("interface {index}"), |link| link.name))
         };
         let mut manner = format!("on {}", attached.iter().map(how).collect::<Vec<_>>().join(", "));
         if let Some(direct) = &self.direct {
@@ -103,6 +108,12 @@ impl Xdp {
     }
 }
 
+/// Whether it is one end of a veth, such as a container's eth0. In its driver, what goes back is dropped unless the other end has an XDP
+/// program too, and nobody hears of it.
+fn is_veth(link: &Link) -> bool {
+    link.kind.as_deref() == Some("veth")
+}
+
 /// The MAC addresses of interfaces and of all that stands on them, such as VLANs and the MACVLAN of a virtual router. A frame is
 /// seen on the interface below.
 fn macs(links: &[Link], tied: &[u32]) -> Vec<OwnMac> {
@@ -112,7 +123,7 @@ fn macs(links: &[Link], tied: &[u32]) -> Vec<OwnMac> {
         let mut at = 0;
         while let Some(below) = own.get(at).copied().filter(|_| own.len() < MACS_MAX) {
             // A veth's peer is not on it.
-            let stands = |link: &&Link| link.lower == Some(below) && link.kind.as_deref() != Some("veth");
+            let stands = |link: &&Link| link.lower == Some(below) && !is_veth(link);
             own.extend(
                 links
                     .iter()

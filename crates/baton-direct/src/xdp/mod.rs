@@ -23,6 +23,9 @@ pub struct Settings {
     pub interfaces: Vec<String>,
     /// Connections that are remembered at most; those unused for longest make room.
     pub flows: u32,
+    /// Be in the driver of a veth too. What it sends back reaches the other end only if that has an XDP program as well; without one the
+    /// packets vanish.
+    pub is_in_veth: bool,
 }
 
 /// As many connections as are remembered when nobody says otherwise: about 60 MiB.
@@ -30,7 +33,7 @@ pub const FLOWS: u32 = 524_288;
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { interfaces: Vec::new(), flows: FLOWS }
+        Settings { interfaces: Vec::new(), flows: FLOWS, is_in_veth: false }
     }
 }
 

@@ -29,17 +29,18 @@ impl fmt::Display for Mode {
 }
 
 impl Direct {
-    /// Ties the program to an interface, in the driver where that can do it.
+    /// Ties the program to an interface, in the driver where that can do it and `may_native` says so.
     ///
     /// # Errors
     /// When another program is there, which is left alone, or the kernel refuses it.
-    pub fn attach(&mut self, interface: u32, name: &str) -> Result<Mode, Fault> {
+    pub fn attach(&mut self, interface: u32, name: &str, may_native: bool) -> Result<Mode, Fault> {
         if let Some((_, mode)) = self.attached()?.into_iter().find(|(there, _)| *there == interface) {
             return Ok(mode);
         }
         let place = || format!("interface {name}");
         let mut in_driver = String::new();
-        for (mode, flags) in [(Mode::Native, syscall::NATIVE), (Mode::Generic, syscall::GENERIC)] {
+        let ways = [(Mode::Native, syscall::NATIVE), (Mode::Generic, syscall::GENERIC)];
+        for (mode, flags) in ways.into_iter().filter(|(mode, _)| may_native || *mode == Mode::Generic) {
             let program = self.program()?.fd().map_err(refused("the BPF program")).map_err(fault)?.as_fd();
             match syscall::link(program, interface, flags) {
                 Ok(link) => {

@@ -489,8 +489,8 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         let folder = mounted.join("baton-direct/1");
         assert!(Direct::find(&folder).unwrap().is_none());
         let mut direct = Direct::make(&folder, 1000).unwrap();
-        assert_eq!(direct.attach(1, "lo").unwrap(), Mode::Generic, "lo has nothing in its driver");
-        assert_eq!(direct.attach(1, "lo").unwrap(), Mode::Generic);
+        assert_eq!(direct.attach(1, "lo", true).unwrap(), Mode::Generic, "lo has nothing in its driver");
+        assert_eq!(direct.attach(1, "lo", true).unwrap(), Mode::Generic);
         service(&mut direct, 9, TCP, VIP, 0);
         drop(direct);
         let mut later = Direct::make(&folder, 5).unwrap();
@@ -501,7 +501,7 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         // Somebody else's program.
         let beside = mounted.join("baton-direct/2");
         let mut other = Direct::make(&beside, 10).unwrap();
-        let error = other.attach(1, "lo").unwrap_err().to_string();
+        let error = other.attach(1, "lo", true).unwrap_err().to_string();
         assert!(error.contains("another XDP program") && error.contains("ip link show dev lo"), "{error}");
         other.remove().unwrap();
         // Another version.
