@@ -43,13 +43,16 @@ pub struct Instance {
     pub taken: Option<u64>,
 }
 
+/// The name of a flip whose file cannot be read, and why.
+pub type Unreadable = (Name, Fault);
+
 impl Flips {
     /// All flips: those that are remembered, and those that the kernel has; and why files cannot be read, by the names of their flips.
     ///
     /// # Errors
     /// When the folder cannot be read, or without the right to see what the kernel has. What else of the kernel cannot be read is
     /// said in the flip's line.
-    pub fn status(&self) -> Result<(Vec<Status>, Vec<(Name, Fault)>), Fault> {
+    pub fn status(&self) -> Result<(Vec<Status>, Vec<Unreadable>), Fault> {
         let (mut all, mut unreadable) = (Vec::new(), Vec::new());
         let names = self.state.names(KIND)?;
         for name in names.iter().filter_map(|name| name.parse::<Name>().ok()) {

@@ -178,6 +178,10 @@ fn without_the_right_the_capability_is_named_and_the_command_not_run() {
             assert_eq!(output.status.code(), Some(125), "{said}");
             assert!(said.contains("CAP_NET_ADMIN") && said.contains("the command was not run"), "{said}");
             assert!(!ran.exists());
+            // Its plan is refused where it would be.
+            let words = ["--to", WEB, "--method", method, "--dry-run"];
+            let planned = machine.under(&drop_right, &words).output().expect("setpriv is there");
+            assert_eq!(planned.status.code(), Some(125), "{}", text(&planned.stderr));
         }
         let words = ["--to", WEB, "--anyway", "--", "sh", "-c", "exit 9"];
         let output = machine.under(&drop_right, &words).output().expect("setpriv is there");
