@@ -132,10 +132,11 @@ impl Director {
         self.engine.manner()
     }
 
-    /// Other settings from now on: they are set with the next reconciliation. The owner and what an engine is opened with stay as
-    /// they were.
+    /// Other settings from now on: they are set with the next reconciliation. The owner stays as it was, and how much the engine xdp
+    /// remembers.
     pub fn set(&mut self, settings: &Settings) {
         let Settings { owner, xdp, .. } = std::mem::take(&mut self.settings);
+        let xdp = crate::xdp::Settings { flows: xdp.flows, ..settings.xdp.clone() };
         self.settings = Settings { owner, xdp, ..settings.clone() };
     }
 
@@ -175,6 +176,14 @@ impl Director {
         desired.iter().flat_map(reasons).collect()
     }
 
+    /// What is here that is against these settings and services. Nothing is changed.
+    ///
+    /// # Errors
+    /// What cannot be read of the kernel.
+    pub fn look(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+        self.engine.look(settings, desired)
+    }
+
     /// What [`reconcile`](Self::reconcile) would do now. Nothing is changed.
     ///
     /// # Errors
@@ -182,6 +191,7 @@ impl Director {
     pub fn plan(&mut self, desired: &[Service]) -> Result<Plan, Fault> {
         let opened = self.record.read()?;
         let mut plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
+        plan.refused.extend(self.engine.look(&self.settings, desired)?);
         match &mut self.former {
             None => {}
             Some(Err(fault)) => plan.remarks.push(unreachable(fault)),
@@ -210,10 +220,12 @@ impl Director {
     fn make(&mut self, desired: &[Service]) -> Result<Report, Fault> {
         let mut opened = self.record.read()?;
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
+        let is_set = self.engine.set(&self.settings);
         let report = carry_out(&mut *self.engine, &mut opened, &plan);
         self.ours.clone_from(&opened.owners.ours);
         drop(opened);
         let mut report = report?;
+        report.failed.extend(is_set.err());
         match self.former.take() {
             None => {}
             Some(Err(fault)) => report.remarks.push(unreachable(&fault)),

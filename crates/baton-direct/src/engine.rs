@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::settings::{Settings, SyncRole, Tune};
-use crate::{Destination, Fault, Key, Service};
+use crate::{Destination, Fault, Key, Refused, Service};
 
 /// A service as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +146,24 @@ pub trait Engine: Send {
     /// What the kernel refuses, with what helps; then it is as it was.
     fn tune(&mut self, tune: &Tune) -> Result<(), Fault> {
         let _ = tune;
+        Ok(())
+    }
+
+    /// What is here that is against settings that it does not work by yet, and against services by them; nothing is changed by asking.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn look(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+        let _ = (settings, desired);
+        Ok(Vec::new())
+    }
+
+    /// Works by these settings from now on, as far as they are for this engine alone.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps; then it works by those it had.
+    fn set(&mut self, settings: &Settings) -> Result<(), Fault> {
+        let _ = settings;
         Ok(())
     }
 

@@ -102,3 +102,49 @@ fn what_it_cannot_do_is_said_before_anything_is_done() {
         assert!(fs::exists("/sys/fs/bpf/baton-direct").unwrap());
     });
 }
+
+#[test]
+fn a_reload_keeps_the_engine_and_changes_its_interfaces() {
+    lab(2, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let named = text(lab, folder.path(), &[1, 1], "flush");
+        let proxy = start(lab, &named);
+        let program = || {
+            let shown = lab.director.run("ip link show dev eth0");
+            assert!(shown.contains("xdp"), "{shown}");
+        };
+        let mut held = hold(lab, 8);
+        let on_eth0 = named.replace(":80\n", ":80 interface eth0\n");
+        let auto = named.replace("engine xdp", "engine auto");
+        let unsaid = named.replace("engine xdp\n", "");
+        // The engine by another word or by none, interfaces, and all of it anew: by a process that has neither root nor its root.
+        for text in [&auto, &unsaid, &on_eth0, &named, &on_eth0.replace("engine xdp\n", "")] {
+            lab.director.inside(|| proxy.change(text));
+            program();
+            all_go_on(&mut held);
+            lab.director.inside(|| proxy.change(&text.replace("weight 1", "weight 3")));
+            all_go_on(&mut held);
+        }
+        for (instead, because) in [
+            (named.replace(":80\n", ":80 interface nosuch\n"), "there is no such interface"),
+            (named.replace("engine xdp", "engine ipvs"), "let a new process take over"),
+        ] {
+            let refused = lab.director.inside(|| proxy.change_refused(&instead));
+            assert!(refused.contains(because) && !refused.contains("CAP_NET_ADMIN"), "{refused}");
+            program();
+            all_go_on(&mut held);
+        }
+        assert_eq!(ask(&lab.client, vips()[0], 10).values().sum::<usize>(), 10);
+        drop(proxy);
+    });
+}
+
+#[test]
+fn it_does_not_begin_where_it_cannot() {
+    lab(1, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let named = text(lab, folder.path(), &[1], "flush").replace(":80\n", ":80 interface nosuch\n");
+        let (status, said) = lab.director.inside(|| Proxy::begin(&[], &named, &[]).wait());
+        assert!(!status.success() && said.contains("interface nosuch"), "{said}");
+    });
+}

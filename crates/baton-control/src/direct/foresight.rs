@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_direct::{Asked, Director};
+use baton_direct::Director;
 use baton_model::Model;
 use baton_proxy::{Refused, Registry};
 
 use super::keeper::about;
 use super::{About, Planner, lower, refuse, rights, work};
 
-/// How the keeper was started: what was asked for, and by which interfaces.
-type Started = (Asked, Vec<String>);
-
 /// Looks ahead, with the eyes of the process or, without one, with its own.
 pub struct Foresight {
-    running: Option<(Planner, About, Started)>,
+    running: Option<(Planner, About)>,
+    /// See `Direct`.
+    has_given_up: bool,
     registry: Arc<Registry>,
 }
 
@@ -33,13 +32,13 @@ pub struct Foreseen {
 impl Default for Foresight {
     /// Without a process.
     fn default() -> Foresight {
-        Foresight::new(None, Arc::new(Registry::new(1, Instant::now())))
+        Foresight::new(None, false, Arc::new(Registry::new(1, Instant::now())))
     }
 }
 
 impl Foresight {
-    pub(super) fn new(running: Option<(Planner, About, Started)>, registry: Arc<Registry>) -> Foresight {
-        Foresight { running, registry }
+    pub(super) fn new(running: Option<(Planner, About)>, has_given_up: bool, registry: Arc<Registry>) -> Foresight {
+        Foresight { running, has_given_up, registry }
     }
 
     /// What this model would change now.
@@ -49,10 +48,13 @@ impl Foresight {
         if !model.has_direct() && self.running.is_none() {
             return Foreseen::default();
         }
-        let started = (asked, work.settings.xdp.interfaces.clone());
         let (plan, about) = match &self.running {
-            Some((planner, about, fits)) if *fits == started || !model.has_direct() => {
+            Some((planner, about)) if about.is_by(asked) || !model.has_direct() => {
                 (planner.plan(work), Some(about.clone()))
+            }
+            Some((_, about)) if self.has_given_up => {
+                let no = refuse(model, "mode direct", &about.no_other().to_string());
+                return Foreseen { refused: vec![no], ..Foreseen::default() };
             }
             Some(_) | None => match Director::open(asked, &work.settings) {
                 Ok(mut director) => (director.plan(&work.services), Some(about(&director))),

@@ -73,6 +73,26 @@ pub struct About {
     pub manner: String,
 }
 
+impl About {
+    /// Whether the engine in use is what is asked for.
+    pub fn is_by(&self, asked: Asked) -> bool {
+        match asked {
+            Asked::Auto => true,
+            Asked::Ipvs => self.engine == "ipvs",
+            Asked::Xdp => self.engine == "xdp",
+        }
+    }
+
+    /// Why there is no other engine in this process.
+    pub fn no_other(&self) -> Fault {
+        Fault::new(
+            format!("another engine than {}, which is in use", self.engine),
+            "it takes rights and files that the process gave up when it began ('user', 'chroot')",
+            "let a new process take over (baton -sf PID)",
+        )
+    }
+}
+
 enum Job {
     Plan(Box<Work>, SyncSender<Result<Plan, Fault>>),
     Reconcile {

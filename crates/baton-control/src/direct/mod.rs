@@ -48,8 +48,10 @@ const TOLD_MAX: usize = 1000;
 #[derive(Default)]
 pub struct Direct {
     keeper: Option<Keeper>,
-    /// What the keeper was started with.
-    started: Option<(baton_direct::Asked, Vec<String>)>,
+    /// The process has become another user or has another root since it began: no other engine can be opened.
+    has_given_up: bool,
+    /// It has another root.
+    is_jailed: bool,
     /// We are the ones who serve.
     has_begun: bool,
     /// The process that we took over from had services.
@@ -109,7 +111,9 @@ impl Direct {
         }
         let work = work(model, registry);
         let plan = match &self.keeper {
-            Some(keeper) if self.fits(model) => keeper.plan(work),
+            Some(keeper) if keeper.about().is_by(lower::engine(model)) => keeper.plan(work),
+            Some(keeper) if self.has_given_up => Err(keeper.about().no_other()),
+            None if self.is_jailed => Err(rights::jailed()),
             Some(_) | None => Director::open(lower::engine(model), &work.settings).and_then(|mut director| {
                 if self.has_begun && self.keeper.is_none() {
                     director.look_around()?;
@@ -119,7 +123,7 @@ impl Direct {
         };
         let refused: Vec<Refused> = match plan {
             Ok(plan) => plan.refused.into_iter().map(|refused| refuse(model, &refused.what, &refused.why)).collect(),
-            Err(fault) => vec![refuse(model, "mode direct", &rights::explain(&fault))],
+            Err(fault) => vec![refuse(model, "mode direct", &self.explain(&fault))],
         };
         if refused.is_empty() { Ok(Prepared::default()) } else { Err(refused) }
     }
@@ -134,29 +138,34 @@ impl Direct {
         if self.has_inherited && !model.has_direct() {
             self.inherited = Some(open_inherited(user));
         }
-        self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))
+        self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))?;
+        self.is_jailed = model.global.chroot.is_some();
+        self.has_given_up = user.is_some() || self.is_jailed;
+        Ok(())
+    }
+
+    /// A fault with what this process lacks. What the keeper's thread has when root was given up, is not to be seen from here.
+    fn explain(&self, fault: &Fault) -> String {
+        match self.has_given_up && (self.keeper.is_some() || self.is_jailed) {
+            true => fault.to_string(),
+            false => rights::explain(fault),
+        }
     }
 
     fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), Fault> {
-        if !model.has_direct() || (self.keeper.is_some() && self.fits(model)) {
+        let (asked, settings) = (lower::engine(model), lower::settings(model));
+        let fits = self.keeper.as_ref().is_some_and(|keeper| keeper.about().is_by(asked));
+        if !model.has_direct() || fits {
             return Ok(());
         }
-        let (asked, settings) = (lower::engine(model), lower::settings(model));
         let is_succeeding = self.has_inherited || self.keeper.is_some();
         let keeper = Keeper::start(asked, &settings, user, is_succeeding)?;
         // The one before ends. What it had in another engine, this one removes when its own is in place.
         self.keeper = Some(keeper);
         self.advice = advice(model);
-        self.started = Some((asked, settings.xdp.interfaces));
         self.given = None;
         self.is_at_work = false;
         Ok(())
-    }
-
-    /// Whether the keeper's engine is the one asked for, opened as asked.
-    fn fits(&self, model: &Model) -> bool {
-        let wanted = (lower::engine(model), lower::settings(model).xdp.interfaces);
-        self.started.as_ref() == Some(&wanted)
     }
 }
 
@@ -282,7 +291,7 @@ impl Direct {
                 None => {
                     // Its thread has ended, by a fault of ours: the next step starts another one.
                     self.keeper = None;
-                    (self.started, self.is_at_work) = (None, false);
+                    self.is_at_work = false;
                     None
                 }
             },
@@ -398,7 +407,7 @@ impl Direct {
                 is_well &= failed.is_empty();
             }
             Err(fault) => {
-                wrong.push(rights::explain(fault));
+                wrong.push(self.explain(fault));
                 is_well = false;
             }
         }
@@ -415,7 +424,7 @@ impl Direct {
                 is_well &= report.faults.is_empty();
             }
             Some(Err(fault)) => {
-                wrong.push(rights::explain(fault));
+                wrong.push(self.explain(fault));
                 is_well = false;
             }
         }
@@ -450,10 +459,9 @@ impl Direct {
 
     /// Who can say on another thread what a model would change.
     pub fn foresight(&self, registry: &Arc<Registry>) -> Foresight {
-        let started = self.started.clone();
-        let running = self.keeper.as_ref().zip(started);
-        let running = running.map(|(keeper, started)| (keeper.planner(), keeper.about().clone(), started));
-        Foresight::new(running, registry.clone())
+        let running = self.keeper.as_ref();
+        let running = running.map(|keeper| (keeper.planner(), keeper.about().clone()));
+        Foresight::new(running, self.has_given_up, registry.clone())
     }
 }
 

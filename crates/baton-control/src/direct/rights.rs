@@ -36,6 +36,15 @@ pub fn explain(fault: &Fault) -> String {
     }
 }
 
+/// That nothing can be opened in a jail.
+pub fn jailed() -> Fault {
+    Fault::new(
+        "the kernel's records and settings",
+        "they are out of reach in this process, which began without mode direct and has another root since ('chroot')",
+        "let a new process take over (baton -sf PID)",
+    )
+}
+
 /// Whether this machine can do what a model asks for, for `-c`. What only a right is missing for is a warning, since who checks a
 /// file need not be who serves by it.
 ///
@@ -48,10 +57,12 @@ pub fn judge(model: &Model) -> Result<Vec<String>, Vec<Refused>> {
     let lacking = missing_rights(model);
     let Work { services, settings, .. } = work(model, &baton_proxy::Registry::new(1, std::time::Instant::now()));
     match Director::open(lower::engine(model), &settings) {
-        Ok(director) => {
+        Ok(mut director) => {
             let refused: Vec<Refused> =
                 director.judge(&services).iter().map(|no| refuse(model, &no.what, &no.why)).collect();
-            if refused.is_empty() { Ok(lacking) } else { Err(refused) }
+            let here = director.look(&settings, &services).unwrap_or_default();
+            let here = here.iter().map(|no| format!("mode direct cannot begin here: {}: {}", no.what, no.why));
+            if refused.is_empty() { Ok(lacking.into_iter().chain(here).collect()) } else { Err(refused) }
         }
         // Rights are the reason, or the machine is not the one that will serve.
         Err(fault) => {

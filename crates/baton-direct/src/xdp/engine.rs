@@ -11,7 +11,7 @@ use baton_kernel::route::{Link, Routing};
 use super::way::{self, Wait, Way};
 use super::{Settings, judge, words};
 use crate::maglev::{self, Member};
-use crate::{Counters, Destination, DestinationFigures, Engine, Fault, Figures, Key, Observed, Service, Step};
+use crate::{Counters, Destination, DestinationFigures, Engine, Fault, Figures, Key, Observed, Refused, Service, Step};
 
 /// The engine, in one network namespace.
 pub(super) struct Xdp {
@@ -20,6 +20,8 @@ pub(super) struct Xdp {
     pub(super) routing: Routing,
     /// Nothing before the first service.
     pub(super) direct: Option<Direct>,
+    /// Whether it was said once by which settings it works.
+    pub(super) is_set: bool,
     /// Whether the links have this process's program.
     is_renewed: bool,
     /// Whether root was given up: what is open is what there is.
@@ -36,6 +38,7 @@ impl Xdp {
             folder,
             routing: Routing::open()?,
             direct,
+            is_set: false,
             is_renewed: false,
             is_given: false,
         })
@@ -364,6 +367,19 @@ impl Engine for Xdp {
             });
         }
         Ok(figures)
+    }
+
+    fn look(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+        self.against(&settings.xdp.interfaces, desired)
+    }
+
+    fn set(&mut self, settings: &crate::Settings) -> Result<(), Fault> {
+        self.is_set = true;
+        let before = std::mem::replace(&mut self.settings.interfaces, settings.xdp.interfaces.clone());
+        if before == self.settings.interfaces || self.direct.is_none() {
+            return Ok(());
+        }
+        self.tie(None, None).inspect_err(|_| self.settings.interfaces = before)
     }
 
     fn refresh(&mut self) -> Result<Vec<String>, Fault> {

@@ -7,7 +7,7 @@ use baton_kernel::route::{Link, Routing};
 
 use super::engine::Xdp;
 use super::way;
-use crate::Fault;
+use crate::{Fault, Refused, Service};
 
 /// MAC addresses that packets are taken for, at most: those of the interfaces, and of what stands on them.
 const MACS_MAX: usize = 256;
@@ -32,13 +32,17 @@ impl Xdp {
         let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
         let is_in_veth = self.settings.is_in_veth;
         let direct = self.ready()?;
-        let mut tied = Vec::new();
+        let (mut tied, mut unwanted) = (Vec::new(), Vec::new());
         for (there, _) in direct.attached()? {
-            // The link of an interface that is gone has nothing to do; where names are given, they are all.
-            if links.iter().all(|link| link.index != there) || (is_named && !wanted.contains(&there)) {
+            // The link of an interface that is gone has nothing to do.
+            if links.iter().all(|link| link.index != there) {
                 direct.detach(there)?;
-            } else {
-                tied.push(there);
+                continue;
+            }
+            tied.push(there);
+            // Where names are given, they are all.
+            if is_named && !wanted.contains(&there) {
+                unwanted.push(there);
             }
         }
         let fresh: Vec<u32> = wanted.into_iter().filter(|wanted| !tied.contains(wanted)).collect();
@@ -53,8 +57,49 @@ impl Xdp {
                 Err(fault) => failed = Some(fault),
             }
         }
+        // No sooner than the others see packets.
+        if failed.is_none() && !unwanted.is_empty() {
+            unwanted.iter().try_for_each(|there| direct.detach(*there))?;
+            tied.retain(|there| !unwanted.contains(there));
+            direct.set_macs(&macs(&links, &tied))?;
+        }
         // Of those that nobody named, one is enough.
         failed.filter(|_| is_named || tied.is_empty()).map_or(Ok(()), Err)
+    }
+
+    /// What is against these interfaces, or without any, against those by which servers of these services are reached. What goes
+    /// wrong with one that it works on already is not asked here.
+    pub(super) fn against(&mut self, interfaces: &[String], desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+        let links = self.routing.links()?;
+        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())?;
+        let is_taken = |link: &Link| link.has_xdp && attached.iter().all(|(there, _)| *there != link.index);
+        let taken = |link: &Link| Refused {
+            what: format!("interface {}", link.name),
+            why: format!(
+                "another XDP program is there, and it is left alone: end it (ip link set dev {} xdp off), or name another interface",
+                link.name
+            ),
+        };
+        if interfaces.is_empty() {
+            let mut towards = Vec::new();
+            for server in desired.iter().flat_map(|service| &service.destinations) {
+                let route = self.routing.route_to(server.address.ip()).ok().flatten();
+                let link = route.and_then(|route| links.iter().find(|link| link.index == route.interface));
+                let below = link.and_then(|link| way::below(&links, &[], link).ok());
+                towards.extend(below.and_then(|(below, _)| links.iter().find(|link| link.index == below)));
+            }
+            let all = !towards.is_empty() && towards.iter().all(|link| is_taken(link));
+            return Ok(towards.first().filter(|_| all && !self.is_set).map(|link| taken(link)).into_iter().collect());
+        }
+        let fresh = interfaces.iter().filter(|name| !(self.is_set && self.settings.interfaces.contains(name)));
+        let reason = |name: &String| match links.iter().find(|link| link.name == *name) {
+            Some(link) => is_taken(link).then(|| taken(link)),
+            None => Some(Refused {
+                what: format!("interface {name}"),
+                why: "there is no such interface (`ip link` lists them)".into(),
+            }),
+        };
+        Ok(fresh.filter_map(reason).collect())
     }
 
     /// Where nobody names any: the interfaces that have a virtual address, and those by which servers are reached.

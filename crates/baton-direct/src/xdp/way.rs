@@ -136,6 +136,7 @@ mod tests {
             vlan: vlan.map(|(number, _)| number),
             lower: vlan.map(|(_, lower)| lower),
             master: None,
+            has_xdp: false,
         }
     }
 

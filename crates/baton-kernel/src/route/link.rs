@@ -12,12 +12,14 @@ const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// Bytes of `struct ifinfomsg`.
 const IFINFO: usize = 16;
-/// Attributes (`IFLA_…`, `IFLA_INFO_…`, `IFLA_VLAN_ID`).
+/// Attributes (`IFLA_…`, `IFLA_XDP_…`, `IFLA_INFO_…`, `IFLA_VLAN_ID`).
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
 const LOWER: u16 = 5;
 const MASTER: u16 = 10;
+const XDP: u16 = 43;
+const XDP_ATTACHED: u16 = 2;
 const INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
@@ -53,6 +55,8 @@ pub struct Link {
     pub lower: Option<u32>,
     /// The bridge or bond that it belongs to.
     pub master: Option<u32>,
+    /// Whether an XDP program is on it.
+    pub has_xdp: bool,
 }
 
 impl Routing {
@@ -169,6 +173,7 @@ fn link(reply: &Reply) -> Option<Link> {
     let data = information.and_then(|all| Some(all.find(INFO_DATA)?.nested()));
     let vlan = data.filter(|_| kind == Some("vlan")).and_then(|data| data.find(VLAN_ID)?.value.first_chunk().copied());
     let number = |kind| attributes.find(kind).and_then(|found| found.u32()).filter(|number| *number != 0);
+    let xdp = attributes.find(XDP).and_then(|all| all.nested().find(XDP_ATTACHED));
     let is_ethernet = matches!(half(reply, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK);
     Some(Link {
         index,
@@ -183,5 +188,6 @@ fn link(reply: &Reply) -> Option<Link> {
         vlan: vlan.map(u16::from_ne_bytes),
         lower: number(LOWER).filter(|lower| *lower != index),
         master: number(MASTER),
+        has_xdp: xdp.is_some_and(|attached| attached.value != [0]),
     })
 }

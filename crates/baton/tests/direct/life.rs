@@ -96,3 +96,21 @@ fn the_same_engine_by_another_word_changes_nothing() {
         second.end();
     });
 }
+
+#[test]
+fn who_takes_over_without_sections_removes_them() {
+    lab::inside(|| {
+        begin();
+        for global in ["", "user nobody\ngroup nogroup\n"] {
+            let director = Director::start(&Text { global, ..PLAIN });
+            let folder = director.folder.display();
+            director.proxy.write(&format!(
+                "global\nstats socket {folder}/admin.sock level admin\n{global}\nlisten other\nmode http\nbind 127.0.0.1:8080\n"
+            ));
+            let next = director.proxy.replace(&[]);
+            director.proxy.wait();
+            until("nothing is left", || dump().is_empty());
+            drop(next);
+        }
+    });
+}

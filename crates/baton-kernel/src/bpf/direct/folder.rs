@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open};
-use nix::sys::stat::Mode as Rights;
+use nix::sys::stat::{Mode as Rights, fstat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, unlinkat};
 
 use crate::Fault;
@@ -54,6 +54,11 @@ impl Folder {
         let names =
             listed.iter().take(FILES_MAX).filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
         Ok(names.filter(|name| name != "." && name != "..").collect())
+    }
+
+    /// Whether it is not in the file system any more, though open.
+    pub(super) fn is_removed(&self) -> bool {
+        fstat(&self.own).is_ok_and(|own| own.st_nlink == 0)
     }
 
     /// Removes a file; it is no error when it is not there.

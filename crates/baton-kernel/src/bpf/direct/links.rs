@@ -52,9 +52,19 @@ impl Direct {
                     );
                     // Without a pin, the link ends here.
                     return pinned.map(|()| mode).map_err(|error| {
-                        let remedy = "before Linux 6.5 that cannot be done after chroot: name the interface (bind ... interface \
-                                      NAME), and start Baton anew";
-                        Fault::new(place(), format!("pinning the link of the BPF program: {error}"), remedy)
+                        let reason = format!("pinning the link of the BPF program: {error}");
+                        match self.folder.is_removed() {
+                            true => Fault::new(
+                                place(),
+                                format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
+                                "let a new process of Baton take over (baton -sf PID), which makes it anew",
+                            ),
+                            false => Fault::new(
+                                place(),
+                                reason,
+                                "before Linux 6.5 that cannot be done after chroot: let a new process of Baton take over (baton -sf PID)",
+                            ),
+                        }
                     });
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
