@@ -322,6 +322,32 @@ fn interfaces_are_chosen_and_methods_changed() {
 }
 
 #[test]
+fn addresses_that_are_no_virtual_ones_are_refused() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        let before = all_of(&server);
+        let refused = |vip: &str, tunnel| {
+            let wanted = Asked { tunnel, ..asked(&[vip.parse().unwrap()], Method::Auto) };
+            server.inside(|| up(&wanted, false).unwrap_err().to_string())
+        };
+        for (vip, tunnel, said) in [
+            ("192.0.2.11", None, "this machine has it on eth0"),
+            ("::ffff:192.0.2.7", None, "write 192.0.2.7"),
+            ("2001:db8::77", Some(Tunnels::Ipip), "IPv4 only"),
+            ("224.0.0.1", None, "no address that clients could ask for"),
+            ("ff02::1", None, "no address that clients could ask for"),
+            ("0.0.0.0", None, "no address that clients could ask for"),
+            ("::1", None, "no address that clients could ask for"),
+            ("127.0.0.1", None, "no address that clients could ask for"),
+        ] {
+            let fault = refused(vip, tunnel);
+            assert!(fault.contains(said) && fault.contains(&format!("virtual address {vip}")), "{fault}");
+        }
+        same(&all_of(&server), &before);
+    });
+}
+
+#[test]
 fn nothing_is_half_done() {
     alone(|| {
         let server = Machine::new("server", 11);

@@ -20,7 +20,7 @@ pub use plan::Step;
 pub use record::{Quiet, Tunnels};
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -104,6 +104,7 @@ pub fn up(asked: &Asked, is_dry: bool) -> Result<Report, Fault> {
         routing.link(interface)?;
     }
     change(&mut routing, is_dry, |seen, record| {
+        asked.vips.iter().try_for_each(|vip| seen.judge_own(*vip))?;
         let mut wish: Vec<Up> = record.up.iter().filter(|up| !asked.vips.contains(&up.vip)).cloned().collect();
         for vip in &asked.vips {
             let known = record.up.iter().find(|up| up.vip == *vip);
@@ -190,8 +191,28 @@ fn judge(asked: &Asked) -> Result<(), Fault> {
         if matches!(vip, IpAddr::V4(address) if address.is_broadcast()) {
             return Err(wrong(vip, "is everybody's"));
         }
+        if let Some(address) = mapped(vip) {
+            let place = format!("virtual address {vip}");
+            return Err(Fault::new(place, "is an IPv4 address in the form of IPv6", format!("write {address}")));
+        }
+        if asked.tunnel == Some(Tunnels::Ipip) && vip.is_ipv6() {
+            let place = format!("virtual address {vip}");
+            return Err(Fault::new(
+                place,
+                "the tunnel ipip carries IPv4 only",
+                "set it up by itself, without --tunnel",
+            ));
+        }
     }
     Ok(())
+}
+
+/// The IPv4 address in an IPv6 one (RFC 4291 section 2.5.5.2).
+fn mapped(vip: &IpAddr) -> Option<Ipv4Addr> {
+    match vip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => address.to_ipv4_mapped(),
+    }
 }
 
 /// Whether somebody could ask for hardware addresses on an interface.

@@ -108,6 +108,19 @@ impl Seen {
         self.addresses.iter().any(|(name, address, prefix)| is_it(name, *address, *prefix))
     }
 
+    /// Refuses an address that another interface has: packets for it come to this machine anyway, and keeping quiet about it would take it
+    /// from the network.
+    pub fn judge_own(&self, vip: IpAddr) -> Result<(), Fault> {
+        let is_elsewhere = |name: &str| name != LOOPBACK && name != TUNNEL;
+        let own = self.addresses.iter().find(|(name, address, _)| *address == vip && is_elsewhere(name));
+        own.map_or(Ok(()), |(name, _, prefix)| {
+            let remedy = format!(
+                "name the address of the service, which the director has; if it is that, `ip address del {vip}/{prefix} dev {name}` first"
+            );
+            Err(Fault::new(format!("virtual address {vip}"), format!("this machine has it on {name}"), remedy))
+        })
+    }
+
     /// How to keep quiet.
     pub fn choose(&self, asked: &Asked) -> Result<Quiet, Fault> {
         let by_settings = || Quiet::Settings(asked.interfaces.clone());
