@@ -69,6 +69,22 @@ fn the_source_is_found_out() {
     assert_eq!(found(""), None);
 }
 
+#[test]
+fn a_line_that_is_not_finished_is_told_as_such() {
+    let server = "real_server 10.0.0.2 80 {\n weight 1\n }";
+    let first = |inside: &str| {
+        let text = format!("virtual_server 10.0.0.1 80 {{\nprotocol TCP\n{inside}\n{server}\n}}\n");
+        convert("a", text.as_bytes(), None).expect("the service is carried over").remarks[0].to_string()
+    };
+    for quote in ["\"", "'", "\"\""] {
+        let said = first(quote);
+        assert!(said.starts_with("line 3: `\"\"`: left out: the line is not finished"), "{said}");
+    }
+    for word in ["lb_algo", "protocol"] {
+        refused(&format!("virtual_server 10.0.0.1 80 {{\n{word}\n{server}\n}}\n"), "is not finished");
+    }
+}
+
 /// What is wrong with an input as a whole.
 #[track_caller]
 fn refused(text: &str, with: &str) {

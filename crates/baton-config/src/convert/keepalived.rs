@@ -20,6 +20,9 @@ const ELSEWHERE: [(&str, &str); 4] = [
     ("include", "files that are included are not read: convert them by themselves"),
 ];
 
+/// Why a line is left out that begins with nothing: with a quote, and nothing behind it.
+const UNFINISHED: &str = "left out: the line is not finished, for there is nothing in its quotes";
+
 /// Reads a file.
 pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
     let mut table = Table::default();
@@ -41,6 +44,7 @@ pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
             }
             "virtual_server_group" => {}
             "global_defs" => read_globals(statement, &mut table),
+            "" => table.remark(statement.line, &statement.text(), UNFINISHED),
             word => {
                 let why = ELSEWHERE.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, why)| *why);
                 let why = why.unwrap_or_else(|| unknown(word));

@@ -250,6 +250,7 @@ impl Url {
                 }
                 "regex_options" => Err("left out: write them into the expression, such as (?i)".into()),
                 "regex_stack" => Err("left out: expressions need no stack".into()),
+                "" => Err(super::UNFINISHED.to_owned()),
                 _ => Err("left out: it is not known here".to_owned()),
             };
             if let Err(why) = read {

@@ -27,9 +27,10 @@ impl Statement {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// As people call it.
+    /// As people call it; an empty word is a pair of quotes.
     pub fn text(&self) -> String {
-        self.words.join(" ")
+        let words = self.words.iter().map(|word| if word.is_empty() { "\"\"" } else { word });
+        words.collect::<Vec<_>>().join(" ")
     }
 
     /// The words behind the first one.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::check::{self, Times};
 use super::tree::Statement;
-use super::{group_keys, mark, port};
+use super::{UNFINISHED, group_keys, mark, port};
 use crate::convert::ipvsadm::prefix;
 use crate::convert::service::{Forwarding, Key, Persistence, Protocol, Real, Scheduler, Table, Virtual};
 use crate::convert::{ConvertFault, MAX_CONVERT_ENTRIES, Remark};
@@ -25,6 +25,14 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
     let word = statement.inside().iter().rev().find(|inner| matches!(inner.word(0), "lvs_sched" | "lb_algo"));
     let word = word.map_or(Scheduler::DEFAULT, |inner| inner.word(1));
     let Some(scheduler) = Scheduler::of(word) else {
+        if word.is_empty() {
+            table.remark(
+                statement.line,
+                &statement.text(),
+                "left out with its servers: the line of its scheduler is not finished",
+            );
+            return Ok(());
+        }
         let why = format!("left out with its servers: {} is no scheduler that is known", super::super::shown(word));
         table.remark(statement.line, &statement.text(), why);
         return Ok(());
@@ -35,6 +43,11 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
         // A mark is of both; its servers are asked by TCP.
         None if statement.word(1) == "fwmark" => Protocol::Tcp,
         Some("UDP" | "udp") | None => Protocol::Udp,
+        Some("") => {
+            let why = "left out with its servers: the line of its protocol is not finished";
+            table.remark(statement.line, &statement.text(), why);
+            return Ok(());
+        }
         Some(other) => {
             let why =
                 format!("left out with its servers: Baton carries TCP and UDP, not {}", super::super::shown(other));
@@ -194,6 +207,7 @@ fn not_carried(word: &str) -> &'static str {
             "left out: it is for one configuration id only; keep its line without the word, or take it out"
         }
         word if word.starts_with('~') || word.starts_with('$') => "left out: what it stands for has to be written out",
+        "" => UNFINISHED,
         _ => "left out: it is not known here",
     }
 }
