@@ -6,6 +6,7 @@ mod draft;
 mod judge;
 mod line;
 mod log;
+mod named;
 mod rule_files;
 mod track;
 

@@ -1,4 +1,4 @@
-//! What only the whole configuration can tell: names that must exist, modes that must fit, numbers that are given out, and
+//! What only the whole configuration can tell: modes that must fit, numbers that are given out, names that must exist (`named.rs`), and
 //! the values that follow from several lines.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::direct;
 use super::draft::resolve_server;
+use super::named;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
 use crate::keywords::{server, tls};
-use crate::nearest::nearest;
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -41,8 +41,8 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     let known: Vec<&str> =
         drafts.iter().filter(|draft| draft.kind != Kind::Frontend).map(|draft| &*draft.proxy.name).collect();
     for draft in &drafts {
-        servers_exist(draft, context);
-        backends_exist(draft, &heads, &known, context);
+        named::servers_exist(draft, context);
+        named::backends_exist(draft, &heads, &known, context);
         timeouts(draft, context);
     }
     direct::whole(&drafts, &heads, context);
@@ -221,7 +221,7 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
 }
 
 /// Where the line of a rule is kept.
-fn key(source: &Source) -> (u32, Arc<str>) {
+pub(super) fn key(source: &Source) -> (u32, Arc<str>) {
     (source.line, source.file.clone())
 }
 
@@ -394,91 +394,6 @@ fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
         let line = ["option httplog", "option tcplog"].iter().find_map(|row| draft.lines.get(row));
         let message = format!("log format ignored for {kind} '{name}' since it has no log address.");
         warn(line.unwrap_or(&draft.head), "no-log-address", message);
-    }
-}
-
-/// `default_backend` and `use_backend` name a backend of the same mode.
-fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], context: &mut Context<'_>) {
-    if !draft.proxy.role.is_frontend() {
-        return;
-    }
-    let mut wanted: Vec<(&str, &'static str, Line, usize)> = Vec::new();
-    if let Some(name) = &draft.proxy.default_backend {
-        let line = draft.lines.get("default_backend").unwrap_or(&draft.head).clone();
-        wanted.push((name, "default_backend", line, 1));
-    }
-    for rule in draft.proxy.rules(Ruleset::UseBackend) {
-        let name = rule.words.first().map(String::as_str).unwrap_or_default();
-        let found = context.rule_lines.get(&key(&rule.source));
-        // A name that is a log format is only known when a request comes.
-        if let Some((line, first)) = found
-            && !name.contains("%[")
-        {
-            wanted.push((name, "use_backend", line.clone(), *first));
-        }
-    }
-    for (name, keyword, line, word) in wanted {
-        if context.report.is_full() {
-            return;
-        }
-        let found = [Kind::Backend, Kind::Listen].iter().find_map(|kind| heads.get(&(name, *kind)));
-        match found {
-            None => {
-                let message = format!("Proxy '{}': unable to find required {keyword}: '{name}'.", draft.proxy.name);
-                let mut diagnostic = late(&line, Severity::Alert, "unknown-backend", word, message);
-                diagnostic.hint = match heads.contains_key(&(name, Kind::Frontend)) {
-                    true => Some(format!("'{name}' is a frontend; a backend is needed here")),
-                    false => nearest(name, known.iter().copied()).map(|near| format!("did you mean '{near}'?")),
-                };
-                context.report.add(diagnostic);
-            }
-            Some(backend) if backend.proxy.name == draft.proxy.name && backend.kind == draft.kind => {
-                let message = format!("Proxy '{name}': loop detected for {keyword}: '{name}'.");
-                context.report.add(late(&line, Severity::Alert, "backend-loop", word, message));
-            }
-            Some(backend) if direct::is_mixed(draft, backend) => {
-                let message = direct::mixed(draft, backend);
-                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
-            }
-            Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {
-                let what =
-                    if keyword == "default_backend" { "as its default backend" } else { "in a 'use_backend' rule" };
-                let message = format!(
-                    "http {} '{}' ({}:{}) tries to use incompatible tcp {} '{name}' ({}:{}) {what} (see 'mode').",
-                    draft.kind.label(),
-                    draft.proxy.name,
-                    draft.head.file,
-                    draft.head.number,
-                    backend.kind.label(),
-                    backend.head.file,
-                    backend.head.number
-                );
-                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
-            }
-            Some(_) => {}
-        }
-    }
-}
-
-/// `use-server` names a server of its own backend.
-fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
-    for rule in draft.proxy.rules(Ruleset::UseServer) {
-        let name = rule.words.first().map(String::as_str).unwrap_or_default();
-        if name.contains("%[") || draft.servers.iter().any(|server| &*server.server.name == name) {
-            continue;
-        }
-        let Some((line, first)) = context.rule_lines.get(&key(&rule.source)) else {
-            continue;
-        };
-        let message = format!(
-            "{} '{}' : unable to find server '{name}' referenced in a 'use-server' rule.",
-            draft.kind.label(),
-            draft.proxy.name
-        );
-        let mut diagnostic = late(line, Severity::Alert, "unknown-server", *first, message);
-        let near = nearest(name, draft.servers.iter().map(|server| &*server.server.name));
-        diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
-        context.report.add(diagnostic);
     }
 }
 

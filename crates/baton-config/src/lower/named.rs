@@ -1,0 +1,95 @@
+//! Names of backends and servers that rules and `default_backend` say: they must be there, and fit.
+
+use baton_model::{Mode, Ruleset};
+
+use super::direct;
+use super::judge::{Heads, key, late};
+use super::{Context, Draft, Kind};
+use crate::diagnostic::Severity;
+use crate::nearest::nearest;
+use crate::syntax::Line;
+
+/// `default_backend` and `use_backend` name a backend of the same mode.
+pub(super) fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], context: &mut Context<'_>) {
+    if !draft.proxy.role.is_frontend() {
+        return;
+    }
+    let mut wanted: Vec<(&str, &'static str, Line, usize)> = Vec::new();
+    if let Some(name) = &draft.proxy.default_backend {
+        let line = draft.lines.get("default_backend").unwrap_or(&draft.head).clone();
+        wanted.push((name, "default_backend", line, 1));
+    }
+    for rule in draft.proxy.rules(Ruleset::UseBackend) {
+        let name = rule.words.first().map(String::as_str).unwrap_or_default();
+        let found = context.rule_lines.get(&key(&rule.source));
+        // A name that is a log format is only known when a request comes.
+        if let Some((line, first)) = found
+            && !name.contains("%[")
+        {
+            wanted.push((name, "use_backend", line.clone(), *first));
+        }
+    }
+    for (name, keyword, line, word) in wanted {
+        if context.report.is_full() {
+            return;
+        }
+        let found = [Kind::Backend, Kind::Listen].iter().find_map(|kind| heads.get(&(name, *kind)));
+        match found {
+            None => {
+                let message = format!("Proxy '{}': unable to find required {keyword}: '{name}'.", draft.proxy.name);
+                let mut diagnostic = late(&line, Severity::Alert, "unknown-backend", word, message);
+                diagnostic.hint = match heads.contains_key(&(name, Kind::Frontend)) {
+                    true => Some(format!("'{name}' is a frontend; a backend is needed here")),
+                    false => nearest(name, known.iter().copied()).map(|near| format!("did you mean '{near}'?")),
+                };
+                context.report.add(diagnostic);
+            }
+            Some(backend) if backend.proxy.name == draft.proxy.name && backend.kind == draft.kind => {
+                let message = format!("Proxy '{name}': loop detected for {keyword}: '{name}'.");
+                context.report.add(late(&line, Severity::Alert, "backend-loop", word, message));
+            }
+            Some(backend) if direct::is_mixed(draft, backend) => {
+                let message = direct::mixed(draft, backend);
+                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
+            }
+            Some(backend) if draft.proxy.mode == Mode::Http && backend.proxy.mode == Mode::Tcp => {
+                let what =
+                    if keyword == "default_backend" { "as its default backend" } else { "in a 'use_backend' rule" };
+                let message = format!(
+                    "http {} '{}' ({}:{}) tries to use incompatible tcp {} '{name}' ({}:{}) {what} (see 'mode').",
+                    draft.kind.label(),
+                    draft.proxy.name,
+                    draft.head.file,
+                    draft.head.number,
+                    backend.kind.label(),
+                    backend.head.file,
+                    backend.head.number
+                );
+                context.report.add(late(&line, Severity::Alert, "mode-mismatch", word, message));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// `use-server` names a server of its own backend.
+pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
+    for rule in draft.proxy.rules(Ruleset::UseServer) {
+        let name = rule.words.first().map(String::as_str).unwrap_or_default();
+        if name.contains("%[") || draft.servers.iter().any(|server| &*server.server.name == name) {
+            continue;
+        }
+        let Some((line, first)) = context.rule_lines.get(&key(&rule.source)) else {
+            continue;
+        };
+        let message = format!(
+            "{} '{}' : unable to find server '{name}' referenced in a 'use-server' rule.",
+            draft.kind.label(),
+            draft.proxy.name
+        );
+        let mut diagnostic = late(line, Severity::Alert, "unknown-server", *first, message);
+        let near = nearest(name, draft.servers.iter().map(|server| &*server.server.name));
+        diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
+        context.report.add(diagnostic);
+    }
+}
