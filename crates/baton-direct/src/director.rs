@@ -167,6 +167,11 @@ impl Director {
         Ok(())
     }
 
+    /// Services that are ours and in the kernel, as of the last reconciliation.
+    pub fn ours(&self) -> impl Iterator<Item = &Key> {
+        self.ours.iter()
+    }
+
     /// What the engine cannot do of what is asked for. It asks the kernel nothing.
     pub fn judge(&self, desired: &[Service]) -> Vec<Refused> {
         let reasons = |service: &Service| {

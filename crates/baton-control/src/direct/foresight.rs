@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_direct::Director;
+use baton_direct::vip::Vips;
 use baton_model::Model;
 use baton_proxy::{Refused, Registry};
 
 use super::keeper::about;
-use super::{About, Planner, lower, refuse, rights, work};
+use super::{About, Planner, addresses, lower, refuse, rights, work};
 
 /// Looks ahead, with the eyes of the process or, without one, with its own.
 pub struct Foresight {
@@ -57,7 +58,14 @@ impl Foresight {
                 return Foreseen { refused: vec![no], ..Foreseen::default() };
             }
             Some(_) | None => match Director::open(asked, &work.settings) {
-                Ok(mut director) => (director.plan(&work.services), Some(about(&director))),
+                Ok(mut director) => {
+                    let plan = director.plan(&work.services).map(|mut plan| {
+                        let vips = Vips::open(&work.settings.owner);
+                        plan.remarks.extend(vips.map_or(Vec::new(), |mut vips| addresses::foresee(&mut vips, &work)));
+                        plan
+                    });
+                    (plan, Some(about(&director)))
+                }
                 Err(fault) => (Err(fault), None),
             },
         };

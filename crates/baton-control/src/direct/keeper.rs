@@ -3,6 +3,7 @@
 //! It has one job at a time, in order. When the process gives up root, this thread alone keeps the rights that balancing takes
 //! (capabilities(7)); all others lose them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
@@ -12,10 +13,10 @@ use baton_direct::vip::{self, Vip, Vips};
 use baton_direct::who_has::others;
 use baton_direct::{Asked, Director, Fault, Figures, Plan, Report, Service, Settings, probe};
 use baton_kernel::process::capabilities::{self, Capability};
-use baton_kernel::route::Routing;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::addresses::{foresee, held, places};
 use super::lower::Managed;
 
 /// How long the change line waits for an answer that it cannot do without.
@@ -40,6 +41,8 @@ pub struct Work {
     pub settings: Settings,
     /// Virtual addresses of this machine.
     pub managed: Vec<Managed>,
+    /// Addresses that something listens on: of ours, such a one stays.
+    pub listened: BTreeSet<IpAddr>,
 }
 
 /// What the thread says.
@@ -60,6 +63,8 @@ pub struct Done {
     pub services: Result<Report, Fault>,
     /// Virtual addresses; `None` when there was nothing to do about them.
     pub vips: Option<Result<vip::Report, Fault>>,
+    /// Of these, those that nobody asks for and that stay because something listens on them.
+    pub held: Vec<Vip>,
 }
 
 /// How the director is set up.
@@ -300,7 +305,11 @@ impl Desk {
                 Err(RecvTimeoutError::Timeout) => self.announce(),
                 Ok(Job::Plan(work, reply)) => {
                     self.director.set(&work.settings);
-                    let _ = reply.send(self.director.plan(&work.services));
+                    let plan = self.director.plan(&work.services).map(|mut plan| {
+                        plan.remarks.extend(self.vips.as_mut().map_or(Vec::new(), |vips| foresee(vips, &work)));
+                        plan
+                    });
+                    let _ = reply.send(plan);
                 }
                 Ok(Job::Reconcile { work, announce }) => {
                     let done = self.reconcile(*work, announce);
@@ -335,10 +344,12 @@ impl Desk {
     /// Services first, so that no packet finds an address without them; addresses that go, go before.
     fn reconcile(&mut self, work: Work, announce: bool) -> Done {
         if let Err(fault) = self.director.take_charge() {
-            return Done { figures: None, services: Err(fault), vips: None };
+            return Done { figures: None, services: Err(fault), vips: None, held: Vec::new() };
         }
         let figures = self.director.figures().ok();
-        let (wanted, lost) = places(&work.managed);
+        let (mut wanted, lost) = places(&work.managed);
+        let held = self.vips.as_mut().map_or(Vec::new(), |vips| held(vips, &wanted, &work));
+        wanted.extend(held.iter().cloned());
         let gone = self.managed.iter().any(|vip| !wanted.contains(vip));
         let mut vips = None;
         if gone {
@@ -349,6 +360,10 @@ impl Desk {
         let services = self.director.reconcile(&work.services);
         // What the record has from a process before goes too.
         let is_first = !self.has_put && self.vips.is_ok();
+        // One that is not here is not called here before its service is.
+        let ours: Vec<IpAddr> = self.director.ours().filter_map(|key| key.virtual_address()).collect();
+        let has_it = |vip: &Vip| ours.contains(&vip.address) || held.contains(vip) || self.managed.contains(vip);
+        wanted.retain(has_it);
         if services.is_ok() && (!wanted.is_empty() || !lost.is_empty() || is_first) {
             vips = Some(self.put(&wanted).map(|mut report| {
                 report.faults.extend(lost);
@@ -363,7 +378,7 @@ impl Desk {
                 report
             }));
         }
-        Done { figures, services, vips }
+        Done { figures, services, vips, held }
     }
 
     fn put(&mut self, wanted: &[Vip]) -> Result<vip::Report, Fault> {
@@ -395,33 +410,6 @@ impl Desk {
         self.others = Some((Instant::now(), found.clone()));
         found
     }
-}
-
-/// The interfaces of addresses that leave it open; what has no way is a fault.
-fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<Fault>) {
-    let (mut vips, mut faults) = (Vec::new(), Vec::new());
-    for one in managed {
-        let place = || format!("virtual address {}", one.address);
-        let interface = match &one.interface {
-            Ok(name) => Ok(name.clone()),
-            Err(towards) => Routing::open().and_then(|mut routing| {
-                let route = routing.route_to(*towards)?.map(|route| route.interface);
-                let link = route.map(|index| routing.link_by_index(index)).transpose()?.flatten();
-                link.map(|link| link.name).ok_or_else(|| {
-                    Fault::new(
-                        place(),
-                        format!("there is no way to {towards}"),
-                        "say where: 'manage-vip interface NAME'",
-                    )
-                })
-            }),
-        };
-        match interface {
-            Ok(interface) => vips.push(Vip { address: one.address, interface, prefix: one.prefix }),
-            Err(fault) => faults.push(fault),
-        }
-    }
-    (vips, faults)
 }
 
 /// Asks real servers for the virtual address, on threads that have the right to.

@@ -13,7 +13,7 @@
 //! Slow start scales all weights of a service, because there is nothing between 0 and 1, as long as one of its servers is in it.
 //! Schedulers by hash, `fo` and `ovf` know no share, so their servers have their full weight at once, as `static-rr` does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use baton_direct::{
@@ -269,6 +269,20 @@ pub fn managed(model: &Model) -> Vec<Managed> {
         }
     }
     all.into_values().collect()
+}
+
+/// Addresses that something listens on, in whichever mode: one that is here by `manage-vip` is not taken from under it.
+pub fn listened(model: &Model) -> BTreeSet<std::net::IpAddr> {
+    let on = model.proxies.iter().filter(|proxy| !proxy.disabled);
+    on.flat_map(|proxy| {
+        let binds = proxy.binds.iter().filter(|bind| bind.options.namespace.is_none());
+        let binds = binds.filter_map(|bind| match &bind.address {
+            Address::Inet(address) => Some(address.ip()),
+            _ => None,
+        });
+        binds.chain(proxy.places().iter().filter_map(|bind| Some(bind.place.address()?.ip())))
+    })
+    .collect()
 }
 
 /// Sections whose services stay at the end; the others' go.

@@ -6,6 +6,7 @@
 //! is still as it shall be. Nothing is begun before it is decided that this process serves ([`Direct::begin`]), and nothing is
 //! touched any more once another one does.
 
+mod addresses;
 mod books;
 mod foresight;
 mod keeper;
@@ -70,6 +71,10 @@ pub struct Direct {
     books: Books,
     /// Settings of the system that are in the way, until it is said.
     advice: Vec<String>,
+    /// An address stays that nobody asks for, as long as something listens on it.
+    is_holding: bool,
+    /// What is given is what was given before, and was done.
+    is_repair: bool,
     /// Addresses that are here are announced with the next work.
     announces: bool,
     /// Told when the state of a server changes.
@@ -92,6 +97,17 @@ pub enum Word {
     Done(String),
     /// What an operator should know.
     Warning(String),
+}
+
+impl Word {
+    /// What was done though nothing was asked for is what somebody else had undone.
+    fn raise(&mut self) {
+        if let Word::Done(text) = self {
+            *self = Word::Warning(format!(
+                "mode direct: somebody else changed what is Baton's, and it is put right: {text}"
+            ));
+        }
+    }
 }
 
 /// What a model asks of the kernel was looked at, and can be done.
@@ -183,7 +199,7 @@ impl Direct {
             words.push(Word::Warning(format!("mode direct: {}", rights::explain(&fault))));
         }
         words.extend(self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))));
-        if self.keeper.is_some() && (model.has_direct() || self.given.is_some()) {
+        if self.keeper.is_some() && (model.has_direct() || self.given.is_some() || self.is_holding) {
             self.give(work(model, registry));
             let until = tokio::time::Instant::now() + COMMIT_WITHIN;
             while self.is_at_work {
@@ -231,16 +247,19 @@ impl Direct {
             return self.commit(model, generation, registry).await;
         }
         match std::mem::take(&mut self.has_inherited) {
-            true => self.flush_inherited(),
+            true => self.flush_inherited(model),
             false => Vec::new(),
         }
     }
 
     /// Removes what the process had that we took over from, since we are asked for nothing.
-    fn flush_inherited(&mut self) -> Vec<Word> {
+    fn flush_inherited(&mut self, model: &Model) -> Vec<Word> {
         let opened = self.inherited.take().unwrap_or_else(|| open_inherited(None));
         match opened {
-            Ok(keeper) => keeper.leave(Work::default()).map(|done| self.report(&done).0).unwrap_or_default(),
+            Ok(keeper) => keeper
+                .leave(Work { listened: lower::listened(model), ..Work::default() })
+                .map(|done| self.report(&done).0)
+                .unwrap_or_default(),
             Err(fault) => vec![Word::Warning(format!(
                 "mode direct: what the process before had in the kernel stays there: {}",
                 rights::explain(&fault)
@@ -273,6 +292,7 @@ impl Direct {
         }
         let kept = lower::kept_at_exit(model);
         let mut work = work(model, registry);
+        work.listened.clear();
         work.services.retain(|service| kept.contains(&service.key));
         let addresses: Vec<_> = kept.iter().filter_map(baton_direct::Key::virtual_address).collect();
         work.managed.retain(|managed| addresses.contains(&managed.address));
@@ -343,6 +363,7 @@ impl Direct {
             self.counts = self.counts.wrapping_add(1);
             if self.counts.is_multiple_of(REPAIR_EVERY) {
                 self.give(wanted);
+                self.is_repair = self.failures == 0;
             } else if let Some(keeper) = &self.keeper {
                 keeper.figures();
                 self.is_at_work = true;
@@ -356,6 +377,7 @@ impl Direct {
         let Some(keeper) = &self.keeper else { return };
         keeper.reconcile(work.clone(), std::mem::take(&mut self.announces));
         (self.given, self.is_at_work, self.retry_at) = (Some(work), true, None);
+        self.is_repair = false;
         self.count_at.get_or_insert_with(|| Instant::now() + COUNT_EVERY);
     }
 
@@ -377,7 +399,10 @@ impl Direct {
                 if let (Some(figures), Some(generation)) = (&done.figures, generation) {
                     self.books.enter(figures, model, generation);
                 }
-                let (words, is_well) = self.report(&done);
+                let (mut words, is_well) = self.report(&done);
+                if std::mem::take(&mut self.is_repair) {
+                    words.iter_mut().for_each(Word::raise);
+                }
                 if is_well {
                     self.failures = 0;
                 } else {
@@ -428,6 +453,8 @@ impl Direct {
                 is_well = false;
             }
         }
+        self.is_holding = !done.held.is_empty();
+        wrong.extend(done.held.iter().map(addresses::stays));
         words.extend(self.tell(Told::Work, wrong));
         (words, is_well)
     }

@@ -30,7 +30,12 @@ pub fn work(model: &Model, registry: &Registry) -> Work {
         let known = standings.get(&(back.name.clone(), server.name.clone())).copied();
         known.unwrap_or_else(|| Standing::at_first(server))
     });
-    Work { services, settings: lower::settings(model), managed: lower::managed(model) }
+    Work {
+        services,
+        settings: lower::settings(model),
+        managed: lower::managed(model),
+        listened: lower::listened(model),
+    }
 }
 
 fn standing(server: &ServerState) -> Standing {

@@ -114,3 +114,46 @@ fn who_takes_over_without_sections_removes_them() {
         }
     });
 }
+
+#[test]
+fn an_address_that_is_listened_on_stays_until_nothing_does() {
+    lab::inside(|| {
+        begin();
+        said("ip address del 192.168.121.2/32 dev eth0");
+        let has_it = || said("ip -4 address show dev eth0").contains("192.168.121.2/32");
+        let director = Director::start(&Text { web: "manage-vip interface eth0", ..PLAIN });
+        until("the address is there", has_it);
+        let global = format!("global\nstats socket {}/admin.sock level admin\n", director.folder.display());
+        let listens = |address: &str| format!("{global}listen web\nmode http\nbind {address}:80\n");
+        director.proxy.write(&listens("127.0.0.1"));
+        assert!(director.proxy.plan().plan.kernel.iter().any(|step| step.starts_with("take virtual address")));
+        director.proxy.write(&listens("192.168.121.2"));
+        assert!(director.proxy.plan().plan.kernel.iter().any(|step| step.contains("something listens on it")));
+        director.proxy.change(&listens("192.168.121.2"));
+        assert!(has_it() && dump().is_empty());
+        assert!(director.proxy.said().contains("stays there without `manage-vip`"), "{}", director.proxy.said());
+        director.proxy.change(&listens("127.0.0.1"));
+        assert!(!has_it());
+        // Who takes over does not take it away from under itself either.
+        director.change(&Text { web: "manage-vip interface eth0", ..PLAIN });
+        until("the address is there again", has_it);
+        director.proxy.write(&listens("192.168.121.2").replace(":80\n", ":8080\n"));
+        let next = director.proxy.replace(&[]);
+        director.proxy.wait();
+        until("services are gone", || dump().is_empty());
+        until("it is said", || next.said().contains("stays there without `manage-vip`"));
+        assert!(has_it());
+    });
+}
+
+#[test]
+fn what_somebody_else_undid_is_put_right_and_said() {
+    lab::inside(|| {
+        begin();
+        let director = Director::start(&PLAIN);
+        let before = dump();
+        said("ipvsadm -C");
+        until("it is put right", || dump() == before);
+        until("it is said", || director.proxy.said().contains("somebody else changed what is Baton's"));
+    });
+}

@@ -188,6 +188,15 @@ impl Proxy {
         outcome.messages.iter().map(|message| message.rendered.as_str()).collect()
     }
 
+    /// `baton plan`, of the text that is in the file now.
+    #[track_caller]
+    pub fn plan(&self) -> Outcome {
+        match self.ask(Request::Plan { files: Vec::new() }) {
+            Reply::Plan(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// `baton status`.
     #[track_caller]
     pub fn status(&self) -> Status {
