@@ -189,6 +189,11 @@ fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Optio
 }
 
 fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old: &Model) -> Option<String> {
+    let was = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role);
+    if was.is_some_and(|was| was.mode != proxy.mode && [was.mode, proxy.mode].contains(&Mode::Direct)) {
+        // Its section says it: all of its connections are of the mode that it had.
+        return None;
+    }
     if proxy.mode == Mode::Direct {
         let is_other = settings.contains(&"address");
         return is_other.then(|| "the server's open connections: its old address gets their packets no more".into());

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bind, BindTls, Direct, DirectBind, GlobalTls, IpvsTuning, Model, Process, Proxy, Server, Stats};
+use crate::{
+    Bind, BindTls, Direct, DirectBind, GlobalTls, IpvsTuning, Level, LogAddress, LogTarget, Model, Process, Proxy,
+    Server, Stats,
+};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -164,7 +167,7 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("grace", text(&old.grace), text(&new.grace), true);
     note("close-spread-time", text(&old.close_spread_time), text(&new.close_spread_time), true);
     note("spread-checks", text(&old.spread_checks), text(&new.spread_checks), true);
-    note("log", text(&old.log), text(&new.log), true);
+    note("log", logs(&old.log), logs(&new.log), true);
     note("log-tag", text(&old.log_tag), text(&new.log_tag), true);
     note("log-send-hostname", text(&old.log_hostname), text(&new.log_hostname), true);
     note("stats socket", sockets(&old.stats), sockets(&new.stats), true);
@@ -197,6 +200,28 @@ fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static 
     note("tune.ipvs.sloppy-tcp", text(&old.sloppy_tcp), text(&new.sloppy_tcp), true);
     note("tune.ipvs.sync-master", text(&old.sync_master), text(&new.sync_master), true);
     note("tune.ipvs.sync-backup", text(&old.sync_backup), text(&new.sync_backup), true);
+}
+
+/// `log` lines without their first word.
+fn logs(targets: &[LogTarget]) -> String {
+    let one = |target: &LogTarget| {
+        let place = match &target.address {
+            LogAddress::Udp(address) => address.to_string(),
+            LogAddress::Unix(path) => path.display().to_string(),
+            LogAddress::Stdout => "stdout".into(),
+            LogAddress::Stderr => "stderr".into(),
+            LogAddress::Fd(number) => format!("fd@{number}"),
+            LogAddress::Ring(name) => format!("ring@{name}"),
+        };
+        let format = if target.format.is_empty() { String::new() } else { format!(" format {}", target.format) };
+        let sample = target.sample.as_ref().map(|sample| format!(" sample {sample}")).unwrap_or_default();
+        let (Level(max), Level(min)) = (target.max, target.min);
+        format!("{place} len {}{format}{sample} facility {} levels {min} to {max}", target.len, target.facility.0)
+    };
+    match targets {
+        [] => "unset".into(),
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A value as an operator may read it.

@@ -81,3 +81,16 @@ fn from_nothing_everything_is_added() {
         "frontend web added: bind 127.0.0.1:80\n    disturbs: nobody\nbackend app added: server s1\n    disturbs: nobody\n"
     );
 }
+
+#[test]
+fn another_mode_is_told_in_the_words_of_the_one_before() {
+    let direct = "listen web\n mode direct\n bind 192.0.2.1:80\n server s1 192.0.2.11 weight 1";
+    let http = "listen web\n mode http\n bind 192.0.2.1:80\n server s1 192.0.2.11:8080 weight 2";
+    let told = Plan::between(&model(direct), &model(http)).to_string();
+    assert!(
+        told.contains("the kernel passes their packets on no more") && !told.contains("requests and tunnels"),
+        "{told}"
+    );
+    let told = Plan::between(&model(OLD), &model(&format!("global\n log stdout local0\n{OLD}"))).to_string();
+    assert!(told.contains("log unset -> stdout len 1024") && !told.contains("LogTarget"), "{told}");
+}
