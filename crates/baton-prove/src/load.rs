@@ -280,6 +280,8 @@ impl fmt::Display for LoadProgress {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -293,11 +295,15 @@ mod tests {
             whole: Duration::from_secs(600),
         };
         let load = Load::start(LoadOptions { concurrency: 3, timeouts, ..LoadOptions::new(address) }).expect("started");
-        let asking: Vec<_> = (0..3).map(|_| silent.accept().expect("a connection")).collect();
+        let asking: Vec<_> = (0..3).map(|_| silent.accept().expect("a connection").0).collect();
+        for mut stream in &asking {
+            stream.read_exact(&mut [0]).expect("a request");
+        }
         load.cutter().stop();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let result = runtime.block_on(load.stop());
         drop(asking);
         assert_eq!((result.counts.requests, result.counts.failed(), result.failures.len()), (3, 3, 3));
+        assert_eq!(result.connections, 3);
     }
 }

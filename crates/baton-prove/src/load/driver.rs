@@ -133,7 +133,9 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
     let mut now = Instant::now();
     let place = index * driver.threads + driver.index;
     let source = options.sources.get(place % options.sources.len().max(1)).copied();
-    let mut connection = Connection::new(now, options.servers.len(), source, shared.scratch.clone());
+    let connection = Connection::new(now, options.servers.len(), source, shared.scratch.clone());
+    let mut counted = Counted { shared: shared.clone(), connection };
+    let connection = &mut counted.connection;
     // Connections begin at different places of the list.
     let mut entry = place;
     while let Some(start) = shared.next_start(now).await {
@@ -162,11 +164,22 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
             }
         }
     }
-    let mut result = shared.result.borrow_mut();
-    result.connections += connection.established;
-    result.resumed += connection.resumed;
-    result.closed_idle += connection.closed_idle;
-    result.body_bytes += connection.body_bytes;
+}
+
+/// A connection whose counts go into the result at its end, also when it is cut off.
+struct Counted {
+    shared: Rc<Shared>,
+    connection: Connection,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut result = self.shared.result.borrow_mut();
+        result.connections += self.connection.established;
+        result.resumed += self.connection.resumed;
+        result.closed_idle += self.connection.closed_idle;
+        result.body_bytes += self.connection.body_bytes;
+    }
 }
 
 async fn rest(time: Duration) {

@@ -84,16 +84,18 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
         said.push(format!("{failed} of {} failed{words}", plural(measured.events.len() as u64, "event")));
     }
     if let Some(meter) = &measured.meter {
-        let (kilobytes, body) = (report.body_bytes as f64 / 1000.0, report.body_bytes.max(1) as f64);
-        let (speed, share) = (kilobytes / report.seconds.max(0.001), meter.bytes as f64 * 100.0 / body);
+        let speed = report.body_bytes as f64 / 1000.0 / report.seconds.max(0.001);
+        let share = match report.body_bytes {
+            0 => "and no answer came".into(),
+            body => format!("{} % of the answers", rate(meter.bytes as f64 * 100.0 / body as f64)),
+        };
         let carried = (meter.bytes as f64 / 1000.0).round() as u64;
         said.push(format!(
-            "{} KB/s of answers in {:.1} s; {} carried {} KB, {} % of the answers",
+            "{} KB/s of answers in {:.1} s; {} carried {} KB, {share}",
             count(speed.round() as u64),
             report.seconds,
             meter.what,
             count(carried),
-            rate(share),
         ));
     }
     if report.unsent > 0 {
@@ -135,6 +137,9 @@ mod tests {
         measured.meter = Some(Meter { what: "a link".into(), bytes: 91_600 });
         let said = remarks(&measured).join("\n");
         assert_eq!(said, "2,290 KB/s of answers in 2.0 s; a link carried 92 KB, 2.00 % of the answers");
+        let body = std::mem::take(&mut measured.report.body_bytes);
+        assert!(remarks(&measured).join("\n").ends_with("a link carried 92 KB, and no answer came"));
+        measured.report.body_bytes = body;
         let judge = |measured: &Measured| Expect::Bypass.judge(measured, 1, false);
         assert_eq!(judge(&measured), Some(true));
         measured.meter = Some(Meter { what: "a link".into(), bytes: 458_000 });
