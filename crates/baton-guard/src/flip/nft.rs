@@ -1,6 +1,9 @@
 //! By nftables: one table, `baton-flip-NAME`, in which a map says where the port that clients dial leads to. A switch replaces
 //! what is in the map, in one transaction: every connection sees the one or the other.
 //!
+//! A table with other addresses takes the place of the one before behind a third one, which leads where the new one will: a packet that is
+//! on its way through the chains while they are exchanged would find neither the old ones nor the new ones.
+//!
 //! Only the first packet of a connection is looked at, and then only one that opens it; all others follow the kernel's record of
 //! the connection. So whoever is connected stays, also those who were before the table was made.
 
@@ -19,6 +22,8 @@ use crate::hold::target::Target;
 
 /// What the names of our tables begin with.
 const PREFIX: &str = "baton-flip-";
+/// What the names of tables begin with that lead connections while one is replaced.
+const BRIDGE: &str = "baton-bridge-";
 /// How long to wait for others' queues to be empty: as long as `baton hold` holds, unless it is told otherwise.
 const QUIET: Duration = Duration::from_secs(5);
 /// The table in which it is tried whether this kernel can do what we need.
@@ -31,6 +36,9 @@ const GUARD: &str = "guard";
 const GUARD_RULES: usize = 2;
 /// Before others that translate at the same place.
 const BEFORE_OTHERS: i32 = priority::DSTNAT - 1;
+
+/// Before those.
+const BEFORE_OURS: i32 = BEFORE_OTHERS - 1;
 
 /// See the head of this module.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +116,10 @@ fn table(name: &Name) -> Table {
     Table::inet(format!("{PREFIX}{name}"))
 }
 
+fn bridge(name: &Name) -> Table {
+    Table::inet(format!("{BRIDGE}{name}"))
+}
+
 fn guard(transaction: Transaction, table: &Table) -> Transaction {
     let chain = Chain { name: GUARD.into(), kind: ChainKind::Filter, hook: Hook::Prerouting, priority: priority::RAW };
     let loopback = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
@@ -118,25 +130,24 @@ fn guard(transaction: Transaction, table: &Table) -> Transaction {
     rules.iter().fold(made, |transaction, rule| transaction.rule(table, GUARD, rule))
 }
 
-fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Transaction {
-    let table = table(&setting.name);
-    let mut transaction = Transaction::new().delete_table(&table).table(&table);
+fn install(table: &Table, priority: i32, setting: &Setting, active: Colour, is_guarded: bool) -> Transaction {
+    let mut transaction = Transaction::new().delete_table(table).table(table);
     for (name, hook) in CHAINS {
-        let chain = Chain { name: name.into(), kind: ChainKind::Nat, hook, priority: BEFORE_OTHERS };
-        transaction = transaction.chain(&table, &chain);
+        let chain = Chain { name: name.into(), kind: ChainKind::Nat, hook, priority };
+        transaction = transaction.chain(table, &chain);
     }
     for map in MAPS.iter().filter(|map| map.is_used(setting)) {
-        transaction = transaction.set(&table, &map.set());
+        transaction = transaction.set(table, &map.set());
         if let Some(element) = map.element(setting, active) {
-            transaction = transaction.elements(&table, map.name, &[element]);
+            transaction = transaction.elements(table, map.name, &[element]);
         }
         for (chain, _) in CHAINS {
             for rule in map.rules(setting) {
-                transaction = transaction.rule(&table, chain, &rule.comment(&comment(setting)));
+                transaction = transaction.rule(table, chain, &rule.comment(&comment(setting)));
             }
         }
     }
-    if is_guarded { guard(transaction, &table) } else { transaction }
+    if is_guarded { guard(transaction, table) } else { transaction }
 }
 
 /// How many rules the guard has that is there.
@@ -206,16 +217,28 @@ impl Method for Nft {
         }
         let is_active =
             |colour| found.iter().all(|(map, elements)| elements.iter().eq(map.element(setting, colour).as_ref()));
+        let is_halfway = nftables.has(&bridge(&setting.name))?;
         Ok(match Colour::BOTH.into_iter().find(|colour| is_active(*colour)) {
+            Some(_) if is_halfway => Observed::Broken("a change was broken off: connections may go elsewhere".into()),
             Some(colour) => Observed::Active(colour),
             None => Observed::Broken(format!("{table} leads to neither of the two")),
         })
     }
 
     fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
-        // One that is there is replaced.
+        let (table, bridge) = (table(&setting.name), bridge(&setting.name));
+        let made = |table, priority| install(table, priority, setting, active, is_guarded);
+        if !Nftables::open()?.has(&table)? {
+            return Ok(made(&table, BEFORE_OTHERS).commit()?);
+        }
         nfqueue::quiet(QUIET);
-        Ok(install(setting, active, is_guarded).commit()?)
+        made(&bridge, BEFORE_OURS).commit()?;
+        nfqueue::quiet(QUIET);
+        let replaced = made(&table, BEFORE_OTHERS).commit();
+        nfqueue::quiet(QUIET);
+        let ended = Transaction::new().delete_table(&bridge).commit();
+        replaced?;
+        Ok(ended?)
     }
 
     fn guard(&self, setting: &Setting) -> Result<(), Fault> {
@@ -248,12 +271,16 @@ impl Method for Nft {
     }
 
     fn remove(&self, name: &Name) -> Result<(), Fault> {
-        let table = table(name);
-        let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table))?;
-        // What waits in queues of others is dropped by the kernel when a chain goes that packets enter.
-        nfqueue::quiet(QUIET);
-        // A kernel without nftables has nothing of it, and would refuse.
-        if is_there { Ok(Transaction::new().delete_table(&table).commit()?) } else { Ok(()) }
+        for table in [table(name), bridge(name)] {
+            let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table))?;
+            // A kernel without nftables has nothing of it, and would refuse.
+            if is_there {
+                // What waits in queues of others is dropped by the kernel when a chain goes that packets enter.
+                nfqueue::quiet(QUIET);
+                Transaction::new().delete_table(&table).commit()?;
+            }
+        }
+        Ok(())
     }
 
     fn names(&self) -> Result<Vec<Name>, Fault> {
@@ -266,16 +293,22 @@ impl Method for Nft {
 
     fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
         let table = table(&setting.name);
+        // One file is one transaction.
+        let file = |lines: Vec<String>| format!("nft -f - <<'END'\n{}\nEND", lines.join("\n"));
         let lines = match step {
-            Step::Install { active, is_guarded } => typed::install(setting, active, is_guarded),
+            Step::Install { active, is_guarded } => {
+                let made = |table, priority| file(typed::install(table, priority, setting, active, is_guarded));
+                let (whole, bridge) = (made(&table, BEFORE_OTHERS), bridge(&setting.name));
+                if !Nftables::open()?.has(&table)? {
+                    return Ok(vec![whole]);
+                }
+                let end = format!("nft delete table {} {}", bridge.family, bridge.name);
+                return Ok(vec![made(&bridge, BEFORE_OURS), whole, end]);
+            }
             Step::Switch(to) => typed::switch(setting, to),
             Step::Guard | Step::Unguard => typed::guard(&table, step == Step::Guard)?,
         };
-        if lines.is_empty() {
-            return Ok(lines);
-        }
-        // One file is one transaction.
-        Ok(vec![format!("nft -f - <<'END'\n{}\nEND", lines.join("\n"))])
+        Ok(if lines.is_empty() { lines } else { vec![file(lines)] })
     }
 
     fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
@@ -288,8 +321,13 @@ impl Method for Nft {
 mod typed {
     use super::*;
 
-    pub(super) fn install(setting: &Setting, active: Colour, is_guarded: bool) -> Vec<String> {
-        let table = table(&setting.name);
+    pub(super) fn install(
+        table: &Table,
+        priority: i32,
+        setting: &Setting,
+        active: Colour,
+        is_guarded: bool,
+    ) -> Vec<String> {
         let whole = format!("{} {}", table.family, table.name);
         let mut lines = vec![format!("table {whole}"), format!("delete table {whole}"), format!("table {whole} {{")];
         let used: Vec<&Map> = MAPS.iter().filter(|map| map.is_used(setting)).collect();
@@ -307,7 +345,7 @@ mod typed {
         for (name, hook) in CHAINS {
             let hook = if hook == Hook::Output { "output" } else { "prerouting" };
             lines.push(format!(" chain {name} {{"));
-            lines.push(format!("  type nat hook {hook} priority {BEFORE_OTHERS};"));
+            lines.push(format!("  type nat hook {hook} priority {priority};"));
             lines.extend(used.iter().flat_map(|map| rules(map, setting)));
             lines.push(" }".into());
         }
