@@ -65,7 +65,6 @@ fn a_record_that_is_lost_is_said_and_removes_nothing() {
     let services = [crate::testing::service(80), crate::testing::service(81)];
     let mut first = director(&memory, &folder, "");
     first.reconcile(&services).unwrap();
-    first.rest();
     std::fs::write(first.record.path(), "{").unwrap();
     let mut next = director(&memory, &folder, "");
     assert!(next.look_around().is_err(), "one at a time directs");
