@@ -1,10 +1,11 @@
 //! `mode direct` of a whole process by the engine xdp, on this machine: a client, a director where Baton runs, and real servers.
 #![cfg(feature = "bpf")]
 
-#[path = "../../baton-direct/tests/flows/mod.rs"]
+#[path = "../../../baton-direct/tests/flows/mod.rs"]
 mod flows;
-#[path = "../../baton-direct/tests/link/mod.rs"]
+#[path = "../../../baton-direct/tests/link/mod.rs"]
 mod link;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::fs;
