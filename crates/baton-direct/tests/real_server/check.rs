@@ -1,0 +1,111 @@
+//! What `check` finds wrong, on the machine and from outside.
+
+use baton_direct::real_server::check::{self, Answerer, Finding, Grade, Outside};
+use baton_direct::vip::{Vip, Vips};
+use baton_kernel::route::Routing;
+
+use super::*;
+
+#[test]
+fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
+    alone(|| {
+        let [client, server] = [Machine::new("client", 1), Machine::new("server", 11)];
+        let [vip, vip6] = vips();
+        let look = || server.inside(|| check::here(&[vip, vip6], &[], &[80]).unwrap());
+        let wrong = |findings: &[Finding]| -> Vec<String> {
+            let wrong = findings.iter().filter(|finding| finding.grade == Grade::Wrong);
+            wrong.map(|finding| format!("{} | {}", finding.what, finding.remedy)).collect()
+        };
+        let found = wrong(&look());
+        assert!(found[0].starts_with(
+            "192.0.2.7 is not on lo: packets for it are dropped here | baton real-server up --vip 192.0.2.7"
+        ));
+        assert!(found.iter().any(|found| found.contains("arp_ignore is 0 on eth0")), "{found:#?}");
+        assert!(found.iter().any(|found| found.contains("arp_announce is 0 on eth0")), "{found:#?}");
+        assert!(found.iter().any(|found| found.contains("nobody listens on port 80")), "{found:#?}");
+        assert!(found.iter().any(|found| found.contains("2001:db8::77 is not on lo")), "{found:#?}");
+
+        server.run("ip address add 192.0.2.7/24 dev lo");
+        server.run("ip address add 2001:db8::77/64 dev eth0 nodad");
+        let found = wrong(&look());
+        assert!(
+            found.iter().any(
+                |found| found.contains("is on lo with /24") && found.contains("ip address del 192.0.2.7/24 dev lo")
+            )
+        );
+        assert!(
+            found.iter().any(|found| found.contains("2001:db8::77 is on eth0, where this machine answers")),
+            "{found:#?}"
+        );
+        server.run("ip address del 192.0.2.7/24 dev lo");
+        server.run("ip address del 2001:db8::77/64 dev eth0");
+        let managed = Vip { address: vip, interface: "eth0".into(), prefix: 32 };
+        server.inside(|| Vips::open("").unwrap().reconcile(&[managed]).unwrap());
+        let found = wrong(&look());
+        assert!(found[0].contains("put there by `manage-vip`") && !found[0].contains("address del"), "{found:#?}");
+        server.inside(|| Vips::open("").unwrap().reconcile(&[]).unwrap());
+
+        let own = server.inside(|| TcpListener::bind((server.ipv4(), 80)).unwrap());
+        set_up(&server, &asked(&[vip, vip6], Method::Auto));
+        let found = wrong(&look());
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].contains("nobody listens on 192.0.2.7 port 80, but on 192.0.2.11:80"), "{found:#?}");
+        drop(own);
+        let _all = server.inside(|| TcpListener::bind("[::]:80").unwrap());
+        assert_eq!(wrong(&look()), [""; 0]);
+        assert!(client.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
+
+        set_up(&server, &asked(&[vip], Method::Filter));
+        assert_eq!(wrong(&look()), [""; 0]);
+        server.run("nft flush ruleset");
+        let found = wrong(&look());
+        assert!(found[0].contains("table arp baton-real-server of nftables is gone"), "{found:#?}");
+        let report = set_up(&server, &asked(&[vip], Method::Filter));
+        assert_eq!(report.steps.len(), 1, "{report:?}");
+        assert_eq!(wrong(&look()), [""; 0]);
+    });
+}
+
+#[test]
+fn from_outside_who_answers_is_named() {
+    alone(|| {
+        let [director, one, two] = [Machine::new("director", 1), Machine::new("one", 11), Machine::new("two", 12)];
+        let [vip, _] = vips();
+        director.run("ip address add 192.0.2.7/32 dev eth0");
+        let look = |from: &Machine, director: Option<Answerer>, servers: Vec<IpAddr>, within| {
+            let vips = vec![vip];
+            let asked = Outside { vips, interface: "eth0".into(), director, servers, ports: vec![80], within };
+            from.inside(|| check::outside(&asked).unwrap())
+        };
+        let told = |findings: &[Finding]| -> Vec<String> { findings.iter().map(ToString::to_string).collect() };
+        assert_eq!(told(&look(&director, None, vec![], SHORT)), ["ok: nobody else answers for 192.0.2.7"]);
+        let known = Some(Answerer::Address(director.ipv4()));
+        assert_eq!(told(&look(&two, known, vec![], SHORT)), ["ok: the director alone answers for 192.0.2.7"]);
+        let found = told(&look(&two, None, vec![], SHORT));
+        assert!(found[0].starts_with(&format!("note: {}", director.mac())), "{found:?}");
+
+        // A real server that nobody made quiet. That it is known by name takes a neighbour entry.
+        one.run("ip address add 192.0.2.7/32 dev lo");
+        director.inside(|| who_has("eth0", one.ipv4(), SHORT).unwrap());
+        let eth0 = director.inside(|| Routing::open().unwrap().link("eth0").unwrap().index);
+        director.inside(|| Routing::open().unwrap().resolve_neighbour(eth0, one.ipv4()).unwrap());
+        let end = Instant::now() + PATIENCE;
+        let is_known = || director.inside(|| Routing::open().unwrap().neighbour(eth0, one.ipv4()).unwrap());
+        while is_known().and_then(|known| known.usable()).is_none() {
+            assert!(Instant::now() < end);
+        }
+        let found = told(&look(&director, None, vec![one.ipv4(), two.ipv4()], SHORT));
+        assert!(
+            found[0].starts_with(&format!("WRONG: {} (192.0.2.11) answers for 192.0.2.7", one.mac())),
+            "{found:#?}"
+        );
+        assert!(found[1].contains("nobody listens on its port"), "{found:#?}");
+        assert!(
+            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nobody answers for the virtual address there"),
+            "{found:#?}"
+        );
+        let found = told(&look(&two, Some(Answerer::Mac(director.mac())), vec![], SHORT));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(&one.mac().to_string()), "{found:?}");
+    });
+}

@@ -1,0 +1,122 @@
+//! What is refused, undone, or killed under way: nothing is half done.
+
+use baton_direct::real_server::Tunnels;
+
+use super::*;
+
+#[test]
+fn addresses_that_are_no_virtual_ones_are_refused() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        let before = all_of(&server);
+        let refused = |vip: &str, tunnel| {
+            let wanted = Asked { tunnel, ..asked(&[vip.parse().unwrap()], Method::Auto) };
+            server.inside(|| up(&wanted, false).unwrap_err().to_string())
+        };
+        for (vip, tunnel, said) in [
+            ("192.0.2.11", None, "this machine has it on eth0"),
+            ("::ffff:192.0.2.7", None, "write 192.0.2.7"),
+            ("2001:db8::77", Some(Tunnels::Ipip), "IPv4 only"),
+            ("224.0.0.1", None, "no address that clients could ask for"),
+            ("ff02::1", None, "no address that clients could ask for"),
+            ("0.0.0.0", None, "no address that clients could ask for"),
+            ("::1", None, "no address that clients could ask for"),
+            ("127.0.0.1", None, "no address that clients could ask for"),
+        ] {
+            let fault = refused(vip, tunnel);
+            assert!(fault.contains(said) && fault.contains(&format!("virtual address {vip}")), "{fault}");
+        }
+        same(&all_of(&server), &before);
+    });
+}
+
+#[test]
+fn nothing_is_half_done() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        let before = all_of(&server);
+        let report = server.inside(|| up(&asked(&vips(), Method::Auto), true).unwrap());
+        assert_eq!(
+            report.steps,
+            [
+                "set net.ipv4.conf.all.arp_announce to 2 (it is 0)",
+                "set net.ipv4.conf.all.arp_ignore to 1 (it is 0)",
+                "put 192.0.2.7/32 on lo",
+                "put 2001:db8::77/128 on lo"
+            ]
+        );
+        same(&all_of(&server), &before);
+        // Settings can be written by root without a capability, and addresses cannot.
+        let fault = server.inside(|| {
+            baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
+            up(&asked(&vips(), Method::Sysctl), false).unwrap_err()
+        });
+        assert!(fault.remedy.contains("CAP_NET_ADMIN"), "{fault}");
+        same(&all_of(&server), &before);
+        let fault = server.inside(|| {
+            baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
+            up(&asked(&vips(), Method::Filter), false).unwrap_err()
+        });
+        assert!(fault.to_string().contains("CAP_NET_ADMIN"), "{fault}");
+        same(&all_of(&server), &before);
+        assert_eq!(take_down(&server, &[]), Report::default());
+    });
+}
+
+/// `up` in a program of its own, so that it can be killed: this test program, asked for the test below.
+const KILLED: &str = "BATON_TEST_REAL_SERVER";
+
+#[test]
+fn up_for_a_test_that_kills_it() {
+    if let Some(method) = std::env::var_os(KILLED) {
+        up(&asked(&vips(), method.to_str().unwrap().parse().unwrap()), false).unwrap();
+    }
+}
+
+#[test]
+fn whenever_it_is_killed_down_puts_all_back() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        server.run("nft add table inet theirs");
+        let before = all_of(&server);
+        let this = std::env::current_exe().unwrap();
+        let mut ends = Vec::new();
+        for method in ["sysctl", "filter"] {
+            for turn in 0..40 {
+                let mut command = std::process::Command::new("ip");
+                command
+                    .args(["netns", "exec", server.name])
+                    .arg(&this)
+                    .args(["--exact", "faults::up_for_a_test_that_kills_it"]);
+                command.env(KILLED, method).stdout(std::process::Stdio::null());
+                let mut child = command.spawn().unwrap();
+                // Its first trace, and then a little more each time.
+                let folder = std::path::Path::new("/run/baton-real-server");
+                while !folder.exists() && child.try_wait().unwrap().is_none() {
+                    std::hint::spin_loop();
+                }
+                let more = Instant::now() + Duration::from_micros(turn * 150);
+                while Instant::now() < more {
+                    std::hint::spin_loop();
+                }
+                child.kill().unwrap();
+                child.wait().unwrap();
+                let steps = take_down(&server, &[]).steps.len();
+                ends.push(steps);
+                same(&all_of(&server), &before);
+                let left: Vec<_> = fs::read_dir(folder)
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|place| fs::read_dir(place.unwrap().path()).unwrap())
+                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                    .filter(|name| name.ends_with(".json"))
+                    .collect();
+                assert_eq!(left, [""; 0], "{method} after {turn}");
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        eprintln!("killed so that {ends:?} steps were left to undo");
+    });
+}
