@@ -38,17 +38,17 @@ fn a_program_without_it_says_how_to_get_it() {
 mod with_it {
     use std::fs;
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream};
+    use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
     use std::process::{Child, Stdio};
     use std::time::{Duration, Instant};
 
     use baton_kernel::netns;
-    use baton_prove::{Load, LoadOptions, LoadResult};
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
     use tempfile::TempDir;
 
+    use super::support::clients::{assert_clean, under_load, web};
     use super::support::until;
     use super::*;
 
@@ -135,9 +135,9 @@ mod with_it {
         }
     }
 
-    fn ask(mut stream: &TcpStream, keep: bool) -> String {
-        let end = if keep { "" } else { "Connection: close\r\n" };
-        stream.write_all(format!("GET / HTTP/1.1\r\nHost: x\r\n{end}\r\n").as_bytes()).expect("it reads");
+    /// Asks on a connection that is kept.
+    fn ask(mut stream: &TcpStream) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
         let mut answer = Vec::new();
         let mut piece = [0; 1000];
         while !answer.ends_with(b"80") {
@@ -147,25 +147,6 @@ mod with_it {
             }
         }
         String::from_utf8_lossy(&answer).rsplit("\r\n").next().unwrap_or_default().to_owned()
-    }
-
-    fn web(address: &str) -> String {
-        ask(&TcpStream::connect(address).expect("nobody is refused"), false)
-    }
-
-    fn under_load(address: &str, work: impl FnOnce()) -> LoadResult {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let target: SocketAddr = address.parse().unwrap();
-        let options = LoadOptions { keep_alive: false, concurrency: 10, ..LoadOptions::new(target) };
-        let load = runtime.block_on(async { Load::start(options).unwrap() });
-        work();
-        runtime.block_on(load.stop())
-    }
-
-    #[track_caller]
-    fn assert_clean(result: &LoadResult) {
-        assert_eq!(result.counts.failed(), 0, "{:?} {:?}", result.failures, result.errors);
-        assert!(result.counts.completed > 100, "only {} requests", result.counts.completed);
     }
 
     #[test]
@@ -179,7 +160,7 @@ mod with_it {
             assert_eq!(web("127.0.0.7:80"), "blue 127.0.0.7:80");
             assert_eq!(web("[::1]:80"), "blue ::1:80");
             let long = [TcpStream::connect("127.0.0.1:80").unwrap(), TcpStream::connect("[::1]:80").unwrap()];
-            assert!(ask(&long[0], true).starts_with("blue") && ask(&long[1], true).starts_with("blue"));
+            assert!(ask(&long[0]).starts_with("blue") && ask(&long[1]).starts_with("blue"));
             for address in ["127.0.0.1:80", "[::1]:80"] {
                 let result = under_load(address, || {
                     let mut due = Instant::now();
@@ -190,16 +171,16 @@ mod with_it {
                         std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     }
                 });
-                assert_clean(&result);
+                assert_clean(&result, "");
             }
             assert!(scene.flip("status").contains("go to green"));
             let status: serde_json::Value = serde_json::from_str(&scene.flip("status --json")).unwrap();
             let taken = |at: usize| status[0]["instances"][at]["taken"].as_u64().unwrap();
             assert!(taken(0) > 100 && taken(1) > 100, "{status}");
             assert!(scene.flip("status").contains(" connections since it was set up"));
-            assert!(ask(&long[0], true).starts_with("blue") && ask(&long[1], true).starts_with("blue"));
+            assert!(ask(&long[0]).starts_with("blue") && ask(&long[1]).starts_with("blue"));
             scene.remove();
-            assert!(ask(&long[0], true).starts_with("blue"));
+            assert!(ask(&long[0]).starts_with("blue"));
         });
     }
 
@@ -217,7 +198,7 @@ mod with_it {
                     scene.flip(&format!("to {colour}"));
                 }
             });
-            assert_clean(&result);
+            assert_clean(&result, "");
             scene.remove();
         });
     }

@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -20,18 +19,11 @@ use baton_kernel::netns;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::clients::body;
 use support::haproxy::Haproxy;
 use support::{Proxy, program, until};
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n";
-
-/// Who answers, by the body of its responses.
-fn ask(mut stream: impl Read + Write) -> String {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers in text");
-    answer.rsplit("\r\n").next().unwrap_or_default().to_owned()
-}
 
 /// As both programs name it: filled up with zeroes.
 fn abstract_name(name: &str) -> SocketAddr {
@@ -74,10 +66,10 @@ fn every_kind_of_socket_is_taken_from_haproxy() {
         haproxy.stop();
         assert_eq!(inode(&web), before, "it is still the same file");
         for address in ["127.0.0.1:80", "[::1]:80", "127.0.0.2:80"] {
-            assert_eq!(ask(TcpStream::connect(address).expect("somebody listens")), "baton", "{address}");
+            assert_eq!(body(TcpStream::connect(address).expect("somebody listens")), "baton", "{address}");
         }
-        assert_eq!(ask(UnixStream::connect(&web).expect("somebody listens")), "baton");
-        assert_eq!(ask(UnixStream::connect_addr(&abstract_name("web")).expect("somebody listens")), "baton");
+        assert_eq!(body(UnixStream::connect(&web).expect("somebody listens")), "baton");
+        assert_eq!(body(UnixStream::connect_addr(&abstract_name("web")).expect("somebody listens")), "baton");
     });
 }
 
@@ -101,7 +93,7 @@ fn hundreds_of_sockets_are_taken_whatever_the_number_of_threads() {
         for port in 2000..2200 {
             // So many that each of the two sockets gets some.
             for _ in 0..3 {
-                assert_eq!(ask(TcpStream::connect(("127.0.0.1", port)).expect("somebody listens")), "baton", "{port}");
+                assert_eq!(body(TcpStream::connect(("127.0.0.1", port)).expect("somebody listens")), "baton", "{port}");
             }
         }
     });
@@ -135,11 +127,11 @@ fn who_gives_no_sockets_ends_the_start_and_is_not_disturbed() {
         check(&stats.display().to_string(), "needs 'expose-fd listeners'");
         check("/nowhere", "nobody can be asked there");
         check("sockpair@5", "a path, 'unix@' or 'abns@' is expected");
-        assert_eq!(ask(TcpStream::connect("127.0.0.1:80").expect("it serves")), "haproxy");
+        assert_eq!(body(TcpStream::connect("127.0.0.1:80").expect("it serves")), "haproxy");
         drop(haproxy);
         // As in HAProxy, this asks nobody.
         let _baton = Proxy::start_with(&frontend("baton"), &["-x", "/dev/null"]);
-        assert_eq!(ask(TcpStream::connect("127.0.0.1:80").expect("it serves")), "baton");
+        assert_eq!(body(TcpStream::connect("127.0.0.1:80").expect("it serves")), "baton");
     });
 }
 
@@ -197,9 +189,9 @@ fn sockets_of_a_service_manager_are_taken_by_address_and_by_number() {
     );
     fs::write(&config, text).expect("the folder is ours");
     let mut baton = Activated::start(&config, &[&by_address, &by_number, &unasked]);
-    assert_eq!(ask(early), "baton");
+    assert_eq!(body(early), "baton");
     for listener in [&by_address, &by_number] {
-        assert_eq!(ask(TcpStream::connect(address(listener)).expect("it listens")), "baton");
+        assert_eq!(body(TcpStream::connect(address(listener)).expect("it listens")), "baton");
     }
     drop(TcpStream::connect(address(&unasked)).expect("it is still the manager's"));
 
@@ -211,7 +203,7 @@ fn sockets_of_a_service_manager_are_taken_by_address_and_by_number() {
     let _successor = Activated(successor.expect("it was built"));
     until("the first one has ended", || baton.0.try_wait().expect("it is our child").is_some());
     for listener in [&by_address, &by_number] {
-        assert_eq!(ask(TcpStream::connect(address(listener)).expect("it listens")), "baton");
+        assert_eq!(body(TcpStream::connect(address(listener)).expect("it listens")), "baton");
     }
 }
 
@@ -235,7 +227,7 @@ fn the_number_of_a_descriptor_outlives_takeover_and_crash() {
     fs::write(&config, text("one")).expect("the folder is ours");
     let first = Activated::start(&config, &[&by_number]);
     drop(by_number);
-    assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "one");
+    assert_eq!(body(TcpStream::connect(address).expect("it listens")), "one");
 
     // Nobody passed descriptors to the master: it has them from the process before.
     let mut command = Command::new(program());
@@ -247,7 +239,7 @@ fn the_number_of_a_descriptor_outlives_takeover_and_crash() {
     let mut before = first.0.id();
     for _ in 0..2 {
         until("another worker serves", || matches!(ask_status(), Ok(Reply::Status(status)) if status.pid != before));
-        assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "one");
+        assert_eq!(body(TcpStream::connect(address).expect("it listens")), "one");
         let Some(killed) = worker(pid) else { panic!("a master has a worker") };
         before = killed as u32;
         kill(Pid::from_raw(killed), Signal::SIGKILL).expect("the worker lives");
@@ -259,7 +251,7 @@ fn the_number_of_a_descriptor_outlives_takeover_and_crash() {
         Ok(Reply::Reload(outcome)) => assert!(outcome.accepted, "{:?}", outcome.messages),
         other => panic!("{other:?}"),
     }
-    assert_eq!(ask(TcpStream::connect(address).expect("it listens")), "two");
+    assert_eq!(body(TcpStream::connect(address).expect("it listens")), "two");
     kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("the master lives");
     until("it has ended", || master.0.try_wait().expect("it is our child").is_some());
 }

@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -15,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use baton_prove::{Origin, OriginOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::clients::ask;
 use support::{PATIENCE, Proxy, free_address, program, until};
 
 /// The exposure that `systemd-analyze security` may find, in tenths: 0 is none, 100 is a program of root without any limit.
@@ -69,14 +69,6 @@ fn the_service_is_hardly_exposed() {
     }
     let output = analyze(&["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
-
-/// A request on a connection of its own; the whole answer.
-fn ask(mut stream: impl Read + Write) -> String {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 /// What starts a program as the unit does: its user, its only right, no new ones, and its filter, where each call that is not let

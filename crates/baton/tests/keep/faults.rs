@@ -11,7 +11,8 @@ use baton_prove::FailureKind;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::machine::{Keep, apart, python, question, under_load, web};
+use crate::machine::{Keep, apart, python, question};
+use crate::support::clients::{under_load, web};
 use crate::support::{program, until};
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use baton_kernel::netns;
-use baton_prove::{Load, LoadOptions, LoadResult};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -137,34 +135,6 @@ impl Drop for Keep {
             eprintln!("{}", self.said());
         }
     }
-}
-
-/// What is answered at an address; empty when nothing.
-pub fn ask(mut stream: impl Read + Write) -> String {
-    let mut answer = String::new();
-    let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
-    let _ = stream.read_to_string(&mut answer);
-    answer.rsplit("\r\n").next().unwrap_or_default().trim().to_owned()
-}
-
-pub fn web(address: &str) -> String {
-    ask(TcpStream::connect(address).expect("nobody is refused"))
-}
-
-/// Requests of ten clients, a connection each, while `work` goes on.
-pub fn under_load(address: &str, work: impl FnOnce()) -> LoadResult {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let target: SocketAddr = address.parse().unwrap();
-    let options = LoadOptions { keep_alive: false, concurrency: 10, ..LoadOptions::new(target) };
-    let load = runtime.block_on(async { Load::start(options).unwrap() });
-    work();
-    runtime.block_on(load.stop())
-}
-
-#[track_caller]
-pub fn assert_clean(result: &LoadResult, keep: &Keep) {
-    assert_eq!(result.counts.failed(), 0, "{:?} {:?}\n{}", result.failures, result.errors, keep.said());
-    assert!(result.counts.completed > 100, "only {} requests", result.counts.completed);
 }
 
 pub const HAPROXY: &str = "global\n nbthread 2\ndefaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server \

@@ -10,9 +10,8 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::machine::{
-    HAPROXY, HAPROXY_WORDS, Keep, PYTHON, apart, assert_clean, python, question, restart, under_load, web,
-};
+use crate::machine::{HAPROXY, HAPROXY_WORDS, Keep, PYTHON, apart, python, question, restart};
+use crate::support::clients::{assert_clean, under_load, web};
 use crate::support::{self, program, until};
 
 #[test]
@@ -20,7 +19,7 @@ fn haproxy_is_restarted_under_load_and_nobody_notices() {
     apart(|| {
         let keep = Keep::start(&HAPROXY_WORDS, &[("haproxy.cfg", HAPROXY)]);
         let ours = under_load("127.0.0.1:80", || restart(&keep, 15));
-        assert_clean(&ours, &keep);
+        assert_clean(&ours, &keep.said());
         until("the old ones have ended", || keep.programs().len() == 1);
         keep.stop();
 
@@ -43,7 +42,7 @@ fn a_master_of_haproxy_says_that_it_serves() {
             ["--ready", "notify", "--listen", "127.0.0.1:80", "--", "haproxy", "-Ws", "-f", "FOLDER/haproxy.cfg"];
         let keep = Keep::start(&words, &[("haproxy.cfg", HAPROXY)]);
         let result = under_load("127.0.0.1:80", || restart(&keep, 3));
-        assert_clean(&result, &keep);
+        assert_clean(&result, &keep.said());
         keep.stop();
     });
 }
@@ -60,7 +59,7 @@ fn nginx_takes_the_sockets() {
         let keep = Keep::start(&words, &[("nginx.conf", config)]);
         assert_eq!(web("127.0.0.1:80"), "nginx");
         let result = under_load("127.0.0.1:80", || restart(&keep, 5));
-        assert_clean(&result, &keep);
+        assert_clean(&result, &keep.said());
         // Its master is killed, and the workers would serve on for ever with nobody to tell them.
         until("the old ones have ended", || keep.programs().len() == 1);
         kill(Pid::from_raw(keep.programs()[0]), Signal::SIGKILL).unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod clients;
 pub mod haproxy;
 pub mod lab;
 
