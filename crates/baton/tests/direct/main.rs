@@ -8,6 +8,7 @@ mod network;
 mod support;
 
 mod changes;
+mod forwarding;
 mod health;
 mod life;
 mod rights;
