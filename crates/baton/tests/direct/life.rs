@@ -35,6 +35,29 @@ fn the_virtual_address_is_put_there_and_taken_away() {
 }
 
 #[test]
+fn the_virtual_address_waits_for_its_service() {
+    lab::inside(|| {
+        begin();
+        said("ip address del 192.168.121.2/32 dev eth0");
+        let has = |address: &str| said("ip -4 address show dev eth0").contains(&format!("{address}/32"));
+        // A scheduler that cannot be loaded now: one service is refused by the kernel, the other one is not.
+        said("ipvsadm -A -t 192.0.2.1:9 -s wrr && ipvsadm -D -t 192.0.2.1:9");
+        let loader = std::fs::read_to_string("/proc/sys/kernel/modprobe").unwrap();
+        std::fs::write("/proc/sys/kernel/modprobe", "/bin/false").unwrap();
+        let second = "server s1 192.168.121.11\nlisten other\nmode direct\nengine ipvs\nbind 192.168.121.3:80\nbalance mh\n\
+                      manage-vip interface eth0\nserver s2 192.168.121.12\n";
+        let director = Director::start(&Text { web: "manage-vip interface eth0", servers: second, ..PLAIN });
+        until("the first address is there", || has("192.168.121.2"));
+        until("the refusal is told", || director.tell("show info").contains("192.168.121.3:80"));
+        assert!(!has("192.168.121.3"), "{}", director.proxy.said());
+        assert_eq!(shares(2), BTreeMap::from([(1, 2)]));
+        std::fs::write("/proc/sys/kernel/modprobe", loader.trim()).unwrap();
+        until("it follows its service", || has("192.168.121.3"));
+        assert!(dump().iter().any(|line| line.starts_with("-A -t 192.168.121.3:80 -s mh")));
+    });
+}
+
+#[test]
 fn another_user_in_a_jail_goes_on() {
     lab::inside(|| {
         begin();

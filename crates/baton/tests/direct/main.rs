@@ -10,6 +10,7 @@ mod support;
 mod changes;
 mod forwarding;
 mod health;
+mod ipv6;
 mod life;
 mod rights;
 mod words;
