@@ -1,5 +1,5 @@
-//! Two directors with Debian's keepalived for the virtual address (docs/direct.md, "Two directors"), in the lab: downloads go on when the
-//! one that has the address is cut off, and when it comes back.
+//! Two directors with Debian's keepalived for the virtual addresses (docs/direct.md, "Two directors"), in the lab: downloads over IPv4 and
+//! IPv6 go on when the one that has the addresses is cut off, and when it comes back.
 
 mod support;
 
@@ -22,7 +22,20 @@ vrrp_instance web {
     }
 }
 ";
-/// ... and what both directors serve.
+/// ... what stands in it for IPv6 ...
+const KEEPALIVED6: &str = "\
+vrrp_instance web6 {
+    state BACKUP
+    interface eth0
+    virtual_router_id 51
+    priority 150
+    advert_int 1
+    virtual_ipaddress {
+        2001:db8:121::2/128 dev eth0
+    }
+}
+";
+/// ... and what both directors serve ...
 const HAPROXY: &str = "\
 global
     tune.ipvs.sloppy-tcp on
@@ -36,9 +49,24 @@ listen web
     server app2 192.168.121.142 check inter 1s
     server app3 192.168.121.143 check inter 1s
 ";
+/// ... over IPv6 too.
+const HAPROXY6: &str = "\
+listen web6
+    mode direct
+    engine ipvs
+    bind [2001:db8:121::2]:80
+    balance mh hash-port
+    server app1 [2001:db8:121::141] check inter 1s
+    server app2 [2001:db8:121::142] check inter 1s
+    server app3 [2001:db8:121::143] check inter 1s
+";
 /// What differs between the directors.
 const PRIORITIES: [(&str, &str); 2] = [("one", "priority 150"), ("two", "priority 100")];
 
+/// The virtual addresses as their clients write them, and as they are on an interface.
+const VIPS: [(&str, &str); 2] = [("192.168.121.2", "192.168.121.2/32"), ("[2001:db8:121::2]", "2001:db8:121::2/128")];
+
+/// Half of them over IPv6.
 const DOWNLOADS: usize = 6;
 const BYTES: u64 = 5_000_000;
 
@@ -46,21 +74,26 @@ const BYTES: u64 = 5_000_000;
 const NETWORK: &str = "
 ip link add lan type bridge
 ip address add 192.168.121.100/24 dev lan
+ip address add 2001:db8:121::100/64 dev lan nodad
 ip link set lan up
 host() {
     ip netns add $1
     ip link add $1 type veth peer name eth0 netns $1
     ip link set $1 master lan up
     ip -n $1 link set lo up
-    ip -n $1 address add $2/24 dev eth0
+    # Nobody waits whether somebody else has the addresses.
+    ip netns exec $1 sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'
     ip -n $1 link set eth0 up
+    ip -n $1 address add 192.168.121.$2/24 dev eth0
+    ip -n $1 address add 2001:db8:121::$2/64 dev eth0 nodad
 }
-host one 192.168.121.11
-host two 192.168.121.12
+host one 11
+host two 12
 for number in 1 2 3; do
-    host app$number 192.168.121.14$number
+    host app$number 14$number
     ip netns exec app$number sh -ec 'echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce'
     ip -n app$number address add 192.168.121.2/32 dev lo
+    ip -n app$number address add 2001:db8:121::2/128 dev lo nodad preferred_lft 0
     tc -n app$number qdisc add dev eth0 root tbf rate 10mbit burst 32kb latency 200ms
 done
 ";
@@ -94,23 +127,34 @@ impl Drop for In {
     }
 }
 
-fn has_address(host: &str) -> bool {
-    sh(&format!("ip -n {host} address show dev eth0")).contains("192.168.121.2/32")
+/// Whether it has both virtual addresses, or none.
+fn has_addresses(host: &str, both: bool) -> bool {
+    let shown = sh(&format!("ip -n {host} address show dev eth0"));
+    VIPS.iter().all(|(_, vip)| shown.contains(vip) == both)
 }
 
-/// The kernel's connections to the service at this director, since its start.
-fn carried(director: &str) -> u64 {
-    let stats = sh(&format!("ip netns exec {director} ipvsadm -Ln --stats --exact -t 192.168.121.2:80"));
-    let line = stats.lines().find(|line| line.starts_with("TCP")).unwrap_or_else(|| panic!("no service: {stats}"));
-    line.split_whitespace().nth(3).and_then(|packets| packets.parse().ok()).unwrap_or_else(|| panic!("{stats}"))
+/// The packets that came to each service at this director, since its start.
+fn carried(director: &str) -> [u64; 2] {
+    VIPS.map(|(vip, _)| {
+        let stats = sh(&format!("ip netns exec {director} ipvsadm -Ln --stats --exact -t {vip}:80"));
+        let line = stats.lines().find(|line| line.starts_with("TCP")).unwrap_or_else(|| panic!("no service: {stats}"));
+        line.split_whitespace().nth(3).and_then(|packets| packets.parse().ok()).unwrap_or_else(|| panic!("{stats}"))
+    })
 }
 
 fn file(number: usize) -> PathBuf {
     PathBuf::from(format!("/run/download{number}"))
 }
 
-fn loaded() -> u64 {
-    (0..DOWNLOADS).map(|number| fs::metadata(file(number)).map_or(0, |file| file.len())).sum()
+/// Of each family.
+fn loaded() -> [u64; 2] {
+    let of = |number| fs::metadata(file(number)).map_or(0, |file| file.len());
+    [0, 1].map(|family| (0..DOWNLOADS).filter(|number| number % 2 == family).map(of).sum())
+}
+
+/// Whether each of the one is more than its counterpart.
+fn more(these: [u64; 2], those: [u64; 2]) -> bool {
+    these.iter().zip(those).all(|(this, that)| *this > that)
 }
 
 #[test]
@@ -121,49 +165,50 @@ fn downloads_survive_the_failure_and_the_return_of_a_director() {
         let mut running = Vec::new();
         for number in 1..=3 {
             let host = format!("app{number}");
-            running.push(In::host(&host, &mut [&program, "origin", &format!("{host}=0.0.0.0:80")]));
+            running.push(In::host(&host, &mut [&program, "origin", &format!("{host}=[::]:80")]));
         }
-        fs::write("/run/haproxy.cfg", HAPROXY).expect("/run is ours");
+        fs::write("/run/haproxy.cfg", [HAPROXY, HAPROXY6].join("\n")).expect("/run is ours");
         for (director, priority) in PRIORITIES {
             let file = format!("/run/{director}.conf");
-            fs::write(&file, KEEPALIVED.replace("priority 150", priority)).expect("/run is ours");
+            fs::write(&file, [KEEPALIVED, KEEPALIVED6].concat().replace("priority 150", priority))
+                .expect("/run is ours");
             let pids = [format!("/run/{director}.pid"), format!("/run/{director}-vrrp.pid")];
             running.push(In::host(director, &mut [&program, "-db", "-f", "/run/haproxy.cfg"]));
             let mut keepalived = ["keepalived", "-n", "-l", "-P", "-f", &file, "-p", &pids[0], "-r", &pids[1]];
             running.push(In::host(director, &mut keepalived));
         }
-        until("the first director has the address", || has_address("one") && !has_address("two"));
+        until("the first director has the addresses", || has_addresses("one", true) && has_addresses("two", false));
         until("both directors serve", || {
             let table = |director| sh(&format!("ip netns exec {director} ipvsadm -Sn"));
-            PRIORITIES.iter().all(|(director, _)| table(director).lines().count() == 4)
+            PRIORITIES.iter().all(|(director, _)| table(director).lines().count() == 8)
         });
-        let url = format!("http://192.168.121.2/bytes/{BYTES}");
         let mut downloads: Vec<Child> = (0..DOWNLOADS)
             .map(|number| {
                 let mut curl = Command::new("curl");
-                curl.args(["--silent", "--show-error", "--max-time", "120", "--output"]).arg(file(number)).arg(&url);
+                curl.args(["--silent", "--show-error", "--max-time", "120", "--output"]).arg(file(number));
+                curl.arg("--globoff").arg(format!("http://{}/bytes/{BYTES}", VIPS[number % 2].0));
                 curl.spawn().expect("installed by scripts/setup test")
             })
             .collect();
-        let all = DOWNLOADS as u64 * BYTES;
-        until("the downloads are under way", || loaded() > all / 5);
+        let all = DOWNLOADS as u64 / 2 * BYTES;
+        until("the downloads are under way", || more(loaded(), [all / 5; 2]));
         let (one, two) = (carried("one"), carried("two"));
-        assert!(one > 0 && two == 0, "{one} and {two} packets");
+        assert!(more(one, [0; 2]) && two == [0; 2], "{one:?} and {two:?} packets");
 
         sh("ip link set one down");
-        until("the second director has the address", || has_address("two"));
+        until("the second director has the addresses", || has_addresses("two", true));
         let before = loaded();
-        assert!(before < all, "the downloads were over before the address moved");
-        until("the downloads go on by the second director", || loaded() > before && carried("two") > 0);
+        assert!(more([all; 2], before), "the downloads were over before the addresses moved");
+        until("the downloads go on by the second director", || more(loaded(), before) && more(carried("two"), [0; 2]));
 
         sh("ip link set one up");
-        until("the first director has the address again", || has_address("one") && !has_address("two"));
+        until("the first director has them again", || has_addresses("one", true) && has_addresses("two", false));
         for (number, download) in downloads.iter_mut().enumerate() {
             let status = download.wait().expect("it was started");
             assert!(status.success(), "download {number}: {status}");
             assert_eq!(fs::metadata(file(number)).map(|file| file.len()).ok(), Some(BYTES), "download {number}");
         }
-        assert!(carried("one") > one, "the first director carries again");
+        assert!(more(carried("one"), one), "the first director carries again");
     });
 }
 
@@ -171,7 +216,7 @@ fn downloads_survive_the_failure_and_the_return_of_a_director() {
 fn the_example_of_the_page_is_the_one_that_is_tested() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/direct.md");
     let page = fs::read_to_string(page).expect("it is in the tree");
-    for text in [KEEPALIVED, HAPROXY] {
+    for text in [KEEPALIVED, HAPROXY, KEEPALIVED6] {
         assert!(page.contains(&format!("```\n{text}```\n")), "docs/direct.md has not:\n{text}");
     }
 }
