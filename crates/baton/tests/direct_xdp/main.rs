@@ -8,6 +8,9 @@ mod link;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod addresses;
+mod foreign;
+
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
