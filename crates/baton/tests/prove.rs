@@ -91,6 +91,17 @@ fn nothing_fails_when_nothing_is_done() {
     }
 }
 
+/// What `baton prove direct` says of a row: bytes of answers in a second, and the director's own bytes for each of them.
+fn direct(said: &Said, server: &str) -> (f64, f64) {
+    let rows = said.json["rows"].as_array().expect("rows").iter();
+    let row = rows.clone().position(|row| row["server"] == server);
+    let row = row.unwrap_or_else(|| panic!("{server}: {}", said.text));
+    assert_eq!(said.json["rows"][row]["as_expected"], true, "{server}: {}", said.text);
+    let seconds = said.json.pointer(&format!("/rows/{row}/outcome/measured/seconds")).and_then(Value::as_f64);
+    let speed = said.number(row, "body_bytes") as f64 / seconds.unwrap_or(f64::MAX);
+    (speed, said.number(row, "meter/bytes") as f64 / said.number(row, "body_bytes") as f64)
+}
+
 /// The kernel's IPVS needs a kernel that has it. Absolute speeds are those of links, and no subject of this test.
 #[test]
 fn direct_routing_gives_what_all_links_give() {
@@ -98,22 +109,26 @@ fn direct_routing_gives_what_all_links_give() {
         let proof = Proof::new();
         let load = "-c 12 --timeout 5m http://10.81.0.2/bytes/500000";
         let said = proof.run(&["direct", "--requests", "24", "--load", load]);
-        let row = |server: &str| {
-            let rows = said.json["rows"].as_array().expect("rows").iter();
-            rows.clone().position(|row| row["server"] == server).unwrap_or_else(|| panic!("{server}: {}", said.text))
-        };
-        let measured = |server: &str| {
-            let row = row(server);
-            assert_eq!(said.json["rows"][row]["as_expected"], true, "{server}: {}", said.text);
-            let seconds = said.json.pointer(&format!("/rows/{row}/outcome/measured/seconds")).and_then(Value::as_f64);
-            let speed = said.number(row, "body_bytes") as f64 / seconds.unwrap_or(f64::MAX);
-            (speed, said.number(row, "meter/bytes") as f64 / said.number(row, "body_bytes") as f64)
-        };
-        let (http, through) = measured("http");
-        let (ipvs, beside) = measured("ipvs");
+        let [(http, through), (ipvs, beside)] = ["http", "ipvs"].map(|server| direct(&said, server));
         assert!(ipvs > 3.0 * http && ipvs < 5.0 * http, "{ipvs} and {http} bytes a second: {}", said.text);
         assert!(through > 1.0 && beside < 0.1, "{through} and {beside} of the answers: {}", said.text);
     });
+}
+
+/// The engine xdp hashes: of many small downloads each server gets about as many.
+#[cfg(feature = "bpf")]
+#[test]
+fn direct_routing_by_xdp_gives_what_most_links_give() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("SKIPPED: a BPF file system needs root");
+    }
+    let load = "-c 24 --timeout 1m http://10.81.0.2/bytes/40000";
+    let [(http, _), (xdp, beside)] = ["http", "xdp"].map(|server| {
+        let said = Proof::new().run(&["direct", "--server", server, "--requests", "96", "--load", load]);
+        direct(&said, server)
+    });
+    assert!(xdp > 2.0 * http && xdp < 5.0 * http, "{xdp} and {http} bytes a second");
+    assert!(beside < 0.1, "{beside} of the answers");
 }
 
 #[test]
