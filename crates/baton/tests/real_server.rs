@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use baton_kernel::netns;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use support::program;
+use support::{lab, program};
 
 /// A director and a real server on a bridge, with `/run` and systemd's units of their own; or it says that it may not.
 fn with_machines(test: impl FnOnce() + Send) {
@@ -154,4 +154,56 @@ fn a_missing_right_and_wrong_words_are_said() {
         let help = does("server", "--help");
         assert!(help.contains("Examples:\n  baton real-server up --vip"), "{help}");
     });
+}
+
+/// A machine that boots with Debian's systemd: a root of its own above this one's files, whose targets ask for nothing but what is
+/// enabled in the test. `asks` looks at the machine when all is started, and switches off.
+const BOOT: &str = r#"set -e
+modprobe -a overlay dummy
+ip link add eth0 type dummy
+ip address add 192.0.2.11/24 dev eth0
+ip link set eth0 up
+root=/run/root units=/run/root/etc/systemd/system
+mkdir -p /run/upper /run/work $root
+mount -t overlay overlay -o lowerdir=/,upperdir=/run/upper,workdir=/run/work $root
+rm -rf $units $root/lib/systemd/system/*.wants $root/lib/systemd/system-generators
+mkdir -p $units/multi-user.target.wants
+for target in sysinit basic multi-user; do printf '[Unit]\nDefaultDependencies=no\n' >$units/$target.target; done
+cat >$units/asks.service <<'END'
+[Unit]
+After=baton-real-server@192.0.2.7.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '/mnt/baton real-server check --vip 192.0.2.7; systemctl is-active baton-real-server@192.0.2.7; systemctl --no-block poweroff'
+StandardOutput=file:/told
+StandardError=inherit
+END
+ln -s $units/asks.service $units/multi-user.target.wants/
+mount --bind {{folder}} $root/mnt
+mount -t proc proc $root/proc
+mount -t tmpfs run $root/run
+# As on the day before: what the kernel had then is gone.
+unshare --net chroot $root /mnt/baton real-server up --vip 192.0.2.7 --persistent
+umount $root/run $root/proc
+env -i container=lab PATH="$PATH" unshare --pid --mount --fork chroot $root /lib/systemd/systemd --unit=multi-user.target || true
+cat $root/told
+echo afterwards: $(cat /proc/sys/net/ipv4/conf/all/arp_ignore) $(ip -brief address show dev lo)
+"#;
+
+#[test]
+fn it_is_set_up_at_the_next_boot() {
+    if !Path::new("/lib/systemd/systemd").exists() {
+        return eprintln!("SKIPPED: no systemd here (package systemd)");
+    }
+    let folder = program().parent().expect("it is in a folder");
+    let script = BOOT.replace("{{folder}}", &folder.display().to_string());
+    let Some(booted) = lab::run(&script) else { return };
+    let said = &booted.output;
+    assert_eq!(booted.status, 0, "{said}");
+    assert!(said.contains("write and enable the unit baton-real-server@192.0.2.7.service"), "{said}");
+    assert!(said.contains("ok: 192.0.2.7/32 is on lo") && !said.contains("WRONG"), "{said}");
+    assert!(said.lines().any(|line| line.trim_end() == "active"), "{said}");
+    // A machine that goes down takes it away in order.
+    let afterwards = said.rsplit("afterwards:").next().unwrap();
+    assert!(afterwards.starts_with(" 0 lo ") && !afterwards.contains("192.0.2.7"), "{said}");
 }
