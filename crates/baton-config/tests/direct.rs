@@ -97,6 +97,17 @@ fn balance_becomes_a_scheduler() {
 }
 
 #[test]
+fn the_engine_xdp_has_a_place() {
+    for (words, expected) in [("xdp", "Xdp(Best)"), ("xdp driver", "Xdp(Driver)"), ("xdp stack", "Xdp(Stack)")] {
+        assert_eq!(format!("{:?}", direct(&format!(" engine {words}")).engine), expected);
+    }
+    refused_line("engine xdp drive", "'engine xdp' only supports 'driver', 'stack' (got 'drive')");
+    for odd in ["xdp stack eth0", "ipvs driver", "auto stack"] {
+        refused_line(&format!("engine {odd}"), "cannot handle unexpected argument");
+    }
+}
+
+#[test]
 fn words_of_this_mode_are_refused_in_others() {
     let tcp =
         |line: &str| format!("listen web\n bind 10.0.0.1:80\n timeout client 1s\n server a 10.0.0.2:80\n {line}\n");
@@ -187,7 +198,7 @@ fn addresses_that_no_service_can_have_are_refused() {
     refused(&bind("udp@10.0.0.1"), 3, "missing port specification");
     refused(&bind("fwmark@0"), 3, "a number over 0");
     refused(&bind("10.0.0.1:1-5000"), 1, "more than 4096 virtual services");
-    refused(&format!("{} engine xdp\n", bind("fwmark@7")), 3, "before a firewall marks them");
+    refused(&format!("{} engine xdp stack\n", bind("fwmark@7")), 3, "before a firewall marks them");
     refused(&format!("{} manage-vip\n", bind("fwmark@7")), 5, "they have no address");
     refused(&format!("{} manage-vip prefix 64\n", bind("10.0.0.1:80")), 5, "whose prefix is 32 at most");
     let sticky = format!("{} stick-table type ip size 1m expire 5m\n stick on src\n", bind("10.0.0.1:0"));
@@ -262,6 +273,9 @@ fn sections_do_not_get_into_each_others_way() {
     refused(&two("fwmark@7", "fwmark@7"), 7, "is a virtual service of proxy 'a'");
     let engines = two("10.0.0.1:80\n engine ipvs", "10.0.0.1:81\n engine xdp");
     refused(&engines, 9, "all sections have one engine");
+    let places = two("10.0.0.1:80\n engine xdp driver", "10.0.0.1:81\n engine xdp");
+    refused(&places, 9, "asks for engine xdp, but proxy 'a' (a.cfg:1) for xdp driver: all sections have one engine");
+    assert!(loaded(&places.replace("xdp\n", "auto\n")).model.is_some(), "auto is any");
     let listener = |address: &str| {
         format!(
             "listen a\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\nlisten b\n bind {address}\n timeout client 1s\n"

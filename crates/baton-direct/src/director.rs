@@ -197,6 +197,7 @@ impl Director {
         let opened = self.record.read()?;
         let mut plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         plan.refused.extend(self.engine.look(&self.settings, desired)?);
+        plan.remarks.extend(self.engine.foresee(&self.settings, desired)?);
         match &mut self.former {
             None => {}
             Some(Err(fault)) => plan.remarks.push(unreachable(fault)),
@@ -225,7 +226,8 @@ impl Director {
     fn make(&mut self, desired: &[Service]) -> Result<Report, Fault> {
         let mut opened = self.record.read()?;
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
-        let is_set = self.engine.set(&self.settings);
+        // Without services it works by nothing.
+        let is_set = if desired.is_empty() { Ok(()) } else { self.engine.set(&self.settings) };
         let report = carry_out(&mut *self.engine, &mut opened, &plan);
         self.ours.clone_from(&opened.owners.ours);
         drop(opened);

@@ -158,6 +158,16 @@ pub trait Engine: Send {
         Ok(Vec::new())
     }
 
+    /// What it would change for these settings besides services, a sentence each, such as the interfaces that it is on; nothing is changed
+    /// by asking.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn foresee(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+        let _ = (settings, desired);
+        Ok(Vec::new())
+    }
+
     /// Works by these settings from now on, as far as they are for this engine alone.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use baton_direct::xdp::Where;
 use baton_direct::{
     Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
 };
@@ -53,15 +54,15 @@ fn services(servers: &[(&Machine, u32)]) -> Vec<Service> {
 }
 
 fn open() -> Director {
-    open_on("eth0")
+    Director::open(Asked::Xdp, &settings("eth0", Where::Driver)).unwrap()
 }
 
-fn open_on(interface: &str) -> Director {
+fn settings(interface: &str, place: Where) -> Settings {
     let mut settings = Settings::default();
     settings.xdp.interfaces = vec![interface.into()];
     settings.xdp.flows = 10_000;
-    settings.xdp.is_in_veth = true;
-    Director::open(Asked::Xdp, &settings).unwrap()
+    settings.xdp.place = place;
+    settings
 }
 
 #[track_caller]
@@ -173,7 +174,7 @@ fn downloads_are_balanced_by_weight() {
                 assert_eq!((service.counters.connections, of_servers), (60, 60));
                 assert!(service.counters.packets_in > 240 && service.counters.bytes_in > 240 * 40);
             }
-            assert!(director.manner().starts_with("on eth0 (in its driver)"), "{}", director.manner());
+            assert!(director.manner().starts_with("on eth0 (in its driver, as asked for)"), "{}", director.manner());
             assert_eq!(director.refresh().unwrap(), Vec::<String>::new());
             assert!(director.leave(OnExit::Flush).unwrap().failed.is_empty());
             assert!(!direct::folder().unwrap().exists());
@@ -303,10 +304,7 @@ fn in_the_stack_of_a_veth() {
         let [one, two] = [0, 1].map(|at| &lab.servers[at]);
         run("ip link set dev director xdp off");
         lab.director.inside(|| {
-            let mut settings = Settings::default();
-            settings.xdp.interfaces = vec!["eth0".into()];
-            settings.xdp.flows = 10_000;
-            let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+            let mut director = Director::open(Asked::Xdp, &settings("eth0", Where::Best)).unwrap();
             reconciled(&mut director, &services(&[(one, 1), (two, 1)]));
             assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
         });
@@ -324,6 +322,85 @@ fn in_the_stack_of_a_veth() {
 }
 
 #[test]
+fn it_moves_between_driver_and_stack_and_no_packet_gets_beside_it() {
+    lab(2, |lab| {
+        let services = services(&[(&lab.servers[0], 1), (&lab.servers[1], 1)]);
+        let mut director = lab.director.inside(open);
+        lab.director.inside(|| reconciled(&mut director, &services));
+        let mut held = hold(lab, 6);
+        let mut change = |place, because: &str| {
+            lab.director.inside(|| {
+                director.set(&settings("eth0", place));
+                let plan = director.plan(&services).unwrap().to_string();
+                assert!(plan.contains(because), "{plan}");
+                reconciled(&mut director, &services);
+                let plan = director.plan(&services).unwrap();
+                assert!(plan.is_empty() && plan.remarks.is_empty(), "nothing is left to do: {plan}");
+                director.manner()
+            })
+        };
+        for round in 0..3 {
+            // While it moves, connections are begun and used: the director's own stack would refuse them.
+            let (manner, answers) = std::thread::scope(|scope| {
+                let asked = scope.spawn(|| {
+                    all_go_on(&mut held);
+                    let answers = ask(&lab.client, vips()[0], 12);
+                    all_go_on(&mut held);
+                    answers
+                });
+                let to_stack = change(Where::Stack, "move the program on interface eth0 from its driver to the stack");
+                let to_driver =
+                    change(Where::Driver, "move the program on interface eth0 from the stack to its driver");
+                ([to_stack, to_driver], asked.join().unwrap())
+            });
+            assert!(manner[0].starts_with("on eth0 (generic: the stack is asked for)"), "{manner:?}");
+            assert!(manner[1].starts_with("on eth0 (in its driver, as asked for)"), "{manner:?}");
+            assert!(answers.values().sum::<usize>() == 12 && answers.len() == 2, "round {round}: {answers:?}");
+        }
+        assert!(!lab.director.run("nft list tables").contains("baton"), "nothing keeps packets back any more");
+        drop(director);
+        // Another process that is asked for nothing: on a veth it is in the stack.
+        lab.director.inside(|| {
+            let mut director = Director::open(Asked::Xdp, &settings("eth0", Where::Best)).unwrap();
+            reconciled(&mut director, &services);
+            assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
+        });
+        all_go_on(&mut held);
+    });
+}
+
+#[test]
+fn the_driver_of_a_veth_needs_somebody_at_the_other_end() {
+    lab(1, |lab| {
+        run("ip link set dev director xdp off");
+        let services = services(&[(&lab.servers[0], 1)]);
+        let refused = || {
+            let refused = lab.director.inside(|| open().look(&settings("eth0", Where::Driver), &services).unwrap());
+            refused.into_iter().map(|refused| format!("{}: {}", refused.what, refused.why)).collect::<Vec<_>>()
+        };
+        assert!(
+            refused().len() == 1 && refused()[0].contains("interface eth0: what its driver sends"),
+            "{:?}",
+            refused()
+        );
+        // GRO is enough.
+        run("ethtool -K director gro on");
+        assert_eq!(refused(), Vec::<String>::new());
+        set_up(&lab.director, &services);
+        assert_eq!(ask(&lab.client, vips()[0], 5), BTreeMap::from([("one".to_owned(), 5)]));
+        // Nobody hears of it when it is turned off, but who looks.
+        run("ethtool -K director gro off");
+        let troubles = lab.director.inside(|| open().refresh().unwrap());
+        assert!(troubles.len() == 1 && troubles[0].contains("all that the program sends is dropped"), "{troubles:?}");
+        // Where a driver has no XDP at all.
+        lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
+        let settings = settings("mac0", Where::Driver);
+        let refused = lab.director.inside(|| open().look(&settings, &services).unwrap());
+        assert!(refused[0].why.contains("its driver has no XDP: leave `driver` out"), "{refused:?}");
+    });
+}
+
+#[test]
 fn in_the_stack_where_a_driver_has_no_xdp() {
     lab(2, |lab| {
         // A MACVLAN has none.
@@ -336,7 +413,7 @@ fn in_the_stack_where_a_driver_has_no_xdp() {
         lab.director.run(&format!("ip address add {}/24 dev mac0", lab.director.ipv4()));
         lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
         lab.director.inside(|| {
-            let mut director = open_on("mac0");
+            let mut director = Director::open(Asked::Xdp, &settings("mac0", Where::Best)).unwrap();
             reconciled(&mut director, &[service(vip, &[(one, 1), (two, 1)])]);
             assert!(director.manner().contains("mac0 (generic"), "{}", director.manner());
         });
@@ -350,7 +427,7 @@ fn in_the_stack_where_a_driver_has_no_xdp() {
         lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
         let mac = lab.director.inside(|| Routing::open().unwrap().link("mac0").unwrap().mac.unwrap());
         lab.client.run(&format!("ip neighbour replace {vip} lladdr {mac} dev eth0"));
-        let mut director = lab.director.inside(|| open_on("mac0"));
+        let mut director = lab.director.inside(|| Director::open(Asked::Xdp, &settings("mac0", Where::Best)).unwrap());
         let start = Instant::now();
         while !lab.director.inside(|| director.refresh().unwrap()).is_empty() {
             assert!(start.elapsed() < PATIENCE, "the servers are not found");

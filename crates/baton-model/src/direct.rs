@@ -108,7 +108,7 @@ pub enum EngineChoice {
     /// `ipvs`: the kernel's IP Virtual Server.
     Ipvs,
     /// `xdp`: a program at the network interface.
-    Xdp,
+    Xdp(XdpWhere),
 }
 
 impl EngineChoice {
@@ -117,9 +117,23 @@ impl EngineChoice {
         match self {
             EngineChoice::Auto => "auto",
             EngineChoice::Ipvs => "ipvs",
-            EngineChoice::Xdp => "xdp",
+            EngineChoice::Xdp(XdpWhere::Best) => "xdp",
+            EngineChoice::Xdp(XdpWhere::Driver) => "xdp driver",
+            EngineChoice::Xdp(XdpWhere::Stack) => "xdp stack",
         }
     }
+}
+
+/// `engine xdp [driver|stack]`: where the program sees packets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum XdpWhere {
+    /// In the driver where that can do it well, else in the stack.
+    #[default]
+    Best,
+    /// `driver`: there alone.
+    Driver,
+    /// `stack`: there alone.
+    Stack,
 }
 
 /// `on-exit`: what stays in the kernel when the process ends and no other one takes over.

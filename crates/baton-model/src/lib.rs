@@ -33,7 +33,7 @@ pub use cookie::{Cookie, CookieMode};
 pub use diff::{Change, ChangeSet, diff};
 pub use direct::{
     Direct, DirectBind, EngineChoice, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync,
-    Tunnel,
+    Tunnel, XdpWhere,
 };
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use baton_model::{
     EngineChoice, Family, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync, Tunnel,
+    XdpWhere,
 };
 
 use super::rows::row;
@@ -25,7 +26,13 @@ const INTERFACE_MAX: usize = 15;
 
 /// Rows of proxies.
 pub(crate) static ROWS: &[Keyword] = &[
-    row("engine", FE, "auto|ipvs|xdp", engine, "Of 'mode direct': who balances in the kernel."),
+    row(
+        "engine",
+        FE,
+        "auto|ipvs|xdp [driver|stack]",
+        engine,
+        "Of 'mode direct': who balances in the kernel, and where.",
+    ),
     row(
         "manage-vip",
         FE,
@@ -216,10 +223,16 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) -> bool {
 }
 
 fn engine(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let choices = [("auto", EngineChoice::Auto), ("ipvs", EngineChoice::Ipvs), ("xdp", EngineChoice::Xdp)];
-    if let Some(value) = call.choose(call.first, "engine", &choices)
-        && call.at_most(1)
-    {
+    let xdp = EngineChoice::Xdp(XdpWhere::Best);
+    let choices = [("auto", EngineChoice::Auto), ("ipvs", EngineChoice::Ipvs), ("xdp", xdp)];
+    let Some(mut value) = call.choose(call.first, "engine", &choices) else { return };
+    let is_xdp = value == xdp;
+    if is_xdp && call.args() > 1 {
+        let places = [("driver", XdpWhere::Driver), ("stack", XdpWhere::Stack)];
+        let Some(place) = call.choose(call.first + 1, "engine xdp", &places) else { return };
+        value = EngineChoice::Xdp(place);
+    }
+    if call.at_most(if is_xdp { 2 } else { 1 }) {
         draft.direct.engine = value;
     }
 }

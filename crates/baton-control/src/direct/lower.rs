@@ -16,10 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use baton_direct::xdp::Where;
 use baton_direct::{
     Destination, Key, Persistence, Protocol, Scheduler, Service, Settings, SyncDaemon, Timeouts, Tunnel,
 };
-use baton_model::{Address, Direct, Forwarding, MarkedDown, Model, Place, Proxy, Role, Server};
+use baton_model::{Address, Direct, EngineChoice, Forwarding, MarkedDown, Model, Place, Proxy, Role, Server, XdpWhere};
 
 /// By how much weights are larger while a server starts slowly.
 pub const SCALE: u32 = 16;
@@ -223,18 +224,27 @@ pub fn settings(model: &Model) -> Settings {
     interfaces.sort();
     interfaces.dedup();
     settings.xdp.interfaces = interfaces;
+    settings.xdp.place = match engine_asked(model) {
+        EngineChoice::Xdp(XdpWhere::Driver) => Where::Driver,
+        EngineChoice::Xdp(XdpWhere::Stack) => Where::Stack,
+        EngineChoice::Xdp(XdpWhere::Best) | EngineChoice::Ipvs | EngineChoice::Auto => Where::Best,
+    };
     settings
 }
 
-/// Which engine is asked for; all sections that name one name the same.
+/// Which engine is asked for.
 pub fn engine(model: &Model) -> baton_direct::Asked {
-    use baton_model::EngineChoice;
-    let asked = pairs(model).filter_map(|(front, _)| front.direct.as_ref()).map(|direct| direct.engine);
-    match asked.filter(|engine| *engine != EngineChoice::Auto).last() {
-        Some(EngineChoice::Ipvs) => baton_direct::Asked::Ipvs,
-        Some(EngineChoice::Xdp) => baton_direct::Asked::Xdp,
-        Some(EngineChoice::Auto) | None => baton_direct::Asked::Auto,
+    match engine_asked(model) {
+        EngineChoice::Ipvs => baton_direct::Asked::Ipvs,
+        EngineChoice::Xdp(_) => baton_direct::Asked::Xdp,
+        EngineChoice::Auto => baton_direct::Asked::Auto,
     }
+}
+
+/// All sections that name one name the same.
+fn engine_asked(model: &Model) -> EngineChoice {
+    let asked = pairs(model).filter_map(|(front, _)| front.direct.as_ref()).map(|direct| direct.engine);
+    asked.filter(|engine| *engine != EngineChoice::Auto).last().unwrap_or_default()
 }
 
 /// A virtual address that is to be on an interface of this machine.

@@ -197,7 +197,7 @@ impl Xdp {
         let links = self.routing.links()?;
         let way = self.way(&links, destination.address, Wait::ForAnswer)?.ok();
         self.tie(None, way.map(|way| way.interface))?;
-        let is_native = self.is_native()?;
+        let passage = way.map(|way| self.passage(&links, &way)).transpose()?;
         let (family, address) = direct::bytes_of(destination.address.ip());
         let direct = self.ready()?;
         // A free slot keeps the generation of its last use there.
@@ -211,8 +211,8 @@ impl Xdp {
             address,
             ..direct::Server::default()
         };
-        if let Some(way) = way {
-            lead(&mut slot, &way, is_native);
+        if let (Some(way), Some(passage)) = (way, passage) {
+            lead(&mut slot, &way, &passage);
         }
         direct.clear_server(number)?;
         direct.set_server(number, &slot)?;
@@ -271,6 +271,11 @@ impl Xdp {
         way::find(&mut self.routing, links, &named, server.ip(), wait)
     }
 
+    /// What packets meet on the interface of this way.
+    fn passage(&self, links: &[Link], way: &Way) -> Result<Passage, Fault> {
+        Ok(Passage { is_native: self.is_native()?, is_redirected: self.redirects(links, way.interface)? })
+    }
+
     /// Whether every packet is seen in a driver, where none is larger than its interface allows.
     fn is_native(&self) -> Result<bool, Fault> {
         let attached = self.direct.as_ref().map_or(Ok(Vec::new()), Direct::attached)?;
@@ -283,14 +288,23 @@ fn free(direct: &mut Direct, number: u32, slot: &direct::Server) -> Result<(), F
     direct.set_server(number, &direct::Server { service: slot.generation, ..direct::Server::default() })
 }
 
-fn lead(slot: &mut direct::Server, way: &Way, is_native: bool) {
+/// What packets meet on their way out.
+struct Passage {
+    /// None is larger than the interface allows.
+    is_native: bool,
+    /// They leave by redirection alone.
+    is_redirected: bool,
+}
+
+fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
     slot.interface = way.interface;
     slot.to = way.to;
     slot.from = way.from;
-    slot.tags = way.tags as u32;
+    slot.tags = way.tags as u16;
+    slot.leaves = if passage.is_redirected { direct::REDIRECTED } else { 0 };
     slot.protocols = way.protocols;
     slot.numbers = way.numbers;
-    slot.mtu = if is_native { way.mtu } else { 0 };
+    slot.mtu = if passage.is_native { way.mtu } else { 0 };
 }
 
 fn fault(key: &Key, reason: impl Into<String>, remedy: &str) -> Fault {
@@ -370,16 +384,23 @@ impl Engine for Xdp {
     }
 
     fn look(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
-        self.against(&settings.xdp.interfaces, desired)
+        self.against(&settings.xdp, desired)
+    }
+
+    fn foresee(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+        self.about_interfaces(&settings.xdp, desired)
     }
 
     fn set(&mut self, settings: &crate::Settings) -> Result<(), Fault> {
+        let is_moved = self.settle(&settings.xdp);
         self.is_set = true;
-        let before = std::mem::replace(&mut self.settings.interfaces, settings.xdp.interfaces.clone());
-        if before == self.settings.interfaces || self.direct.is_none() {
+        is_moved?;
+        let before = self.settings.clone();
+        self.settings = Settings { flows: before.flows, ..settings.xdp.clone() };
+        if before.interfaces == self.settings.interfaces || self.direct.is_none() {
             return Ok(());
         }
-        self.tie(None, None).inspect_err(|_| self.settings.interfaces = before)
+        self.tie(None, None).inspect_err(|_| self.settings = before)
     }
 
     fn refresh(&mut self) -> Result<Vec<String>, Fault> {
@@ -389,7 +410,6 @@ impl Engine for Xdp {
         self.ready()?;
         let services = self.services()?;
         let links = self.routing.links()?;
-        let is_native = self.is_native()?;
         let mut troubles = Vec::new();
         let mut changed = Vec::new();
         for (number, mut slot) in self.servers()? {
@@ -400,7 +420,7 @@ impl Engine for Xdp {
             match self.way(&links, address, Wait::Never)? {
                 Ok(way) => {
                     let before = slot;
-                    lead(&mut slot, &way, is_native);
+                    lead(&mut slot, &way, &self.passage(&links, &way)?);
                     if slot != before {
                         self.ready()?.set_server(number, &slot)?;
                         if before.interface == 0 {
@@ -421,6 +441,7 @@ impl Engine for Xdp {
         if let Err(fault) = self.tie(None, None) {
             troubles.push(fault.to_string());
         }
+        troubles.extend(self.unheard(&links));
         Ok(troubles)
     }
 

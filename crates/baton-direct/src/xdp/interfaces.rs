@@ -6,7 +6,8 @@ use baton_kernel::bpf::direct::{Mode, OwnMac, Reason};
 use baton_kernel::route::{Link, Routing};
 
 use super::engine::Xdp;
-use super::way;
+use super::place::{advised, is_veth, modes, reason};
+use super::{Settings, way};
 use crate::{Fault, Refused, Service};
 
 /// MAC addresses that packets are taken for, at most: those of the interfaces, and of what stands on them.
@@ -30,7 +31,7 @@ impl Xdp {
         let named = self.named(&links)?;
         let is_named = !named.is_empty();
         let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
-        let is_in_veth = self.settings.is_in_veth;
+        let place = self.settings.place;
         let direct = self.ready()?;
         let (mut tied, mut unwanted) = (Vec::new(), Vec::new());
         for (there, _) in direct.attached()? {
@@ -50,11 +51,10 @@ impl Xdp {
         direct.set_macs(&macs(&links, &[&tied[..], &fresh].concat()))?;
         let mut failed = None;
         for index in fresh {
-            let link = links.iter().find(|link| link.index == index);
-            let may_native = is_in_veth || !link.is_some_and(is_veth);
-            match direct.attach(index, link.map_or("", |link| &link.name), may_native) {
+            let Some(link) = links.iter().find(|link| link.index == index) else { continue };
+            match direct.attach(index, &link.name, modes(place, link)) {
                 Ok(_) => tied.push(index),
-                Err(fault) => failed = Some(fault),
+                Err(fault) => failed = Some(advised(fault, place)),
             }
         }
         // No sooner than the others see packets.
@@ -67,9 +67,9 @@ impl Xdp {
         failed.filter(|_| is_named || tied.is_empty()).map_or(Ok(()), Err)
     }
 
-    /// What is against these interfaces, or without any, against those by which servers of these services are reached. What goes
-    /// wrong with one that it works on already is not asked here.
-    pub(super) fn against(&mut self, interfaces: &[String], desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+    /// What is against these interfaces, or without any, against those by which servers of these services are reached; and against
+    /// having the program there in the place that is asked for. What goes wrong with one that it works on already is not asked here.
+    pub(super) fn against(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
         let links = self.routing.links()?;
         let attached = self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())?;
         let is_taken = |link: &Link| link.has_xdp && attached.iter().all(|(there, _)| *there != link.index);
@@ -80,18 +80,23 @@ impl Xdp {
                 link.name
             ),
         };
-        if interfaces.is_empty() {
-            let mut towards = Vec::new();
-            for server in desired.iter().flat_map(|service| &service.destinations) {
-                let route = self.routing.route_to(server.address.ip()).ok().flatten();
-                let link = route.and_then(|route| links.iter().find(|link| link.index == route.interface));
-                let below = link.and_then(|link| way::below(&links, &[], link).ok());
-                towards.extend(below.and_then(|(below, _)| links.iter().find(|link| link.index == below)));
-            }
-            let all = !towards.is_empty() && towards.iter().all(|link| is_taken(link));
-            return Ok(towards.first().filter(|_| all && !self.is_set).map(|link| taken(link)).into_iter().collect());
+        let mut refused = Vec::new();
+        if settings.interfaces.is_empty() {
+            let towards = self.towards(&links, desired);
+            let towards: Vec<&Link> = links.iter().filter(|link| towards.contains(&link.index)).collect();
+            let all = towards.iter().all(|link| is_taken(link));
+            refused.extend(towards.first().filter(|_| all && !self.is_set).map(|link| taken(link)));
+            let numbers: Vec<u32> = towards.iter().map(|link| link.index).collect();
+            let against = self.against_place(settings, &links, &numbers)?;
+            // Of those that nobody named, one is enough.
+            let (of_one, of_all): (Vec<Refused>, Vec<Refused>) =
+                against.into_iter().partition(|refused| refused.what.starts_with("interface "));
+            let is_none_left = of_one.len() == towards.len();
+            refused.extend(of_all);
+            refused.extend(of_one.into_iter().filter(|_| is_none_left));
+            return Ok(refused);
         }
-        let fresh = interfaces.iter().filter(|name| !(self.is_set && self.settings.interfaces.contains(name)));
+        let fresh = settings.interfaces.iter().filter(|name| !(self.is_set && self.settings.interfaces.contains(name)));
         let reason = |name: &String| match links.iter().find(|link| link.name == *name) {
             Some(link) => is_taken(link).then(|| taken(link)),
             None => Some(Refused {
@@ -99,7 +104,35 @@ impl Xdp {
                 why: "there is no such interface (`ip link` lists them)".into(),
             }),
         };
-        Ok(fresh.filter_map(reason).collect())
+        refused.extend(fresh.filter_map(reason));
+        let numbers = numbers(&links, &settings.interfaces);
+        refused.extend(self.against_place(settings, &links, &numbers)?);
+        Ok(refused)
+    }
+
+    /// What would become of the interfaces, a sentence each.
+    pub(super) fn about_interfaces(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+        if desired.is_empty() {
+            return Ok(Vec::new());
+        }
+        let links = self.routing.links()?;
+        let is_named = !settings.interfaces.is_empty();
+        let wanted = if is_named { numbers(&links, &settings.interfaces) } else { self.towards(&links, desired) };
+        self.foreseen(settings, &links, &wanted, is_named)
+    }
+
+    /// The interfaces by which servers of these services are reached.
+    fn towards(&mut self, links: &[Link], desired: &[Service]) -> Vec<u32> {
+        let mut towards = Vec::new();
+        for server in desired.iter().flat_map(|service| &service.destinations) {
+            let route = self.routing.route_to(server.address.ip()).ok().flatten();
+            let link = route.and_then(|route| links.iter().find(|link| link.index == route.interface));
+            let below = link.and_then(|link| way::below(links, &[], link).ok());
+            towards.extend(below.map(|(below, _)| below));
+        }
+        towards.sort_unstable();
+        towards.dedup();
+        towards
     }
 
     /// Where nobody names any: the interfaces that have a virtual address, and those by which servers are reached.
@@ -129,13 +162,7 @@ impl Xdp {
         }
         let how = |(index, mode): &(u32, Mode)| {
             let link = Routing::open().and_then(|mut routing| routing.link_by_index(*index)).ok().flatten();
-            let why = match mode {
-                Mode::Native => "in its driver",
-                Mode::Generic if link.as_ref().is_some_and(is_veth) => {
-                    "generic: what a veth's driver sends back may vanish"
-                }
-                Mode::Generic => "generic: its driver has no XDP, which costs speed",
-            };
+            let why = reason(self.settings.place, *mode, link.as_ref());
             format!("{} ({why})", link.map_or_else(|| format!("interface {index}"), |link| link.name))
         };
         let mut manner = format!("on {}", attached.iter().map(how).collect::<Vec<_>>().join(", "));
@@ -153,10 +180,9 @@ impl Xdp {
     }
 }
 
-/// Whether it is one end of a veth, such as a container's eth0. In its driver, what goes back is dropped unless the other end has an XDP
-/// program too, and nobody hears of it.
-fn is_veth(link: &Link) -> bool {
-    link.kind.as_deref() == Some("veth")
+/// The interfaces with these names, as far as they are there.
+fn numbers(links: &[Link], names: &[String]) -> Vec<u32> {
+    links.iter().filter(|link| names.contains(&link.name)).map(|link| link.index).collect()
 }
 
 /// The MAC addresses of interfaces and of all that stands on them, such as VLANs and the MACVLAN of a virtual router. A frame is

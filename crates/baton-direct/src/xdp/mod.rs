@@ -6,9 +6,13 @@
 #[cfg(feature = "bpf")]
 mod engine;
 #[cfg(feature = "bpf")]
+mod gate;
+#[cfg(feature = "bpf")]
 mod interfaces;
 #[cfg_attr(all(not(feature = "bpf"), not(test)), expect(dead_code, reason = "only the engine judges"))]
 mod judge;
+#[cfg(feature = "bpf")]
+mod place;
 #[cfg(feature = "bpf")]
 mod way;
 #[cfg(feature = "bpf")]
@@ -23,9 +27,21 @@ pub struct Settings {
     pub interfaces: Vec<String>,
     /// Connections that are remembered at most; those unused for longest make room.
     pub flows: u32,
-    /// Be in the driver of a veth too. What it sends back reaches the other end only if that has an XDP program as well; without one the
-    /// packets vanish.
-    pub is_in_veth: bool,
+    /// Where the program sees packets of an interface.
+    pub place: Where,
+}
+
+/// Where the program sees packets of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Where {
+    /// In the driver where that can do it, else in the stack. In the stack of a veth: what its driver sends back reaches the other end
+    /// only while that has an XDP program or GRO, and vanishes else.
+    #[default]
+    Best,
+    /// In the driver, of a veth too, or nowhere.
+    Driver,
+    /// In the stack, also where the driver can do it.
+    Stack,
 }
 
 /// As many connections as are remembered when nobody says otherwise: about 60 MiB.
@@ -33,7 +49,7 @@ pub const FLOWS: u32 = 524_288;
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { interfaces: Vec::new(), flows: FLOWS, is_in_veth: false }
+        Settings { interfaces: Vec::new(), flows: FLOWS, place: Where::Best }
     }
 }
 

@@ -119,10 +119,11 @@ pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u3
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod testing {
+    use super::Link;
 
-    fn link(index: u32, vlan: Option<(u16, u32)>) -> Link {
+    /// An interface as it might be, a VLAN by its number and the interface below.
+    pub(in crate::xdp) fn link(index: u32, vlan: Option<(u16, u32)>) -> Link {
         Link {
             index,
             name: format!("if{index}"),
@@ -139,6 +140,12 @@ mod tests {
             has_xdp: false,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::link;
+    use super::*;
 
     #[test]
     fn frames_leave_below_the_vlans() {

@@ -135,7 +135,7 @@ INLINE int forward(struct xdp_md *context, const struct server *server, const st
 			inner->protocol = protocol;
 		}
 	}
-	if (server->interface == context->ingress_ifindex)
+	if (server->interface == context->ingress_ifindex && !(server->leaves & REDIRECTED))
 		return XDP_TX;
 	return redirect(server->interface, 0);
 }

@@ -3,6 +3,7 @@
 /// Attributes of a table (`NFTA_TABLE_…`).
 pub(super) mod table {
     pub const NAME: u16 = 1;
+    pub const FLAGS: u16 = 2;
 }
 
 /// Attributes of a chain (`NFTA_CHAIN_…`), and of its hook (`NFTA_HOOK_…`).

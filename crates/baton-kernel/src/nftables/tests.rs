@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::*;
+use crate::netlink::{Protocol, Socket};
 use crate::testing::in_network;
 
 /// What `nft` says of the namespace.
@@ -281,5 +282,22 @@ fn rules_for_arp_are_what_they_say() {
         assert!(Nftables::open().unwrap().has(&table).unwrap());
         Transaction::new().delete_table(&table).commit().unwrap();
         assert!(ruleset().is_empty());
+    });
+}
+
+#[test]
+fn a_passing_table_goes_with_its_socket_and_nobody_else_changes_it() {
+    in_network(|| {
+        let passing = Table::inet("baton_passing");
+        let made = Transaction::new().passing_table(&passing);
+        let mut socket = Socket::open(Protocol::Netfilter).unwrap();
+        made.commit_by(&mut socket).unwrap();
+        assert!(Nftables::open().unwrap().has(&passing).unwrap());
+        let refused = Transaction::new().delete_table(&passing).commit().unwrap_err();
+        assert_eq!(refused.errno(), Some(Errno::EPERM), "{refused}");
+        drop(socket);
+        assert!(!Nftables::open().unwrap().has(&passing).unwrap());
+        let mut socket = Socket::open(Protocol::Netfilter).unwrap();
+        made.commit_by(&mut socket).unwrap();
     });
 }

@@ -43,6 +43,16 @@ impl Transaction {
         self.add(libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, table, &body, table.to_string())
     }
 
+    /// Makes a table that must not be there, and that the kernel deletes when the socket of [`commit_by`](Self::commit_by) is
+    /// closed, however that comes about. Nobody else can change it. Linux 5.12.
+    #[must_use]
+    pub fn passing_table(self, table: &Table) -> Self {
+        /// `NFT_TABLE_F_OWNER`.
+        const OWNER: u32 = 1 << 1;
+        let body = Attributes::new().text(numbers::table::NAME, &table.name).u32_be(numbers::table::FLAGS, OWNER);
+        self.add(libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, table, &body, table.to_string())
+    }
+
     /// Deletes a table and all it has, whether it was there or not.
     #[must_use]
     pub fn delete_table(self, table: &Table) -> Self {

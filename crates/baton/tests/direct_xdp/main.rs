@@ -12,6 +12,8 @@ mod addresses;
 mod foreign;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
@@ -47,6 +49,16 @@ fn start(lab: &Lab, text: &str) -> Proxy {
         assert!(Instant::now() < end, "it does not serve: {}", proxy.said());
     }
     proxy
+}
+
+/// The runtime API's answer.
+fn tell(folder: &Path, command: &str) -> String {
+    let mut stream = UnixStream::connect(folder.join("admin.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    writeln!(stream, "{command}").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
 }
 
 fn answers(lab: &Lab) -> bool {
@@ -140,6 +152,43 @@ fn a_reload_keeps_the_engine_and_changes_its_interfaces() {
         }
         assert_eq!(ask(&lab.client, vips()[0], 10).values().sum::<usize>(), 10);
         drop(proxy);
+    });
+}
+
+#[test]
+fn a_reload_moves_the_program_between_driver_and_stack() {
+    lab(2, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let best = text(lab, folder.path(), &[1, 1], "flush");
+        let proxy = start(lab, &best);
+        let manner = || {
+            let info = tell(folder.path(), "show info");
+            info.lines().find(|line| line.starts_with("Direct_manner")).unwrap_or_else(|| panic!("{info}")).to_owned()
+        };
+        let mut held = hold(lab, 8);
+        // By a process that has neither root nor its root.
+        for (word, how) in [("driver", "in its driver, as asked for"), ("stack", "generic: the stack is asked for")] {
+            let text = best.replace("engine xdp", &format!("engine xdp {word}"));
+            proxy.write(&text);
+            let plan = format!("{:?}", lab.director.inside(|| proxy.plan()));
+            assert!(plan.contains("move the program on interface eth0 from"), "{plan}");
+            for _ in 0..2 {
+                lab.director.inside(|| proxy.change(&text));
+                all_go_on(&mut held);
+            }
+            until("show info says where it is", || manner().contains(how));
+        }
+        lab.director.inside(|| proxy.change(&best));
+        until("show info says where it is", || {
+            manner().contains("generic: what a veth's driver sends back may vanish")
+        });
+        // Nobody would take what the driver sends back.
+        link::run("ip link set dev director xdp off");
+        let driver = best.replace("engine xdp", "engine xdp driver");
+        let refused = lab.director.inside(|| proxy.change_refused(&driver));
+        assert!(refused.contains("interface eth0: what its driver sends back would be dropped"), "{refused}");
+        all_go_on(&mut held);
+        assert_eq!(ask(&lab.client, vips()[1], 10).values().sum::<usize>(), 10);
     });
 }
 

@@ -150,7 +150,7 @@ fn frontend(draft: &Draft, heads: &Heads<'_>, context: &mut Context<'_>) {
     for place in &direct.places {
         let line = line_of(draft, place);
         match place.place {
-            Place::Mark { .. } if direct.engine == EngineChoice::Xdp => {
+            Place::Mark { .. } if matches!(direct.engine, EngineChoice::Xdp(_)) => {
                 let message =
                     format!("'bind {}' : the engine xdp sees packets before a firewall marks them.", place.place);
                 fault(line, 1, message, "use 'engine ipvs', or an address and port");

@@ -107,4 +107,7 @@ fn what_is_managed_and_what_stays_is_said_by_each_section() {
     assert_eq!(kept, ["tcp 10.0.0.9:80"]);
     assert_eq!(engine(&model), baton_direct::Asked::Ipvs);
     assert_eq!(settings(&model).xdp.interfaces, ["eth1"]);
+    assert_eq!(settings(&model).xdp.place, Where::Best);
+    let stack = self::model(&text.replace("engine ipvs", "engine xdp stack"));
+    assert_eq!((engine(&stack), settings(&stack).xdp.place), (baton_direct::Asked::Xdp, Where::Stack));
 }

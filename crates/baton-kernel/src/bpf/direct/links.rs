@@ -1,7 +1,8 @@
 //! The links that tie the program to interfaces, each pinned under the interface's number and how it is tied.
 
 use std::fmt;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aya::programs::ProgramError;
 use aya::programs::links::{FdLink, PinnedLink};
@@ -29,61 +30,97 @@ impl fmt::Display for Mode {
 }
 
 impl Direct {
-    /// Ties the program to an interface, in the driver where that can do it and `may_native` says so.
+    /// Ties the program to an interface, in the first of these modes that works there; one that it is tied to already stays as it is.
     ///
     /// # Errors
     /// When another program is there, which is left alone, or the kernel refuses it.
-    pub fn attach(&mut self, interface: u32, name: &str, may_native: bool) -> Result<Mode, Fault> {
+    pub fn attach(&mut self, interface: u32, name: &str, modes: &[Mode]) -> Result<Mode, Fault> {
         if let Some((_, mode)) = self.attached()?.into_iter().find(|(there, _)| *there == interface) {
             return Ok(mode);
         }
-        let place = || format!("interface {name}");
-        let mut in_driver = String::new();
-        let ways = [(Mode::Native, syscall::NATIVE), (Mode::Generic, syscall::GENERIC)];
-        for (mode, flags) in ways.into_iter().filter(|(mode, _)| may_native || *mode == Mode::Generic) {
-            let program = self.program()?.fd().map_err(refused("the BPF program")).map_err(fault)?.as_fd();
-            match syscall::link(program, interface, flags) {
-                Ok(link) => {
-                    let pinned = syscall::pin(
-                        link.as_fd(),
-                        self.folder.as_fd(),
-                        self.folder.path(),
-                        &link_name(interface, mode),
-                    );
-                    // Without a pin, the link ends here.
-                    return pinned.map(|()| mode).map_err(|error| {
-                        let reason = format!("pinning the link of the BPF program: {error}");
-                        match self.folder.is_removed() {
-                            true => Fault::new(
-                                place(),
-                                format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
-                                "let a new process of Baton take over (baton -sf PID), which makes it anew",
-                            ),
-                            false => Fault::new(
-                                place(),
-                                reason,
-                                "before Linux 6.5 that cannot be done after chroot: let a new process of Baton take over (baton -sf PID)",
-                            ),
-                        }
-                    });
-                }
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
-                    return Err(Fault::new(
-                        place(),
-                        "another XDP program is there, and it is left alone",
-                        format!(
-                            "`ip link show dev {name}` shows it; end it (ip link set dev {name} xdp off), or name another interface"
-                        ),
-                    ));
-                }
-                Err(error) if mode == Mode::Native => in_driver = format!("; in the driver: {error}"),
-                Err(error) => {
-                    let (said, remedy) = refused("tying the BPF program to it")(error).parts();
-                    return Err(Fault::new(place(), format!("{said}{in_driver}"), remedy));
-                }
+        let mut before = String::new();
+        for (at, mode) in modes.iter().enumerate() {
+            match self.link(interface, *mode)? {
+                Ok(link) => return self.pin(&link, interface, name, *mode).map(|()| *mode),
+                Err(error) if is_taken(&error) => return Err(taken(name)),
+                Err(error) if at + 1 < modes.len() => before = format!("; {mode}: {error}"),
+                Err(error) => return Err(refusal(name, *mode, error, &before)),
             }
         }
-        Err(Fault::new(place(), "no way to tie the BPF program to it", ""))
+        Err(Fault::new(place(name), "no way to tie the BPF program to it", ""))
+    }
+
+    /// Moves the program on an interface from the driver to the stack or back. The kernel lets it be in one of them at a time, so
+    /// for a moment it is in neither: whoever calls this keeps packets back meanwhile.
+    ///
+    /// # Errors
+    /// What the kernel refuses; then the program is where it was, unless the words say otherwise.
+    pub fn move_to(&mut self, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
+        let there = self.attached()?.into_iter().find(|(there, _)| *there == interface);
+        let Some((_, before)) = there.filter(|(_, before)| *before != mode) else { return Ok(()) };
+        // What can fail while the program is where it was, fails now.
+        self.program()?;
+        let old = self.pinned(interface, name, before)?;
+        syscall::detach(old.as_fd())
+            .map_err(|error| Fault::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
+        drop(old);
+        self.folder.unpin(&link_name(interface, before))?;
+        match self.link(interface, mode)? {
+            Ok(link) => self.pin(&link, interface, name, mode),
+            Err(error) => {
+                let link = self.link(interface, before)?.map_err(|again| {
+                    let lost = format!("; and it could not be put back ({before}): {again}");
+                    refusal(name, mode, io::Error::other(error.to_string()), &lost)
+                })?;
+                self.pin(&link, interface, name, before)?;
+                Err(refusal(name, mode, error, ""))
+            }
+        }
+    }
+
+    /// Whether [`move_to`](Self::move_to) has what it needs of the file system.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn may_move(&self, interface: u32, name: &str) -> Result<(), Fault> {
+        let there = self.attached()?.into_iter().find(|(there, _)| *there == interface);
+        there.map_or(Ok(()), |(_, mode)| self.pinned(interface, name, mode).map(drop))
+    }
+
+    fn pinned(&self, interface: u32, name: &str, mode: Mode) -> Result<OwnedFd, Fault> {
+        let opened = syscall::pinned(self.folder.as_fd(), self.folder.path(), &link_name(interface, mode));
+        opened.map_err(|error| self.out_of_reach(name, "opening", &error))
+    }
+
+    fn link(&mut self, interface: u32, mode: Mode) -> Result<io::Result<OwnedFd>, Fault> {
+        let program = self.program()?.fd().map_err(refused("the BPF program")).map_err(fault)?.as_fd();
+        let flags = match mode {
+            Mode::Native => syscall::NATIVE,
+            Mode::Generic => syscall::GENERIC,
+        };
+        Ok(syscall::link(program, interface, flags))
+    }
+
+    /// Without a pin, the link ends with its descriptor.
+    fn pin(&self, link: &OwnedFd, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
+        let pinned = syscall::pin(link.as_fd(), self.folder.as_fd(), self.folder.path(), &link_name(interface, mode));
+        pinned.map_err(|error| self.out_of_reach(name, "pinning", &error))
+    }
+
+    fn out_of_reach(&self, name: &str, doing: &str, error: &io::Error) -> Fault {
+        let reason = format!("{doing} the link of the BPF program: {error}");
+        match self.folder.is_removed() {
+            true => Fault::new(
+                place(name),
+                format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
+                "let a new process of Baton take over (baton -sf PID), which makes it anew",
+            ),
+            false => Fault::new(
+                place(name),
+                reason,
+                "before Linux 6.5 that cannot be done after chroot: let a new process of Baton take over (baton -sf PID)",
+            ),
+        }
     }
 
     /// Takes the program from an interface.
@@ -135,6 +172,35 @@ impl Direct {
         }
         Ok(lost)
     }
+}
+
+fn place(name: &str) -> String {
+    format!("interface {name}")
+}
+
+/// Whether a program is there already.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+fn taken(name: &str) -> Fault {
+    Fault::new(
+        place(name),
+        "another XDP program is there, and it is left alone",
+        format!(
+            "`ip link show dev {name}` shows it; end it (ip link set dev {name} xdp off), or name another interface"
+        ),
+    )
+}
+
+/// That the program cannot be there in this mode; `besides` is said behind the reason.
+fn refusal(name: &str, mode: Mode, error: io::Error, besides: &str) -> Fault {
+    let doing = match mode {
+        Mode::Native => "tying the BPF program to its driver",
+        Mode::Generic => "tying the BPF program to it",
+    };
+    let (said, remedy) = refused(doing)(error).parts();
+    Fault::new(place(name), format!("{said}{besides}"), remedy)
 }
 
 fn link_name(interface: u32, mode: Mode) -> String {

@@ -43,6 +43,10 @@
 #define STICK 2      // a client's later connections go where its first one went
 #define ONE_PACKET 4 // nothing is remembered
 
+// `server.leaves`: by a redirection also where they came in. The driver of a veth needs it: what it is told to send back waits for ever
+// if the other end has GRO and no program.
+#define REDIRECTED 1
+
 // `flow.state`: the client has sent FIN or RST.
 #define CLOSED 1
 
@@ -93,7 +97,8 @@ struct server {
 	__u32 mtu;        // of the interface; 0: does not matter
 	__u8 to[ETH_ALEN];
 	__u8 from[ETH_ALEN];
-	__u32 tags;               // how many
+	__u16 tags;               // how many
+	__u16 leaves;             // how its packets do
 	__u16 protocols[TAGS_MAX]; // 802.1Q or 802.1ad, outer one first, in the network's byte order
 	__u16 numbers[TAGS_MAX];   // the VLANs' numbers, in the machine's
 	__u32 port;

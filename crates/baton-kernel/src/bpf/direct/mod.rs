@@ -7,6 +7,7 @@
 //! Here are the maps as they are; what is to be in them, the engine of `baton-direct` decides.
 
 mod counted;
+mod driver;
 mod folder;
 mod links;
 mod slots;
@@ -29,6 +30,7 @@ use counted::Counted;
 use folder::Folder;
 use links::link_of;
 
+pub use driver::{Driver, driver};
 pub use links::Mode;
 pub use slots::*;
 

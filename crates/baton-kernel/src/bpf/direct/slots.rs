@@ -19,6 +19,8 @@ pub const UDP: u8 = libc::IPPROTO_UDP as u8;
 
 /// Flags of a service.
 pub const HASH_PORT: u32 = 1;
+/// A server's packets leave by a redirection also where they came in, as the driver of a veth needs it.
+pub const REDIRECTED: u16 = 1;
 /// A client's later connections go where its first one went.
 pub const STICK: u32 = 2;
 /// No connection is remembered.
@@ -77,7 +79,9 @@ pub struct Server {
     /// The interface's MAC address.
     pub from: [u8; 6],
     /// How many VLAN tags its packets get.
-    pub tags: u32,
+    pub tags: u16,
+    /// How its packets leave: 0 or [`REDIRECTED`].
+    pub leaves: u16,
     /// Their protocols, the outer one first.
     pub protocols: [[u8; 2]; 2],
     /// Their VLANs' numbers.

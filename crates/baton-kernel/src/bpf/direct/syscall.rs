@@ -10,7 +10,9 @@ use std::path::Path;
 const MAP_LOOK_UP: libc::c_long = 1;
 const MAP_UPDATE: libc::c_long = 2;
 const OBJECT_PIN: libc::c_long = 6;
+const OBJECT_GET: libc::c_long = 7;
 const LINK_CREATE: libc::c_long = 28;
+const LINK_DETACH: libc::c_long = 34;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
 /// `BPF_F_PATH_FD` (Linux 6.5).
@@ -19,7 +21,7 @@ const PATH_FD: u32 = 1 << 14;
 pub(super) const GENERIC: u32 = 1 << 1;
 pub(super) const NATIVE: u32 = 1 << 2;
 
-/// The parts of `union bpf_attr` for elements of maps, for pins and for links.
+/// The parts of `union bpf_attr` for elements of maps, for pins and for links, made and ended.
 #[repr(C)]
 struct Element {
     map: u32,
@@ -46,6 +48,11 @@ struct Link {
     flags: u32,
 }
 
+#[repr(C)]
+struct Ended {
+    link: u32,
+}
+
 /// Ties a program to an interface. The link ends with the last descriptor and pin of it.
 pub(super) fn link(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
     let program = number(program);
@@ -54,6 +61,33 @@ pub(super) fn link(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Re
     let made = check(unsafe { libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<Link>()) })?;
     // SAFETY: the kernel has just opened it for us, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
+}
+
+/// Unties what a link ties. It stays, and ties nothing any more.
+pub(super) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = Ended { link: number(link) };
+    // SAFETY: the kernel reads the attribute, whose size is given.
+    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_DETACH, &raw const attributes, size_of::<Ended>()) }).map(drop)
+}
+
+/// Opens what is pinned under a name in a folder, which needs not be in reach by its path in Linux 6.5 and later.
+pub(super) fn pinned(folder: BorrowedFd<'_>, path: &Path, name: &str) -> io::Result<OwnedFd> {
+    match pinned_at(name.as_bytes(), PATH_FD, folder.as_raw_fd()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            pinned_at(path.join(name).as_os_str().as_encoded_bytes(), 0, 0)
+        }
+        done => done,
+    }
+}
+
+fn pinned_at(path: &[u8], flags: u32, folder: i32) -> io::Result<OwnedFd> {
+    let path = CString::new(path)?;
+    let attributes = Pin { path: path.as_ptr() as u64, object: 0, flags, folder, padding: 0 };
+    // Older kernels know the first part only, and take the rest when it is 0.
+    // SAFETY: the kernel reads the attribute, whose size is given, and the path up to its zero byte; both live until it returns.
+    let opened = check(unsafe { libc::syscall(libc::SYS_bpf, OBJECT_GET, &raw const attributes, size_of::<Pin>()) })?;
+    // SAFETY: the kernel has just opened it for us, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
 }
 
 /// Pins an object under a name in a folder, which needs not be in reach by its path in Linux 6.5 and later.

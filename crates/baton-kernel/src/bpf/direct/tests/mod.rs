@@ -1,3 +1,4 @@
+mod moves;
 mod packets;
 
 use std::net::SocketAddr;
@@ -256,7 +257,7 @@ fn tags_become_those_of_the_server() {
         for tags in &incoming {
             for out in &outgoing {
                 let mut to = server(NEAR, 0, 1);
-                to.tags = out.len() as u32;
+                to.tags = out.len() as u16;
                 for (at, (protocol, number)) in out.iter().enumerate() {
                     to.protocols[at] = protocol.to_be_bytes();
                     to.numbers[at] = *number;
@@ -489,8 +490,9 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         let folder = mounted.join("baton-direct/1");
         assert!(Direct::find(&folder).unwrap().is_none());
         let mut direct = Direct::make(&folder, 1000).unwrap();
-        assert_eq!(direct.attach(1, "lo", true).unwrap(), Mode::Generic, "lo has nothing in its driver");
-        assert_eq!(direct.attach(1, "lo", true).unwrap(), Mode::Generic);
+        let either = [Mode::Native, Mode::Generic];
+        assert_eq!(direct.attach(1, "lo", &either).unwrap(), Mode::Generic, "lo has nothing in its driver");
+        assert_eq!(direct.attach(1, "lo", &either).unwrap(), Mode::Generic);
         service(&mut direct, 9, TCP, VIP, 0);
         drop(direct);
         let mut later = Direct::make(&folder, 5).unwrap();
@@ -501,7 +503,7 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         // Somebody else's program.
         let beside = mounted.join("baton-direct/2");
         let mut other = Direct::make(&beside, 10).unwrap();
-        let error = other.attach(1, "lo", true).unwrap_err().to_string();
+        let error = other.attach(1, "lo", &either).unwrap_err().to_string();
         assert!(error.contains("another XDP program") && error.contains("ip link show dev lo"), "{error}");
         other.remove().unwrap();
         // Another version.
