@@ -12,6 +12,7 @@ mod forwarding;
 mod health;
 mod ipv6;
 mod life;
+mod master;
 mod pair;
 mod rights;
 mod words;

@@ -10,6 +10,7 @@ mod support;
 
 mod addresses;
 mod foreign;
+mod master;
 
 use std::fs;
 use std::io::{Read, Write};
