@@ -31,6 +31,21 @@ ip fou add port 6080 gue
 ",
     ),
 ];
+/// ... and one of IPv6: the client's IPv6 in IPv6, the client's IPv6 in IPv4, and the client's IPv4 in IPv6 ...
+const SET_UP_IPV6: [(u8, &str); 3] = [
+    (1, "modprobe ip6_tunnel\nip link set ip6tnl0 up\n"),
+    (2, "modprobe sit\nip link set sit0 up\n"),
+    (
+        3,
+        "\
+modprobe ip6_tunnel
+ip -6 tunnel change ip6tnl0 mode any
+ip link set ip6tnl0 up
+ip address add 192.168.121.2/32 dev ip6tnl0
+sysctl -w net.ipv4.conf.ip6tnl0.rp_filter=2
+",
+    ),
+];
 /// ... and what makes clients send what fits into one.
 const SMALLER: &str = "ip route change default via 192.168.121.254 dev eth0 advmss 1428\n";
 
@@ -131,11 +146,52 @@ fn tunnels_and_masquerading_carry_connections() {
     });
 }
 
+/// Servers of IPv6, and those that clients of the other family are given to.
+const SERVERS_IPV6: &str = "\
+server s3 [fd21::13] tunnel check inter 100
+
+listen six
+mode direct
+engine ipvs
+bind [fd21::2]:80
+balance roundrobin
+server s1 [fd21::11] tunnel check inter 100
+server s2 192.168.121.12 tunnel check inter 100
+";
+
+#[test]
+fn tunnels_of_ipv6_carry_connections() {
+    lab::inside(|| {
+        begin();
+        for (server, commands) in SET_UP_IPV6 {
+            said(&format!("ip netns exec s{server} sysctl -qw net.ipv4.conf.all.rp_filter=1"));
+            fs::write("/run/commands", commands).unwrap();
+            said(&format!("ip netns exec s{server} sh -ec '. /run/commands'"));
+        }
+        said("ip -n s3 route add default dev eth0");
+        // Else it would be what servers are asked from.
+        said("ip address change fd21::2/128 dev eth0 preferred_lft 0");
+        let director = Director::start(&Text { servers: SERVERS_IPV6, ..PLAIN });
+        let six = network::VIP6;
+        let by = within("client", move || (share(six, 4), share(VIP, 2))).join().unwrap();
+        assert_eq!(by, (BTreeMap::from([(1, 2), (2, 2)]), BTreeMap::from([(3, 2)])));
+        said("ip netns exec client ethtool -K eth0 tso off gso off");
+        let by = within("client", move || [six, six, VIP].map(upload)).join().expect("uploads go through");
+        assert_eq!(BTreeSet::from(by).len(), 3, "{by:?}");
+        let download = |to| Download::begin(to).next(PIECE).unwrap();
+        let by = within("client", move || [six, six, VIP].map(download)).join().unwrap();
+        assert_eq!(BTreeSet::from(by).len(), 3, "{by:?}");
+        for (section, server) in [("six", "s1"), ("six", "s2"), ("web", "s3")] {
+            assert_eq!(director.stat(section, server, "status"), "UP", "{section}/{server}");
+        }
+    });
+}
+
 #[test]
 fn servers_behind_tunnels_are_set_up_as_the_page_says() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/direct.md");
     let page = fs::read_to_string(page).expect("it is in the tree");
-    for text in SET_UP.map(|(_, commands)| commands).into_iter().chain([SMALLER]) {
+    for text in SET_UP.into_iter().chain(SET_UP_IPV6).map(|(_, commands)| commands).chain([SMALLER]) {
         assert!(page.contains(text), "docs/direct.md has not:\n{text}");
     }
 }

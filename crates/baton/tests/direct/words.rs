@@ -73,6 +73,12 @@ fn the_kernel_has_what_the_words_say() {
         assert_eq!(said("ipvsadm -Ln --timeout").trim(), "Timeout (tcp tcpfin udp): 600 120 60");
         let sysctls = said("cat /proc/sys/net/ipv4/vs/expire_nodest_conn /proc/sys/net/ipv4/vs/sloppy_tcp");
         assert_eq!(sysctls, "1\n1\n");
+        for advice in [
+            "net.ipv4.ip_forward is 0: masqueraded packets are not forwarded",
+            "sysctl -w net.ipv4.conf.all.send_redirects=0",
+        ] {
+            assert!(proxy.said().contains(advice), "{}", proxy.said());
+        }
         let daemons = said("ipvsadm -Ln --daemon");
         assert!(daemons.contains("master sync daemon (mcast=eth0, syncid=7"), "{daemons}");
         let thresholds = said("ipvsadm -Ln --thresholds");
