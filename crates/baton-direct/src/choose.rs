@@ -1,4 +1,6 @@
-//! Which engine: what was asked for, or what this kernel has.
+//! Which engine: what was asked for, or else the one that has services of ours already, or else what this kernel has.
+//!
+//! Connections are an engine's own, so that the choice is the same as long as it can be: a module that is loaded later changes nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +11,7 @@ use crate::{Engine, Fault, Settings, xdp};
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// IPVS where the kernel has it, else XDP.
+    /// The one that has services of ours; without any, IPVS where the kernel has it, else XDP.
     #[default]
     Auto,
     /// The kernel's IP Virtual Server.
@@ -44,27 +46,46 @@ impl fmt::Display for Asked {
 const ASKED_FOR: &str = "the configuration asks for it";
 const KERNEL_HAS_IT: &str = "the kernel has IPVS, which knows every scheduler, tunnels and masquerading";
 
+const HAS_OURS: &str = "it has services of ours already, whose connections go on";
+
 /// All engines' names.
 pub const NAMES: [&str; 2] = ["ipvs", "xdp"];
 
-/// Opens the engine, and says in a sentence why it is this one.
+/// Opens the engine, and says in a sentence why it is this one. `holder` is the name of the one that has services of ours.
 ///
 /// # Errors
 /// With what is missing for the one asked for, or for each of them.
-pub fn engine(asked: Asked, settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
-    match asked {
-        Asked::Ipvs => Ok((Box::new(Ipvs::open()?), ASKED_FOR.into())),
-        Asked::Xdp => Ok((xdp::open(&settings.xdp)?, ASKED_FOR.into())),
-        Asked::Auto => match Ipvs::open() {
-            Ok(ipvs) => Ok((Box::new(ipvs), KERNEL_HAS_IT.into())),
-            Err(no_ipvs) => match xdp::open(&settings.xdp) {
-                Ok(xdp) => {
-                    Ok((xdp, format!("the kernel's IPVS cannot be used ({}: {})", no_ipvs.place, no_ipvs.reason)))
-                }
-                Err(no_xdp) => {
-                    Err(Fault::new("engine auto", format!("neither engine can be used: {no_ipvs}; and {no_xdp}"), ""))
-                }
-            },
+pub fn engine(asked: Asked, holder: Option<&str>, settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
+    let held = holder.and_then(|name| name.parse().ok()).filter(|held| *held != Asked::Auto);
+    match (asked, held) {
+        (Asked::Ipvs | Asked::Xdp, _) => Ok((open(asked, settings)?, ASKED_FOR.into())),
+        (Asked::Auto, Some(held)) => match open(held, settings) {
+            Ok(engine) => Ok((engine, HAS_OURS.into())),
+            // Who opened it says what becomes of the services.
+            Err(_) => any(settings),
         },
+        (Asked::Auto, None) => any(settings),
+    }
+}
+
+fn open(engine: Asked, settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
+    match engine {
+        Asked::Ipvs => Ok(Box::new(Ipvs::open()?)),
+        Asked::Xdp => xdp::open(&settings.xdp),
+        Asked::Auto => any(settings).map(|(engine, _)| engine),
+    }
+}
+
+/// The first that this kernel has.
+fn any(settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
+    let no_ipvs = match Ipvs::open() {
+        Ok(ipvs) => return Ok((Box::new(ipvs), KERNEL_HAS_IT.into())),
+        Err(fault) => fault,
+    };
+    match xdp::open(&settings.xdp) {
+        Ok(xdp) => Ok((xdp, format!("the kernel's IPVS cannot be used ({}: {})", no_ipvs.place, no_ipvs.reason))),
+        Err(no_xdp) => {
+            Err(Fault::new("engine auto", format!("neither engine can be used: {no_ipvs}; and {no_xdp}"), ""))
+        }
     }
 }

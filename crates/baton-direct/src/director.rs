@@ -72,7 +72,8 @@ impl Director {
     /// # Errors
     /// Without a kernel that can do it, or without the right; it says which and what helps.
     pub fn open(asked: Asked, settings: &Settings) -> Result<Director, Fault> {
-        let (engine, reason) = choose::engine(asked, settings)?;
+        let holder = if asked == Asked::Auto { holder(settings) } else { None };
+        let (engine, reason) = choose::engine(asked, holder, settings)?;
         let record = Record::open(engine.name(), settings)?;
         let mut director = Director::with(engine, reason, settings, record)?;
         director.former = director.former_engine()?;
@@ -87,7 +88,7 @@ impl Director {
             drop(opened);
             if has_some {
                 let engine = name.parse().map_err(|reason| Fault::new("engine", reason, ""));
-                let engine = engine.and_then(|asked| choose::engine(asked, &self.settings));
+                let engine = engine.and_then(|asked| choose::engine(asked, None, &self.settings));
                 return Ok(Some(engine.and_then(|(engine, reason)| {
                     Director::with(engine, reason, &self.settings, record).map(Box::new)
                 })));
@@ -200,8 +201,9 @@ impl Director {
         plan.remarks.extend(self.engine.foresee(&self.settings, desired)?);
         match &mut self.former {
             None => {}
-            Some(Err(fault)) => plan.remarks.push(unreachable(fault)),
+            Some(Err(fault)) => plan.warnings.push(unreachable(fault)),
             Some(Ok(former)) => {
+                plan.warnings.extend(change_of_engine(&*self.engine, former, desired));
                 former.set(&Settings::default());
                 let steps = former.plan(&[])?.to_string();
                 let name = former.engine_name();
@@ -233,6 +235,9 @@ impl Director {
         drop(opened);
         let mut report = report?;
         report.failed.extend(is_set.err());
+        if let Some(Ok(former)) = &self.former {
+            report.remarks.extend(change_of_engine(&*self.engine, former, desired));
+        }
         match self.former.take() {
             None => {}
             Some(Err(fault)) => report.remarks.push(unreachable(&fault)),
@@ -295,6 +300,28 @@ impl Director {
         }
         Ok(report)
     }
+}
+
+/// The engine that has services of ours here, by the records; of two the one that would be chosen anyway. What cannot be read says
+/// whoever needs it.
+fn holder(settings: &Settings) -> Option<&'static str> {
+    let has_some = |name: &&'static str| {
+        let record = Record::open(name, settings);
+        record.is_ok_and(|record| record.read().is_ok_and(|opened| !opened.owners.ours.is_empty()))
+    };
+    choose::NAMES.into_iter().find(has_some)
+}
+
+/// What becomes of connections when one engine takes over from another.
+fn change_of_engine(engine: &dyn Engine, former: &Director, desired: &[Service]) -> Option<String> {
+    let (new, old) = (engine.name(), former.engine_name());
+    let changes = !desired.is_empty() && !former.ours.is_empty();
+    changes.then(|| {
+        format!(
+            "the engine changes from {old} to {new}, which does not know the connections that are open: they end, unless they \
+             meet the same server by chance; `engine {old}` keeps them"
+        )
+    })
 }
 
 fn unreachable(fault: &Fault) -> String {

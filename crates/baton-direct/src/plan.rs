@@ -25,6 +25,8 @@ pub struct Plan {
     pub refused: Vec<Refused>,
     /// What else the operator should know, one sentence each.
     pub remarks: Vec<String>,
+    /// What else disturbs connections, one sentence each.
+    pub warnings: Vec<String>,
     /// What the record has, and neither the kernel nor anybody's wish.
     pub(crate) gone: BTreeSet<Key>,
 }
@@ -172,6 +174,7 @@ impl fmt::Display for Plan {
         for planned in &self.steps {
             writeln!(f, "{}", planned.sentence)?;
         }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "{warning}"))?;
         self.remarks.iter().try_for_each(|remark| writeln!(f, "{remark}"))
     }
 }

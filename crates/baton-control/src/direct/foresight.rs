@@ -69,7 +69,7 @@ impl Foresight {
                 Err(fault) => (Err(fault), None),
             },
         };
-        let plan = match plan {
+        let mut plan = match plan {
             Ok(plan) => plan,
             // Who asks need not have the rights that the process has.
             Err(fault) => {
@@ -82,8 +82,10 @@ impl Foresight {
         };
         let engine = about.map(|about| format!("in the kernel, by engine {} ({}):", about.engine, about.reason));
         let mut steps: Vec<String> = engine.into_iter().collect();
+        let warnings = std::mem::take(&mut plan.warnings);
+        let warnings = warnings.into_iter().map(|text| format!("mode direct: {text}")).collect();
         steps.extend(plan.to_string().lines().map(str::to_owned));
         let refused = plan.refused.iter().map(|no| refuse(model, &no.what, &no.why)).collect();
-        Foreseen { steps, refused, warnings: Vec::new() }
+        Foreseen { steps, refused, warnings }
     }
 }

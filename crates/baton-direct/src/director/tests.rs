@@ -111,3 +111,20 @@ fn another_engine_takes_over_before_the_former_one_lets_go() {
     next.former = Some(Err(Fault::new("engine xdp", "it is not there", "")));
     assert!(next.reconcile(&services[1..]).unwrap().remarks[0].contains("it is not there"));
 }
+
+#[test]
+fn a_change_of_engine_is_never_silent() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let services = [crate::testing::service(80)];
+    let [old, new] = [Memory::default(), Memory::default()];
+    director(&old, &folders[0], "").reconcile(&services).unwrap();
+    let mut next = director(&new, &folders[1], "");
+    next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
+    let is_said = |said: &[String]| said.iter().any(|text| text.contains("the engine changes from memory to memory"));
+    assert!(is_said(&next.plan(&services).unwrap().warnings));
+    assert!(is_said(&next.reconcile(&services).unwrap().remarks));
+    assert_eq!(next.reconcile(&services).unwrap(), Report::default());
+    // Where nothing is asked for, nothing changes its engine.
+    next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
+    assert!(!is_said(&next.plan(&[]).unwrap().warnings));
+}

@@ -115,6 +115,45 @@ fn what_is_missing_is_said_with_what_helps() {
     });
 }
 
+/// A module that is loaded later is no reason to end connections.
+#[cfg(feature = "bpf")]
+#[test]
+fn auto_stays_with_the_engine_that_has_services() {
+    lab::inside(|| {
+        said(
+            "mount -t bpf -o mode=700 bpf /sys/fs/bpf && modprobe dummy && ip link add eth7 type dummy && \
+             ip address add 10.7.0.1/24 dev eth7 && ip link set eth7 up && \
+             ip neighbour add 10.7.0.2 lladdr 02:00:00:00:00:02 dev eth7",
+        );
+        let services = [service(tcp("10.7.0.7:80"), Scheduler::RoundRobin, &[to("10.7.0.2:80", 1)])];
+        let open = |asked| {
+            let mut settings = Settings::default();
+            settings.xdp.interfaces = vec!["eth7".into()];
+            Director::open(asked, &settings).unwrap()
+        };
+        let by = |asked, engine, why: &str| {
+            let mut director = open(asked);
+            assert_eq!(director.engine_name(), engine);
+            assert!(director.reason().contains(why), "{}", director.reason());
+            let warnings = director.plan(&services).unwrap().warnings;
+            assert_eq!(director.reconcile(&services).unwrap().remarks, warnings);
+            warnings.join("")
+        };
+        assert_eq!(by(Asked::Xdp, "xdp", "asks for it"), "");
+        assert_eq!(by(Asked::Auto, "xdp", "has services of ours already"), "");
+        let changes = by(Asked::Ipvs, "ipvs", "asks for it");
+        assert!(changes.contains("the engine changes from xdp to ipvs"), "{changes}");
+        assert_eq!(by(Asked::Auto, "ipvs", "has services of ours already"), "");
+        by(Asked::Xdp, "xdp", "asks for it");
+        // It cannot be had any more.
+        said("umount /sys/fs/bpf");
+        let left = by(Asked::Auto, "ipvs", "the kernel has IPVS");
+        assert!(left.contains("services of ours are in another engine"), "{left}");
+        open(Asked::Ipvs).leave(OnExit::Flush).unwrap();
+        assert_eq!(dump(), [""; 0]);
+    });
+}
+
 #[test]
 fn without_root_and_in_a_jail_it_goes_on() {
     lab::inside(|| {
