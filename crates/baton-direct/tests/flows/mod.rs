@@ -119,7 +119,11 @@ pub struct Held {
 
 impl Held {
     pub fn new(client: &Machine, vip: IpAddr) -> Held {
-        let stream = client.inside(|| TcpStream::connect_timeout(&SocketAddr::new(vip, 80), PATIENCE)).unwrap();
+        Held::of(client.inside(|| TcpStream::connect_timeout(&SocketAddr::new(vip, 80), PATIENCE)).unwrap())
+    }
+
+    /// One that somebody has dialled.
+    pub fn of(stream: TcpStream) -> Held {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut held = Held { stream: BufReader::new(stream), server: String::new() };
         held.server = held.says().unwrap();

@@ -15,6 +15,7 @@ mod life;
 mod master;
 mod pair;
 mod rights;
+mod traffic;
 mod words;
 
 use std::collections::BTreeMap;
