@@ -1,8 +1,11 @@
 //! What changes between two models, as a value: `plan` prints it, `reload` applies it.
 
+mod words;
+
 use std::fmt;
 use std::sync::Arc;
 
+use self::words::Words;
 use crate::{
     Bind, BindTls, Direct, DirectBind, GlobalTls, IpvsTuning, Level, LogAddress, LogTarget, Model, Process, Proxy,
     Server, Stats,
@@ -153,53 +156,53 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
             changes.push(Change::Global { setting, from, to, live });
         }
     };
-    note("nbthread", text(&old.nbthread), text(&new.nbthread), false);
-    note("maxconn", text(&old.maxconn), text(&new.maxconn), true);
-    note("maxpipes", text(&old.maxpipes), text(&new.maxpipes), true);
-    note("nosplice", text(&old.nosplice), text(&new.nosplice), true);
-    note("ulimit-n", text(&old.ulimit_n), text(&new.ulimit_n), false);
-    note("user", text(&old.uid), text(&new.uid), false);
-    note("group", text(&old.gid), text(&new.gid), false);
-    note("chroot", text(&old.chroot), text(&new.chroot), false);
-    note("pidfile", text(&old.pidfile), text(&new.pidfile), false);
+    note("nbthread", old.nbthread.words(), new.nbthread.words(), false);
+    note("maxconn", old.maxconn.words(), new.maxconn.words(), true);
+    note("maxpipes", old.maxpipes.words(), new.maxpipes.words(), true);
+    note("nosplice", old.nosplice.words(), new.nosplice.words(), true);
+    note("ulimit-n", old.ulimit_n.words(), new.ulimit_n.words(), false);
+    note("user", old.uid.words(), new.uid.words(), false);
+    note("group", old.gid.words(), new.gid.words(), false);
+    note("chroot", old.chroot.words(), new.chroot.words(), false);
+    note("pidfile", old.pidfile.words(), new.pidfile.words(), false);
     diff_process(&old.process, &new.process, &mut note);
-    note("hard-stop-after", text(&old.hard_stop_after), text(&new.hard_stop_after), true);
-    note("grace", text(&old.grace), text(&new.grace), true);
-    note("close-spread-time", text(&old.close_spread_time), text(&new.close_spread_time), true);
-    note("spread-checks", text(&old.spread_checks), text(&new.spread_checks), true);
+    note("hard-stop-after", old.hard_stop_after.words(), new.hard_stop_after.words(), true);
+    note("grace", old.grace.words(), new.grace.words(), true);
+    note("close-spread-time", old.close_spread_time.words(), new.close_spread_time.words(), true);
+    note("spread-checks", old.spread_checks.words(), new.spread_checks.words(), true);
     note("log", logs(&old.log), logs(&new.log), true);
-    note("log-tag", text(&old.log_tag), text(&new.log_tag), true);
-    note("log-send-hostname", text(&old.log_hostname), text(&new.log_hostname), true);
+    note("log-tag", old.log_tag.words(), new.log_tag.words(), true);
+    note("log-send-hostname", old.log_hostname.words(), new.log_hostname.words(), true);
     note("stats socket", sockets(&old.stats), sockets(&new.stats), true);
-    note("stats timeout", text(&old.stats.timeout), text(&new.stats.timeout), true);
-    note("stats maxconn", text(&old.stats.maxconn), text(&new.stats.maxconn), true);
-    note("tune.bufsize", text(&old.bufsize), text(&new.bufsize), false);
-    note("tune.maxrewrite", text(&old.maxrewrite), text(&new.maxrewrite), true);
-    note("tune.http.maxhdr", text(&old.maxhdr), text(&new.maxhdr), true);
+    note("stats timeout", old.stats.timeout.words(), new.stats.timeout.words(), true);
+    note("stats maxconn", old.stats.maxconn.words(), new.stats.maxconn.words(), true);
+    note("tune.bufsize", old.bufsize.words(), new.bufsize.words(), false);
+    note("tune.maxrewrite", old.maxrewrite.words(), new.maxrewrite.words(), true);
+    note("tune.http.maxhdr", old.maxhdr.words(), new.maxhdr.words(), true);
     diff_tls(&old.tls, &new.tls, &mut note);
     diff_ipvs(&old.ipvs, &new.ipvs, &mut note);
 }
 
 /// What holds for handshakes after the change. `crt-base` and `ca-base` are part of the paths that they change.
 fn diff_tls(old: &GlobalTls, new: &GlobalTls, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("ssl-load-extra-files", text(&old.extra), text(&new.extra), true);
-    note("issuers-chain-path", text(&old.issuers_chain_path), text(&new.issuers_chain_path), true);
-    note("ssl-skip-self-issued-ca", text(&old.skip_self_issued_ca), text(&new.skip_self_issued_ca), true);
-    note("tune.ssl.cachesize", text(&old.cache_size), text(&new.cache_size), true);
-    note("tune.ssl.lifetime", text(&old.lifetime_s), text(&new.lifetime_s), true);
-    note("tune.ssl.maxrecord", text(&old.max_record), text(&new.max_record), true);
-    note("tune.ssl.capture-buffer-size", text(&old.capture_buffer), text(&new.capture_buffer), true);
+    note("ssl-load-extra-files", old.extra.words(), new.extra.words(), true);
+    note("issuers-chain-path", old.issuers_chain_path.words(), new.issuers_chain_path.words(), true);
+    note("ssl-skip-self-issued-ca", old.skip_self_issued_ca.words(), new.skip_self_issued_ca.words(), true);
+    note("tune.ssl.cachesize", old.cache_size.words(), new.cache_size.words(), true);
+    note("tune.ssl.lifetime", old.lifetime_s.words(), new.lifetime_s.words(), true);
+    note("tune.ssl.maxrecord", old.max_record.words(), new.max_record.words(), true);
+    note("tune.ssl.capture-buffer-size", old.capture_buffer.words(), new.capture_buffer.words(), true);
 }
 
 /// What the kernel's IPVS has once for all services.
 fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("tune.ipvs.timeout-tcp", text(&old.timeout_tcp), text(&new.timeout_tcp), true);
-    note("tune.ipvs.timeout-tcpfin", text(&old.timeout_tcpfin), text(&new.timeout_tcpfin), true);
-    note("tune.ipvs.timeout-udp", text(&old.timeout_udp), text(&new.timeout_udp), true);
-    note("tune.ipvs.expire-nodest-conn", text(&old.expire_nodest_conn), text(&new.expire_nodest_conn), true);
-    note("tune.ipvs.sloppy-tcp", text(&old.sloppy_tcp), text(&new.sloppy_tcp), true);
-    note("tune.ipvs.sync-master", text(&old.sync_master), text(&new.sync_master), true);
-    note("tune.ipvs.sync-backup", text(&old.sync_backup), text(&new.sync_backup), true);
+    note("tune.ipvs.timeout-tcp", old.timeout_tcp.words(), new.timeout_tcp.words(), true);
+    note("tune.ipvs.timeout-tcpfin", old.timeout_tcpfin.words(), new.timeout_tcpfin.words(), true);
+    note("tune.ipvs.timeout-udp", old.timeout_udp.words(), new.timeout_udp.words(), true);
+    note("tune.ipvs.expire-nodest-conn", old.expire_nodest_conn.words(), new.expire_nodest_conn.words(), true);
+    note("tune.ipvs.sloppy-tcp", old.sloppy_tcp.words(), new.sloppy_tcp.words(), true);
+    note("tune.ipvs.sync-master", old.sync_master.words(), new.sync_master.words(), true);
+    note("tune.ipvs.sync-backup", old.sync_backup.words(), new.sync_backup.words(), true);
 }
 
 /// `log` lines without their first word.
@@ -224,19 +227,14 @@ fn logs(targets: &[LogTarget]) -> String {
     }
 }
 
-/// A value as an operator may read it.
-fn text(value: &dyn fmt::Debug) -> String {
-    format!("{value:?}").replace("Some(", "").replace(')', "").replace("None", "unset")
-}
-
 /// What is done once, when a process starts.
 fn diff_process(old: &Process, new: &Process, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("strict-limits", text(&old.strict_limits), text(&new.strict_limits), false);
-    note("fd-hard-limit", text(&old.fd_hard_limit), text(&new.fd_hard_limit), false);
-    note("cpu-map", text(&old.cpu_map), text(&new.cpu_map), false);
-    note("setcap", text(&old.capabilities), text(&new.capabilities), false);
-    note("set-dumpable", text(&old.dumpable), text(&new.dumpable), false);
-    note("insecure-setuid-wanted", text(&old.may_gain_rights), text(&new.may_gain_rights), false);
+    note("strict-limits", old.strict_limits.words(), new.strict_limits.words(), false);
+    note("fd-hard-limit", old.fd_hard_limit.words(), new.fd_hard_limit.words(), false);
+    note("cpu-map", old.cpu_map.words(), new.cpu_map.words(), false);
+    note("setcap", old.capabilities.words(), new.capabilities.words(), false);
+    note("set-dumpable", old.dumpable.words(), new.dumpable.words(), false);
+    note("insecure-setuid-wanted", old.may_gain_rights.words(), new.may_gain_rights.words(), false);
 }
 
 /// The sockets of the runtime API in a line.

@@ -163,3 +163,39 @@ fn settings_are_named() {
     new.timeouts.server = Some(std::time::Duration::from_secs(1));
     check(vec![old], vec![new], &["backend a: timeout, retries changed"]);
 }
+
+#[test]
+fn settings_of_global_are_in_the_words_of_a_configuration() {
+    use std::time::Duration;
+    let old = Model::default();
+    let mut new = Model::default();
+    let global = &mut new.global;
+    global.ipvs.timeout_tcp = Some(Duration::from_secs(900));
+    global.ipvs.sloppy_tcp = Some(true);
+    global.ipvs.sync_master = Some(crate::Sync { interface: "eth0".into(), id: 7 });
+    global.hard_stop_after = Some(Duration::from_millis(1500));
+    global.close_spread_time = Some(Duration::MAX);
+    global.chroot = Some("/var/lib/baton (old)".into());
+    global.process.cpu_map = [(1, [0, 1, 2, 6].into())].into();
+    global.process.capabilities = crate::Capability::ALL[..2].iter().copied().collect();
+    global.tls.extra.bundle = false;
+    global.log_hostname = Some(String::new());
+    let changes = diff(&old, &new).changes;
+    let lines: Vec<String> = changes.iter().map(|change| change.to_string().replace("global: ", "")).collect();
+    let next = "(takes effect with the next process)";
+    assert_eq!(
+        lines,
+        [
+            &format!("chroot unset -> /var/lib/baton (old) {next}"),
+            &format!("cpu-map unset -> 1/1 0-2 6 {next}"),
+            &format!("setcap unset -> cap_net_admin,cap_net_bind_service {next}"),
+            "hard-stop-after unset -> 1500ms",
+            "close-spread-time unset -> infinite",
+            "log-send-hostname unset -> \"\"",
+            "ssl-load-extra-files all -> sctl ocsp issuer key",
+            "tune.ipvs.timeout-tcp unset -> 900s",
+            "tune.ipvs.sloppy-tcp unset -> on",
+            "tune.ipvs.sync-master unset -> eth0 id 7",
+        ]
+    );
+}

@@ -1,0 +1,117 @@
+//! Values of `global` as a configuration has them, for changes that are printed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::{Capability, CpuMap, ExtraFiles, Sync};
+
+/// A value in the words that set it; what nobody has set is `unset`.
+pub(super) trait Words {
+    fn words(&self) -> String;
+}
+
+impl<T: Words> Words for Option<T> {
+    fn words(&self) -> String {
+        self.as_ref().map_or_else(|| "unset".into(), Words::words)
+    }
+}
+
+impl Words for bool {
+    fn words(&self) -> String {
+        if *self { "on" } else { "off" }.into()
+    }
+}
+
+impl Words for u32 {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Words for u64 {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Words for usize {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> String {
+        if self.is_empty() { "\"\"".into() } else { self.clone() }
+    }
+}
+
+impl Words for PathBuf {
+    fn words(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Words for Duration {
+    /// Whole seconds, or the smaller unit that says it exactly.
+    fn words(&self) -> String {
+        match self.subsec_micros() {
+            _ if *self == Duration::MAX => "infinite".into(),
+            0 => format!("{}s", self.as_secs()),
+            micros if micros % 1000 == 0 => format!("{}ms", self.as_millis()),
+            _ => format!("{}us", self.as_micros()),
+        }
+    }
+}
+
+impl Words for Sync {
+    fn words(&self) -> String {
+        format!("{} id {}", self.interface, self.id)
+    }
+}
+
+impl Words for CpuMap {
+    /// `1/1 0-3` for each thread.
+    fn words(&self) -> String {
+        let one = |(thread, cpus): (&u32, &BTreeSet<u32>)| format!("1/{thread} {}", ranges(cpus));
+        or_unset(self.iter().map(one).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Words for BTreeSet<Capability> {
+    fn words(&self) -> String {
+        or_unset(self.iter().map(|right| right.name()).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Words for ExtraFiles {
+    fn words(&self) -> String {
+        let ExtraFiles { bundle, sctl, ocsp, issuer, key, replace_extension } = *self;
+        let kinds = [(bundle, "bundle"), (sctl, "sctl"), (ocsp, "ocsp"), (issuer, "issuer"), (key, "key")];
+        let named: Vec<&str> = kinds.into_iter().filter(|(is_read, _)| *is_read).map(|(_, word)| word).collect();
+        let named = match named.len() {
+            0 => "none".into(),
+            5 => "all".into(),
+            _ => named.join(" "),
+        };
+        if replace_extension { format!("{named} with ssl-load-extra-del-ext") } else { named }
+    }
+}
+
+fn or_unset(words: String) -> String {
+    if words.is_empty() { "unset".into() } else { words }
+}
+
+/// `0-3 6`.
+fn ranges(numbers: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let range = |(first, last): (u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.into_iter().map(range).collect::<Vec<_>>().join(" ")
+}
