@@ -300,6 +300,25 @@ impl Listeners {
         offers
     }
 
+    /// What is on its way out and could come back into service: a process that takes over may want it again. It stays as it is until
+    /// [`Listeners::handed_over`] or [`Listeners::keep_offered`].
+    pub fn offer_again(&mut self) -> Vec<(Place, Arc<[OwnedFd]>)> {
+        let mut offers: Vec<(Place, Arc<[OwnedFd]>)> = Vec::new();
+        for leaving in &mut self.retiring {
+            let is_there =
+                self.open.contains_key(&leaving.place) || offers.iter().any(|(place, _)| *place == leaving.place);
+            if !is_there && let Some(shards) = leaving.offer() {
+                offers.push((leaving.place.clone(), shards));
+            }
+        }
+        offers
+    }
+
+    /// What was offered again and nobody took goes on its way out.
+    pub fn keep_offered(&mut self) {
+        self.retiring.iter_mut().for_each(Leaving::take_back);
+    }
+
     /// Every socket that is not closed yet, those on their way out too; of an address in the order of opening.
     pub fn sockets(&self) -> Vec<BorrowedFd<'_>> {
         let open = self.open.values().flat_map(|listener| listener.group.shards()).map(AsFd::as_fd);
@@ -325,14 +344,21 @@ impl Listeners {
             // These were in force a moment ago.
             let _ = listener.group.apply(&listener.options.clone());
         }
+        self.keep_offered();
     }
 
     /// Says whether another process serves all sockets of an address by now, or does not after all. Sockets that it
     /// serves are not taken out of service when the address is retired: they are the other's too, and so are all who
-    /// wait in them. They are only closed here. An address that is not in service is no error.
+    /// wait in them. They are only closed here, at once those of an address that is on its way out. An address that is neither is
+    /// no error.
     pub fn handed_over(&mut self, place: &Place, is_handed_over: bool) {
-        if let Some(listener) = self.open.get_mut(place) {
-            listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
+        let leaving = self.leaving(place);
+        match (self.open.get_mut(place), leaving) {
+            (Some(listener), _) => {
+                listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
+            }
+            (None, Some(at)) if is_handed_over => self.retiring[at].hand_over(),
+            (None, _) => {}
         }
     }
 

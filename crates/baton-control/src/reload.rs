@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_config::{Loaded, Options, Severity};
 use baton_kernel::process::limits::OpenFiles;
@@ -29,6 +29,11 @@ use crate::protocol::{Message, Outcome};
 use crate::runtime::Runtime;
 use crate::tickets;
 use crate::tidy::Tidy;
+
+/// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
+const FREE_WITHIN: Duration = Duration::from_secs(3);
+/// How often it tries.
+const FREE_EVERY: Duration = Duration::from_millis(20);
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
@@ -60,6 +65,8 @@ pub struct ChangeLine {
     pub(crate) watched: Option<Upcoming>,
     /// Reloads that were refused.
     pub refused: u64,
+    /// A process that we took over from has not ended yet.
+    pub(crate) is_somebody_ending: bool,
     tidy: Tidy,
 }
 
@@ -140,6 +147,7 @@ impl ChangeLine {
             watched: None,
             tickets: Arc::new(tickets),
             refused: 0,
+            is_somebody_ending: false,
             tidy: Tidy::default(),
         }
     }
@@ -160,7 +168,7 @@ impl ChangeLine {
         messages.extend(notes.map(|(severity, text)| Message::plain(*severity, "certificate", text, pid)));
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
-        let ready = match self.prepare_with(Arc::new(model), encryption, outside, Instant::now()) {
+        let ready = match self.prepare_in_time(Arc::new(model), encryption, outside).await {
             Ok(ready) => ready,
             Err(reasons) => return self.refuse(messages, reasons),
         };
@@ -233,6 +241,27 @@ impl ChangeLine {
                 Err(reasons)
             }
         }
+    }
+
+    /// The same, and tries again for a moment while a process before us may still have an address that we had no use for when it
+    /// gave us the others.
+    async fn prepare_in_time(
+        &mut self,
+        model: Arc<Model>,
+        encryption: encryption::Prepared,
+        outside: &Outside,
+    ) -> Result<Ready, Vec<Refused>> {
+        let end = Instant::now() + FREE_WITHIN;
+        let mut outcome = self.prepare_with(model.clone(), encryption, outside, Instant::now());
+        while let Err(reasons) = &outcome
+            && self.is_somebody_ending
+            && self.listeners.in_use().len() == reasons.len()
+            && Instant::now() < end
+        {
+            tokio::time::sleep(FREE_EVERY).await;
+            outcome = self.prepare(model.clone(), outside, Instant::now());
+        }
+        outcome
     }
 
     /// Goes on from what another process remembers; for the first configuration, before its commit.

@@ -73,6 +73,7 @@ impl Control {
     /// The files were read: changes to them, tells everybody who waits, and reads again if that was asked for meanwhile.
     pub(super) async fn change(&mut self, found: Result<Found, JoinError>) {
         let Some(reading) = self.reading.take() else { return };
+        self.line.is_somebody_ending = self.succession.has_predecessors();
         let outcome = match found {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
             Ok(_) if self.line.listeners.is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),

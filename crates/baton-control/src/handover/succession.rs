@@ -90,6 +90,11 @@ impl Succession {
         }
     }
 
+    /// Whether processes before us have not ended yet.
+    pub fn has_predecessors(&self) -> bool {
+        !self.predecessors.is_empty()
+    }
+
     /// Whether connections are not waited for.
     pub fn is_cut(&self) -> bool {
         matches!(&self.stage, Stage::Given(given) if given.is_cut)
@@ -117,6 +122,7 @@ impl Control {
                 if let Err(Ok(_)) = reply.send(offer) {
                     // The taker left in this moment.
                     self.succession.stage = Stage::Serving;
+                    self.line.listeners.apply_again();
                 } else if self.succession.is_giving() {
                     self.messages.notice(&format!("Process {pid} (version {}) takes over.", hello.program));
                 }
@@ -167,6 +173,13 @@ impl Control {
                 Socket { address: offer.place.address.to_string(), namespace: offer.place.namespace.clone(), number };
             sockets.push((socket, offer.shards.clone()));
         }
+        // What was removed a moment ago is bound still, and the next configuration may name it again.
+        for (place, shards) in self.line.listeners.offer_again() {
+            let socket =
+                Socket { address: place.address.to_string(), namespace: place.namespace.clone(), number: None };
+            places.extend(shards.iter().map(|_| place.clone()));
+            sockets.push((socket, shards));
+        }
         let mut state = state::remember(generation, &self.line.checker, Instant::now());
         state.tickets = tickets::remember(&self.line.tickets);
         let counts = state.counts.clone();
@@ -214,6 +227,7 @@ impl Control {
         for place in giving.places.iter().filter(|place| taken(place)) {
             self.line.listeners.handed_over(place, true);
         }
+        self.line.listeners.keep_offered();
         let now = Instant::now();
         // The service manager is not told: the service goes on, and the new process says who it is now.
         self.stop_listening().await;

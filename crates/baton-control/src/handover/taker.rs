@@ -69,7 +69,7 @@ pub struct Taken {
     pub sockets: Inherited,
     /// Whom the processes we take over from took over from, and they themselves.
     pub lineage: Vec<u32>,
-    /// Whether a process ended while it was asked: its addresses may need a moment to become free.
+    /// Whether a process ended while it was asked, or one before those is still ending: its addresses may need a moment to become free.
     pub is_somebody_ending: bool,
     /// What there is to say to a human.
     pub notices: Vec<String>,
@@ -151,6 +151,9 @@ pub fn take(over: &TakeOver, program: &str, may_give: &[u32]) -> Result<Taken, S
                 }
             }
         }
+        let givers = taken.pids();
+        let mut older = taken.lineage.iter().filter(|pid| !givers.contains(pid));
+        taken.is_somebody_ending |= older.any(|pid| is_running(*pid));
         Ok(taken)
     })
 }

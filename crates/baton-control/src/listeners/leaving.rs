@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_kernel::retire::{Retiring, accept_queue};
+use baton_kernel::retire::{Retiring, SynFilter, accept_queue};
 use baton_kernel::{ListenOptions, ListenerGroup, Listening};
 use baton_model::Address;
 use baton_proxy::ListenerId;
@@ -14,7 +14,7 @@ use socket2::SockRef;
 use super::lent::{Elsewhere, Lent};
 use super::paused::Pause;
 use super::{Known, Listener, Place};
-use crate::retirement::{RetireStep, Retirement, Seen};
+use crate::retirement::{LOOK_EVERY, RetireStep, Retirement, Seen};
 
 /// How long the sockets that another program serves by now are held, to be given to one that was started right after it
 /// and still asks us: the signal that tells us to leave and the question may come in any order. Not longer: what nobody
@@ -38,6 +38,8 @@ pub(super) struct Leaving {
     /// With [`Elsewhere::First`].
     lent: Option<Lent>,
     is_told: bool,
+    /// A process that is about to take over has the sockets too.
+    is_offered: bool,
     is_stats: bool,
     since: Instant,
     retirement: Retirement,
@@ -90,6 +92,7 @@ impl Leaving {
             is_stats,
             lent,
             is_told: false,
+            is_offered: false,
             since: now,
             retirement,
         }
@@ -129,9 +132,37 @@ impl Leaving {
 
     /// Whether the address can come back into service with these options.
     pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
+        self.is_whole() && *options == self.options && is_stats == self.is_stats
+    }
+
+    /// Whether all of its sockets are ours, and of a kind that can come back into service.
+    pub(super) fn is_whole(&self) -> bool {
         let is_whole = self.sockets.len() + self.open_still.len() == self.shards.len();
-        let is_same = *options == self.options && is_stats == self.is_stats;
-        matches!(self.place.address, Address::Inet(_)) && is_whole && is_same
+        matches!(self.place.address, Address::Inet(_)) && is_whole
+    }
+
+    /// Its sockets for a process that takes over, if they could come back into service; they are not closed before it is decided who
+    /// has them.
+    pub(super) fn offer(&mut self) -> Option<Arc<[OwnedFd]>> {
+        self.is_offered = self.is_whole() && self.elsewhere == Elsewhere::Nobody;
+        self.is_offered.then(|| self.shards.clone())
+    }
+
+    /// The other process serves it now: nothing is done to the sockets but closing our descriptors.
+    pub(super) fn hand_over(&mut self) {
+        (self.elsewhere, self.is_offered) = (Elsewhere::All, false);
+        self.sockets.clear();
+        self.open_still.clear();
+    }
+
+    /// The other process does not want it, though it may have begun to put it into service.
+    pub(super) fn take_back(&mut self) {
+        if std::mem::take(&mut self.is_offered) {
+            for socket in &self.sockets {
+                // Without the right to, those who come until it is closed are served.
+                let _ = SynFilter::attach(socket.listening());
+            }
+        }
     }
 
     /// Puts the address back into service, with who waits in its queues.
@@ -149,6 +180,9 @@ impl Leaving {
 
     /// What to do at `now`.
     pub(super) fn step(&mut self, now: Instant) -> RetireStep {
+        if self.is_offered {
+            return RetireStep::Look(now + LOOK_EVERY);
+        }
         self.look_for_filter(now);
         let is_nothing_ours = match &self.lent {
             Some(lent) if lent.is_alone() && now < self.since + GIVES_ON_FOR => {

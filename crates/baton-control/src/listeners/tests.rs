@@ -130,6 +130,43 @@ fn a_removed_address_is_closed_once_empty_and_can_come_back_before() {
 }
 
 #[test]
+fn a_removed_address_goes_on_in_who_takes_over_and_wants_it() {
+    let address = free_port();
+    let (with, without) = (model(&[("a", &[Address::Inet(address)])]), model(&[]));
+    let later = Instant::now() + Duration::from_secs(100);
+    for is_wanted in [true, false] {
+        let (mut old, mut new) = (Listeners::new(2), Listeners::new(2));
+        let first = change(&mut old, &with).unwrap();
+        let waits = TcpStream::connect(address).unwrap();
+        change(&mut old, &without).unwrap();
+        let mut given = Inherited::default();
+        for (_, shards) in old.offer_again() {
+            shards.iter().for_each(|shard| given.add(shard.try_clone().unwrap()).unwrap());
+        }
+        assert_eq!((given.len(), old.look(later)), (2, vec![]), "nothing is closed before it is decided who has it");
+        new.inherit(given);
+        let second = change(&mut new, if is_wanted { &with } else { &without }).unwrap();
+        let accepted =
+            |open: &OpenListener| open.shards.iter().filter(|shard| SockRef::from(shard).accept().is_ok()).count();
+        if is_wanted {
+            old.handed_over(&Place::of(&second[0].bind), true);
+            assert_eq!(old.look(Instant::now()), [first[0].id]);
+            old.closed(first[0].id);
+            let _comes = TcpStream::connect(address).unwrap();
+            assert!(accepted(&second[0]) > 0, "who waited and who comes is served");
+        } else {
+            new.drop_left();
+            old.keep_offered();
+            assert!(accepted(&first[0]) > 0);
+            assert_eq!(old.look(later), [first[0].id]);
+            old.closed(first[0].id);
+            assert!(TcpListener::bind(address).is_ok());
+        }
+        drop(waits);
+    }
+}
+
+#[test]
 fn a_unix_socket_goes_with_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");

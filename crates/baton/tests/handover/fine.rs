@@ -288,3 +288,26 @@ impl Drop for Daemon {
         }
     }
 }
+
+#[test]
+fn an_address_that_was_just_removed_is_there_for_who_takes_over() {
+    let (_origins, servers) = origins(1);
+    let (web, other) = (free_address(), free_address());
+    let without = config(web, &servers);
+    let with = format!("{without}frontend other\n bind {other}\n default_backend app\n");
+    let first = Proxy::start(&with);
+    // By a reload: the process that has just removed it gives it away.
+    first.change(&without);
+    first.write(&with);
+    let second = first.replace(&[]);
+    get(other);
+    // By a process in between that does not want it, beside one that is ending still.
+    first.write(&without);
+    let mut third = first.spawn_beside(&["-sf", &second.pid().to_string()]);
+    third.serves();
+    first.write(&with);
+    let mut fourth = first.spawn_beside(&["-sf", &third.pid().to_string()]);
+    fourth.serves();
+    get(other);
+    get(web);
+}
