@@ -103,12 +103,15 @@ impl Director {
         Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None, charge: None })
     }
 
-    /// Gives the record, and what is the engine's, to a user and a group. To be called by a program that gives up root, before it does so; it keeps
-    /// CAP_NET_ADMIN.
+    /// Gives the record, and what is the engine's, to a user and a group; what is left in another engine too, which is to be removed
+    /// later. To be called by a program that gives up root, before it does so; it keeps CAP_NET_ADMIN.
     ///
     /// # Errors
     /// Without the right to.
     pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+        if let Some(Ok(former)) = &mut self.former {
+            former.give_to(user, group)?;
+        }
         self.engine.give_to(user, group)?;
         self.record.give_to(user, group)
     }
@@ -238,16 +241,24 @@ impl Director {
         if let Some(Ok(former)) = &self.former {
             report.remarks.extend(change_of_engine(&*self.engine, former, desired));
         }
-        match self.former.take() {
+        // Not before this engine has all of it.
+        let is_complete = report.failed.is_empty();
+        match &mut self.former {
             None => {}
-            Some(Err(fault)) => report.remarks.push(unreachable(&fault)),
-            // Not before this engine has all of it.
-            Some(Ok(former)) if !report.failed.is_empty() => self.former = Some(Ok(former)),
-            Some(Ok(mut former)) => {
+            Some(Err(fault)) => report.remarks.push(unreachable(fault)),
+            Some(Ok(_)) if !is_complete => {}
+            Some(Ok(former)) => {
                 let name = former.engine_name();
-                let left = former.flush()?;
-                report.done.extend(left.done.into_iter().map(|step| format!("engine {name}: {step}")));
-                report.failed.extend(left.failed);
+                match former.flush() {
+                    Ok(left) => {
+                        report.done.extend(left.done.into_iter().map(|step| format!("engine {name}: {step}")));
+                        report.failed.extend(left.failed);
+                    }
+                    Err(fault) => report.failed.push(fault),
+                }
+                if report.failed.is_empty() {
+                    self.former = None;
+                }
             }
         }
         Ok(report)
@@ -291,12 +302,33 @@ impl Director {
         }
     }
 
+    /// Nothing is asked for, for now: as [`leave`](Self::leave) with [`OnExit::Flush`], but what this program could not make again it
+    /// keeps for itself.
+    ///
+    /// # Errors
+    /// As [`reconcile`](Self::reconcile).
+    pub fn pause(&mut self) -> Result<Report, Fault> {
+        self.take_charge()?;
+        let report = self.empty(|engine| engine.pause());
+        self.rest();
+        report
+    }
+
     fn flush(&mut self) -> Result<Report, Fault> {
+        self.empty(|engine| engine.leave())
+    }
+
+    /// Removes what is ours in either engine, and then what the engine has besides.
+    fn empty(&mut self, besides: impl FnOnce(&mut dyn Engine) -> Result<(), Fault>) -> Result<Report, Fault> {
+        if let Some(Err(_)) = self.former {
+            // What was in the way then need not be now.
+            self.former = self.former_engine()?;
+        }
         self.set(&Settings::default());
         let report = self.make(&[])?;
         // Others of our kind may have services in this engine.
         if report.failed.is_empty() && self.record.read()?.owners.others.is_empty() {
-            self.engine.leave()?;
+            besides(&mut *self.engine)?;
         }
         Ok(report)
     }

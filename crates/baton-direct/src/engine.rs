@@ -201,6 +201,15 @@ pub trait Engine: Send {
         Ok(())
     }
 
+    /// Nothing is asked for, for now: removes what this engine needs besides services, after the last of them was removed, as far as this
+    /// process can make it again.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps.
+    fn pause(&mut self) -> Result<(), Fault> {
+        self.leave()
+    }
+
     /// Removes what this engine needs besides services, after the last of them was removed.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! A kernel in memory, for what can be said of plans and directors without one, and services by chance.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ pub(crate) struct Memory {
     pub(crate) dies_after: Arc<Mutex<Option<usize>>>,
     /// It refuses to add this one.
     pub(crate) refuses: Option<Key>,
+    /// It does not say what it has.
+    pub(crate) is_silent: Arc<AtomicBool>,
+    /// It belongs to a user.
+    pub(crate) is_given: Arc<AtomicBool>,
 }
 
 impl Memory {
@@ -47,6 +52,9 @@ impl Engine for Memory {
     }
 
     fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
+        if self.is_silent.load(Ordering::Relaxed) {
+            return Err(Fault::new("memory", "it does not say what it has", ""));
+        }
         Ok(self.services.lock().unwrap().clone())
     }
 
@@ -102,6 +110,11 @@ impl Engine for Memory {
 
     fn removal(&self) -> &'static str {
         REMOVAL
+    }
+
+    fn give_to(&mut self, _: u32, _: u32) -> Result<(), Fault> {
+        self.is_given.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn figures(&mut self) -> Result<Vec<Figures>, Fault> {

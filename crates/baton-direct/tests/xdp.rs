@@ -7,7 +7,7 @@ mod link;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -129,8 +129,19 @@ fn the_agent_that_gives_up_root() {
     assert!(director.plan(&services).unwrap().is_empty());
     assert!(director.refresh().unwrap().is_empty());
     assert_eq!(director.figures().unwrap().len(), 2);
+    // Nothing is asked for, and then it is again.
+    let mut lines = std::io::stdin().lines();
+    for _ in 0..2 {
+        println!("\nset up");
+        assert!(lines.next().is_some());
+        assert!(director.pause().unwrap().failed.is_empty());
+        println!("\npaused");
+        assert!(lines.next().is_some());
+        reconciled(&mut director, &services);
+        assert!(director.plan(&services).unwrap().is_empty() && director.refresh().unwrap().is_empty());
+    }
     println!("\nset up");
-    let _ = std::io::stdin().read(&mut [0]);
+    let _ = lines.next();
     assert!(director.leave(OnExit::Flush).unwrap().failed.is_empty());
 }
 
@@ -146,14 +157,29 @@ fn without_root_and_in_a_jail_it_goes_on() {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         });
         let mut lines = BufReader::new(agent.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with("set up"))), "it did not set it up");
-        let answers = ask(&lab.client, vips()[0], 10);
-        assert_eq!(answers, BTreeMap::from([("one".to_owned(), 10)]));
+        let mut says = |what: &str| {
+            let is_it = |line: std::io::Result<String>| line.is_ok_and(|line| line.ends_with(what));
+            assert!(lines.any(is_it), "it does not come to: {what}");
+        };
+        let mut orders = agent.stdin.take().unwrap();
+        let files = || lab.director.inside(|| fs::read_dir(direct::folder().unwrap()).map_or(0, |files| files.count()));
+        for _ in 0..2 {
+            says("set up");
+            let answers = ask(&lab.client, vips()[0], 10);
+            assert_eq!(answers, BTreeMap::from([("one".to_owned(), 10)]));
+            assert_eq!(ask(&lab.client, vips()[1], 10).values().sum::<usize>(), 10);
+            orders.write_all(b"\n").unwrap();
+            says("paused");
+            assert_eq!(files(), 0, "nothing of it is there");
+            let refused = ask(&lab.client, vips()[0], 1);
+            assert!(refused.keys().all(|answer| answer.contains("connect to server")), "{refused:?}");
+            orders.write_all(b"\n").unwrap();
+        }
+        says("set up");
         assert_eq!(ask(&lab.client, vips()[1], 10).values().sum::<usize>(), 10);
-        drop(agent.stdin.take());
+        drop(orders);
         assert!(agent.wait().unwrap().success());
-        let left = lab.director.inside(|| fs::read_dir(direct::folder().unwrap()).map_or(0, |files| files.count()));
-        assert_eq!(left, 0, "nothing of it is there");
+        assert_eq!(files(), 0, "nothing of it is there");
     });
 }
 

@@ -1,4 +1,5 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use baton_kernel::state::State;
 use proptest::prelude::*;
@@ -109,7 +110,30 @@ fn another_engine_takes_over_before_the_former_one_lets_go() {
     assert_eq!((old.services(), new.services()), (vec![], services[1..].to_vec()));
     assert!(next.reconcile(&services[1..]).unwrap().is_empty());
     next.former = Some(Err(Fault::new("engine xdp", "it is not there", "")));
-    assert!(next.reconcile(&services[1..]).unwrap().remarks[0].contains("it is not there"));
+    for _ in 0..2 {
+        assert!(next.reconcile(&services[1..]).unwrap().remarks[0].contains("it is not there"));
+    }
+}
+
+#[test]
+fn nothing_of_ours_stays_in_either_engine() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let services = [crate::testing::service(80), crate::testing::service(81)];
+    let [old, new] = [Memory::default(), Memory::default()];
+    director(&old, &folders[0], "").reconcile(&services).unwrap();
+    director(&new, &folders[1], "").reconcile(&services[..1]).unwrap();
+    // Nothing is asked for, by a program that gives up root between the two.
+    let mut next = director(&new, &folders[1], "");
+    next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
+    let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    next.give_to(user, group).unwrap();
+    assert!([&old, &new].iter().all(|memory| memory.is_given.load(Ordering::Relaxed)));
+    // What the former engine refuses is said, and tried again.
+    old.is_silent.store(true, Ordering::Relaxed);
+    assert_eq!(next.leave(OnExit::Flush).unwrap().failed.len(), 1);
+    old.is_silent.store(false, Ordering::Relaxed);
+    assert_eq!(next.leave(OnExit::Flush).unwrap().done.len(), 2);
+    assert_eq!((old.services(), new.services()), (vec![], vec![]));
 }
 
 #[test]

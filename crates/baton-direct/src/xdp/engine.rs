@@ -51,7 +51,7 @@ impl Xdp {
             None => Direct::make(&self.folder, self.settings.flows)?,
         };
         let is_renewed = std::mem::replace(&mut self.is_renewed, true);
-        self.direct = Some(direct);
+        self.direct.insert(direct).take_up()?;
         if !is_renewed {
             self.take_over().inspect_err(|_| self.is_renewed = false)?;
         }
@@ -455,6 +455,11 @@ impl Engine for Xdp {
         self.ready()?.give_to(user, group)?;
         self.is_given = true;
         Ok(())
+    }
+
+    fn pause(&mut self) -> Result<(), Fault> {
+        // To make it anew takes root's rights.
+        if self.is_given { self.put_aside() } else { self.leave() }
     }
 
     fn leave(&mut self) -> Result<(), Fault> {

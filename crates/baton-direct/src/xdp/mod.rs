@@ -4,6 +4,8 @@
 //! [`crate::maglev`] makes the tables.
 
 #[cfg(feature = "bpf")]
+mod aside;
+#[cfg(feature = "bpf")]
 mod engine;
 #[cfg(feature = "bpf")]
 mod gate;

@@ -6,6 +6,7 @@
 //!
 //! Here are the maps as they are; what is to be in them, the engine of `baton-direct` decides.
 
+mod aside;
 mod counted;
 mod driver;
 mod folder;
@@ -80,6 +81,10 @@ pub struct Direct {
     of_services: Counted<3>,
     of_servers: Counted<3>,
     reasons: Counted<1>,
+    /// All of the maps once more, to be pinned again.
+    maps: Vec<(&'static str, MapData)>,
+    /// Nothing is pinned; see `aside`.
+    is_aside: bool,
 }
 
 impl fmt::Debug for Direct {
@@ -144,7 +149,8 @@ impl Direct {
         if let Some(there) = Direct::find(folder)? {
             return Ok(there);
         }
-        remove(folder)?;
+        // The folder itself stays if it is there: another process of ours may have it open.
+        Folder::find(folder)?.map_or(Ok(()), |folder| unpin_all(&folder))?;
         let made = Direct::make_anew(folder, flows.clamp(1, FLOWS_MAX));
         if made.is_err() {
             let _ = remove(folder);
@@ -176,6 +182,8 @@ impl Direct {
             of_services: Counted::new(map(folder, "of_services")?).map_err(other)?,
             of_servers: Counted::new(map(folder, "of_servers")?).map_err(other)?,
             reasons: Counted::new(map(folder, "reasons")?).map_err(other)?,
+            maps: MAPS.into_iter().map(|name| Ok((name, map(folder, name)?))).collect::<Result<_, Fault>>()?,
+            is_aside: false,
         })
     }
 
@@ -355,12 +363,16 @@ impl Direct {
     /// # Errors
     /// When files could not be removed.
     pub fn remove(mut self) -> Result<(), Fault> {
-        // The kernel unties a program a moment after its link is gone; without services it has nothing to do from now on.
+        self.forward_nothing();
+        remove_all(&self.folder)
+    }
+
+    /// The kernel unties a program a moment after its link is gone; without services it has nothing to do from now on.
+    fn forward_nothing(&mut self) {
         let there: Vec<Place> = self.places.keys().flatten().collect();
         for place in there {
             let _ = self.places.remove(&place);
         }
-        remove_all(&self.folder)
     }
 
     /// Gives all of it to a user and a group, for a process that gives up root: it can go on with what it has open, and remove it.
@@ -394,12 +406,17 @@ fn remove(folder: &Path) -> Result<(), Fault> {
     Folder::find(folder)?.map_or(Ok(()), |folder| remove_all(&folder))
 }
 
-/// Removes links first, then all else.
+/// Removes a folder and all in it.
 fn remove_all(folder: &Folder) -> Result<(), Fault> {
+    unpin_all(folder)?;
+    folder.remove()
+}
+
+/// Removes links first, then all else.
+fn unpin_all(folder: &Folder) -> Result<(), Fault> {
     let names = folder.names()?;
     let links = names.iter().map(String::as_str).filter(|name| link_of(name).is_some());
-    links.chain(MAPS).try_for_each(|name| folder.unpin(name))?;
-    folder.remove()
+    links.chain(MAPS).try_for_each(|name| folder.unpin(name))
 }
 
 /// What no other network namespace has as long as the machine is up; 0 where the kernel does not say (Linux before 5.14).
