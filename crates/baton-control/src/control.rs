@@ -364,14 +364,19 @@ impl Control {
     async fn drained(&mut self) -> bool {
         let Some((mut drain, _)) = self.drain.take() else { return false };
         loop {
-            let left =
-                Left { connections: self.workers.open_connections(), listeners: self.line.listeners.leaving_count() };
+            let left = Left {
+                connections: self.workers.open_connections() + self.line.direct.left(),
+                listeners: self.line.listeners.leaving_count(),
+            };
             match drain.step(Instant::now(), left) {
                 DrainStep::Wait(until) => {
                     self.drain = Some((drain, until));
                     return false;
                 }
-                DrainStep::StopListening => self.stop_listening().await,
+                DrainStep::StopListening => {
+                    self.stop_listening().await;
+                    self.end_direct_softly();
+                }
                 DrainStep::HardStop => {
                     let text = "soft-stop running for too long, performing a hard-stop.";
                     self.messages.warning(text);

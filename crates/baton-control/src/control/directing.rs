@@ -35,6 +35,13 @@ impl Control {
         self.say_direct(words);
     }
 
+    /// A soft stop takes nothing new from now on, and waits for who is there.
+    pub(super) fn end_direct_softly(&mut self) {
+        let words = self.line.direct.end_softly(&self.line.model);
+        self.say_direct(words);
+        self.step_direct(None);
+    }
+
     /// The end: without a successor, `on-exit flush` is done.
     pub(super) fn leave_direct(&mut self) {
         if self.succession.successor().is_some() {
@@ -66,6 +73,10 @@ impl Control {
                 Word::Warning(text) => {
                     self.messages.warning(&text);
                     self.messages.log(Level(4), &text);
+                }
+                Word::Over(text) => {
+                    self.messages.notice(&text);
+                    self.messages.log(Level(5), &text);
                 }
             }
         }

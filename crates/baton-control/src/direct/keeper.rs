@@ -50,8 +50,23 @@ pub struct Work {
 pub enum Answer {
     /// Of `Keeper::reconcile`.
     Reconciled(Done),
-    /// Of `Keeper::figures`: what was counted, what is in the way, and how it works here now.
-    Counted(Result<Vec<Figures>, Fault>, Vec<String>, String),
+    /// Of `Keeper::figures`.
+    Counted(Counted),
+    /// Of `Keeper::clear`, where something was left.
+    Left(Fault),
+}
+
+/// What is so now.
+#[derive(Debug)]
+pub struct Counted {
+    /// What the kernel counted.
+    pub figures: Result<Vec<Figures>, Fault>,
+    /// What is in the engine's way, a sentence each.
+    pub in_the_way: Result<Vec<String>, Fault>,
+    /// Who else answers for virtual addresses, a sentence each.
+    pub others: Vec<String>,
+    /// How the engine works here.
+    pub manner: String,
 }
 
 /// What became of work.
@@ -86,6 +101,11 @@ impl About {
             Asked::Ipvs => self.engine == "ipvs",
             Asked::Xdp => self.engine == "xdp",
         }
+    }
+
+    /// Whether the engine knows which connections are open.
+    pub fn knows_connections(&self) -> bool {
+        self.engine == "ipvs"
     }
 
     /// Why there is no other engine in this process.
@@ -317,14 +337,18 @@ impl Desk {
                 }
                 Ok(Job::Figures) => {
                     let figures = self.director.figures();
-                    let mut in_the_way = self.director.refresh().unwrap_or_else(|fault| vec![fault.to_string()]);
-                    in_the_way.extend(self.ask_for_others(figures.as_deref().unwrap_or_default()));
-                    let _ = self.say.send(Answer::Counted(figures, in_the_way, self.director.manner()));
+                    let in_the_way = self.director.refresh();
+                    let others = self.ask_for_others(figures.as_deref().unwrap_or_default());
+                    let manner = self.director.manner();
+                    let _ = self.say.send(Answer::Counted(Counted { figures, in_the_way, others, manner }));
                 }
                 Ok(Job::Clear) => {
                     // What could not be removed is in the record, for the next one.
-                    let _ = self.director.leave(baton_direct::OnExit::Flush);
+                    let left = self.director.pause().map_or_else(Some, |report| report.failed.into_iter().next());
                     self.director.rest();
+                    if let Some(fault) = left {
+                        let _ = self.say.send(Answer::Left(fault));
+                    }
                 }
                 Ok(Job::Rest) => self.director.rest(),
                 Ok(Job::Leave(work, reply)) => {

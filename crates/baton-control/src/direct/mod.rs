@@ -8,27 +8,32 @@
 
 mod addresses;
 mod books;
+mod ending;
 mod foresight;
 mod keeper;
 pub mod lower;
 mod rights;
+mod telling;
 mod wanted;
 
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_direct::{Director, Fault, Report};
+use baton_direct::{Director, Fault};
 use baton_model::Model;
 use baton_proxy::{Generation, Refused, Registry};
 use tokio::sync::Notify;
 
 use books::Books;
+use ending::Ending;
 pub use foresight::{Foreseen, Foresight};
 use keeper::Planner;
 pub use keeper::{About, Answer, Prober, Work};
-use keeper::{Done, Keeper};
+use keeper::{Counted, Done, Keeper};
 pub use rights::{judge, missing_rights};
+use telling::Telling;
+pub use telling::Word;
 use wanted::{advice, refuse};
 pub use wanted::{leaves_something, work};
 
@@ -42,8 +47,6 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long a reload waits for the kernel before it is told that it is in use.
 const COMMIT_WITHIN: Duration = Duration::from_secs(5);
-/// Sentences that are remembered as told.
-const TOLD_MAX: usize = 1000;
 
 /// What the change line has of it.
 #[derive(Default)]
@@ -79,35 +82,10 @@ pub struct Direct {
     announces: bool,
     /// Told when the state of a server changes.
     changed: Arc<Notify>,
-    /// What was said last: of what could not be done, and of what is in the way.
-    told: [Vec<String>; 2],
-}
-
-/// What sentences are about.
-#[derive(Clone, Copy)]
-enum Told {
-    Work,
-    Surroundings,
-}
-
-/// Something to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// What was done, for the log.
-    Done(String),
-    /// What an operator should know.
-    Warning(String),
-}
-
-impl Word {
-    /// What was done though nothing was asked for is what somebody else had undone.
-    fn raise(&mut self) {
-        if let Word::Done(text) = self {
-            *self = Word::Warning(format!(
-                "mode direct: somebody else changed what is Baton's, and it is put right: {text}"
-            ));
-        }
-    }
+    /// What was said, and is still so.
+    telling: Telling,
+    /// A soft stop waits for connections that the kernel has.
+    ending: Option<Ending>,
 }
 
 /// What a model asks of the kernel was looked at, and can be done.
@@ -139,7 +117,7 @@ impl Direct {
         };
         let refused: Vec<Refused> = match plan {
             Ok(plan) => plan.refused.into_iter().map(|refused| refuse(model, &refused.what, &refused.why)).collect(),
-            Err(fault) => vec![refuse(model, "mode direct", &self.explain(&fault))],
+            Err(fault) => vec![refuse(model, "mode direct", &self.explainer()(&fault))],
         };
         if refused.is_empty() { Ok(Prepared::default()) } else { Err(refused) }
     }
@@ -160,12 +138,10 @@ impl Direct {
         Ok(())
     }
 
-    /// A fault with what this process lacks. What the keeper's thread has when root was given up, is not to be seen from here.
-    fn explain(&self, fault: &Fault) -> String {
-        match self.has_given_up && (self.keeper.is_some() || self.is_jailed) {
-            true => fault.to_string(),
-            false => rights::explain(fault),
-        }
+    /// Who adds to a fault what this process lacks. What the keeper's thread has when root was given up, is not to be seen from here.
+    fn explainer(&self) -> impl Fn(&Fault) -> String + use<> {
+        let is_unseen = self.has_given_up && (self.keeper.is_some() || self.is_jailed);
+        move |fault| if is_unseen { fault.to_string() } else { rights::explain(fault) }
     }
 
     fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), Fault> {
@@ -196,7 +172,7 @@ impl Direct {
         }
         if let Err(fault) = self.start(model, None) {
             // It could be opened a moment ago, in `prepare`.
-            words.push(Word::Warning(format!("mode direct: {}", rights::explain(&fault))));
+            words.extend(self.telling.of_failure(rights::explain(&fault)));
         }
         words.extend(self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))));
         if self.keeper.is_some() && (model.has_direct() || self.given.is_some() || self.is_holding) {
@@ -225,6 +201,9 @@ impl Direct {
         }
         if let (Some(keeper), Some(_)) = (&self.keeper, self.given.take()) {
             keeper.clear();
+            if !self.is_holding {
+                self.telling.forget();
+            }
         }
         (self.count_at, self.retry_at) = (None, None);
     }
@@ -258,7 +237,7 @@ impl Direct {
         match opened {
             Ok(keeper) => keeper
                 .leave(Work { listened: lower::listened(model), ..Work::default() })
-                .map(|done| self.report(&done).0)
+                .map(|done| self.conclude(&done))
                 .unwrap_or_default(),
             Err(fault) => vec![Word::Warning(format!(
                 "mode direct: what the process before had in the kernel stays there: {}",
@@ -297,8 +276,33 @@ impl Direct {
         let addresses: Vec<_> = kept.iter().filter_map(baton_direct::Key::virtual_address).collect();
         work.managed.retain(|managed| addresses.contains(&managed.address));
         match keeper.leave(work) {
-            Some(done) => self.report(&done).0,
+            Some(done) => self.conclude(&done),
             None => vec![Word::Warning("mode direct: the kernel did not answer; look with `ipvsadm -Ln`.".into())],
+        }
+    }
+
+    /// A soft stop: what goes at the end gets nothing new from now on, and stays as long as it has connections. What is to be said.
+    pub fn end_softly(&mut self, model: &Model) -> Vec<Word> {
+        let Some(keeper) = self.keeper.as_ref().filter(|_| self.has_begun && leaves_something(model)) else {
+            return Vec::new();
+        };
+        if !keeper.about().knows_connections() {
+            let text = format!(
+                "engine {} does not know which connections are open: none is waited for",
+                keeper.about().engine
+            );
+            return vec![Word::Done(text)];
+        }
+        self.ending = Some(Ending::default());
+        self.count_at = Some(Instant::now());
+        Vec::new()
+    }
+
+    /// Connections of services that go, for a soft stop to wait for.
+    pub fn left(&self) -> usize {
+        match &self.ending {
+            Some(ending) if self.is_in_charge() => ending.left(),
+            Some(_) | None => 0,
         }
     }
 
@@ -347,7 +351,7 @@ impl Direct {
         if self.keeper.is_none()
             && let Err(fault) = self.start(model, None)
         {
-            words.extend(self.tell(Told::Work, vec![rights::explain(&fault)]));
+            words.extend(self.telling.of_failure(rights::explain(&fault)));
         }
         if self.keeper.is_none() || self.is_at_work {
             return words;
@@ -355,7 +359,10 @@ impl Direct {
         lower::pairs(model)
             .filter_map(|(_, back)| registry.backend_state(&back.name))
             .for_each(|back| back.warm_up(now));
-        let wanted = work(model, registry);
+        let mut wanted = work(model, registry);
+        if self.ending.is_some() {
+            ending::quiet(&mut wanted, model);
+        }
         let is_retried = self.retry_at.is_some_and(|at| at <= now);
         if self.given.as_ref() != Some(&wanted) || is_retried {
             self.give(wanted);
@@ -382,90 +389,49 @@ impl Direct {
     }
 
     fn take(&mut self, answer: Answer, model: &Model, generation: Option<&Generation>) -> Vec<Word> {
-        self.is_at_work = false;
+        self.is_at_work &= matches!(answer, Answer::Left(_));
         match answer {
-            Answer::Counted(figures, in_the_way, manner) => {
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.set_manner(manner);
-                }
-                if let (Ok(figures), Some(generation)) = (&figures, generation) {
-                    self.books.enter(figures, model, generation);
-                }
-                let mut said = in_the_way;
-                said.extend(figures.err().map(|fault| fault.to_string()));
-                self.tell(Told::Surroundings, said)
-            }
+            Answer::Counted(counted) => self.note(&counted, model, generation),
             Answer::Reconciled(done) => {
                 if let (Some(figures), Some(generation)) = (&done.figures, generation) {
                     self.books.enter(figures, model, generation);
                 }
-                let (mut words, is_well) = self.report(&done);
-                if std::mem::take(&mut self.is_repair) {
-                    words.iter_mut().for_each(Word::raise);
-                }
-                if is_well {
-                    self.failures = 0;
-                } else {
-                    let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
-                    self.failures += 1;
-                    self.retry_at = Some(Instant::now() + pause);
-                }
-                words
+                self.conclude(&done)
             }
+            Answer::Left(fault) => self.telling.of_failure(fault.to_string()),
         }
     }
 
-    /// What became of work, in words; and whether all of it was done.
-    fn report(&mut self, done: &Done) -> (Vec<Word>, bool) {
-        let mut words = Vec::new();
-        let mut wrong: Vec<String> = Vec::new();
-        let mut is_well = true;
-        match &done.services {
-            Ok(Report { done, taken_over, refused, failed, remarks }) => {
-                words.extend(done.iter().map(|text| Word::Done(text.clone())));
-                let others =
-                    taken_over.iter().map(|key| format!("service {key} was in the kernel already, and is Baton's now"));
-                words.extend(others.map(Word::Warning));
-                wrong.extend(refused.iter().map(|refused| format!("{}: {}", refused.what, refused.why)));
-                wrong.extend(failed.iter().map(ToString::to_string));
-                wrong.extend(remarks.iter().cloned());
-                is_well &= failed.is_empty();
-            }
-            Err(fault) => {
-                wrong.push(self.explain(fault));
-                is_well = false;
-            }
+    /// What was counted is entered, and what is in the way is told.
+    fn note(&mut self, counted: &Counted, model: &Model, generation: Option<&Generation>) -> Vec<Word> {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.set_manner(counted.manner.clone());
         }
-        match &done.vips {
-            None => {}
-            Some(Ok(report)) => {
-                words.extend(report.added.iter().map(|vip| Word::Done(format!("put virtual address {vip}"))));
-                words.extend(report.removed.iter().map(|vip| Word::Done(format!("took virtual address {vip} away"))));
-                let foreign = report.foreign.iter();
-                wrong.extend(foreign.map(|vip| {
-                    format!("virtual address {vip} was there already and is not Baton's: it stays there at the end")
-                }));
-                wrong.extend(report.faults.iter().map(ToString::to_string));
-                is_well &= report.faults.is_empty();
-            }
-            Some(Err(fault)) => {
-                wrong.push(self.explain(fault));
-                is_well = false;
-            }
+        if let (Ok(figures), Some(generation)) = (&counted.figures, generation) {
+            self.books.enter(figures, model, generation);
         }
+        if let Some(ending) = &mut self.ending {
+            ending.count(counted.figures.as_deref().unwrap_or_default(), model);
+        }
+        self.telling.of_surroundings(counted)
+    }
+
+    /// What became of work is told, and what failed is tried again later.
+    fn conclude(&mut self, done: &Done) -> Vec<Word> {
+        let is_repair = std::mem::take(&mut self.is_repair);
+        let explain = self.explainer();
+        let (words, is_well) = self.telling.of_work(done, is_repair, explain);
         self.is_holding = !done.held.is_empty();
-        wrong.extend(done.held.iter().map(addresses::stays));
-        words.extend(self.tell(Told::Work, wrong));
-        (words, is_well)
-    }
-
-    /// Says what was not said the last time.
-    fn tell(&mut self, of: Told, mut said: Vec<String>) -> Vec<Word> {
-        said.truncate(TOLD_MAX);
-        let told = &mut self.told[of as usize];
-        let news = said.iter().filter(|text| !told.contains(text));
-        let words = news.map(|text| Word::Warning(format!("mode direct: {text}"))).collect();
-        *told = said;
+        if let Some(ending) = &mut self.ending {
+            ending.is_quiet(is_well);
+        }
+        if is_well {
+            self.failures = 0;
+        } else {
+            let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
+            self.failures += 1;
+            self.retry_at = Some(Instant::now() + pause);
+        }
         words
     }
 
@@ -476,7 +442,7 @@ impl Direct {
 
     /// What is in the way, as it was said last.
     pub fn complaints(&self) -> impl Iterator<Item = &str> {
-        self.told.iter().flatten().map(String::as_str)
+        self.telling.complaints()
     }
 
     /// Who asks servers for the virtual address.

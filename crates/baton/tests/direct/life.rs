@@ -180,3 +180,75 @@ fn what_somebody_else_undid_is_put_right_and_said() {
         until("it is said", || director.proxy.said().contains("somebody else changed what is Baton's"));
     });
 }
+
+/// The same address in another mode, by a relay to the first server.
+fn relay(folder: &Path) -> String {
+    let global = format!("global\nstats socket {}/admin.sock level admin\n", folder.display());
+    format!("{global}listen web\nmode tcp\nbind {VIP}\nserver s1 192.168.121.11:80\n")
+}
+
+#[test]
+fn a_section_changes_its_mode_and_back_at_once() {
+    lab::inside(|| {
+        begin();
+        said("ip address del 192.168.121.2/32 dev eth0");
+        let director = Director::start(&Text { web: "manage-vip interface eth0", ..PLAIN });
+        let texts = [relay(&director.folder), director_text(&director.folder)];
+        let expected = [BTreeMap::from([(1, 2)]), BTreeMap::from([(1, 1), (2, 1)])];
+        let mut proxy = director.proxy;
+        let mut processes = Vec::new();
+        for (text, expected) in texts.iter().zip(&expected).cycle().take(4) {
+            proxy.change(text);
+            until("it serves", || shares(2) == *expected);
+        }
+        // Whoever takes over right after a change wants what was before it.
+        for (now, before) in [(0, 1), (1, 0)] {
+            proxy.change(&texts[now]);
+            proxy.change(&texts[before]);
+            proxy.change(&texts[now]);
+            proxy.write(&texts[before]);
+            let next = proxy.replace(&[]);
+            until("it serves", || shares(2) == expected[before]);
+            next.change(&texts[now]);
+            until("it serves", || shares(2) == expected[now]);
+            processes.push(std::mem::replace(&mut proxy, next));
+        }
+    });
+}
+
+fn director_text(folder: &Path) -> String {
+    Text { web: "manage-vip interface eth0", ..PLAIN }.at(folder)
+}
+
+/// Whether a new client is let in.
+fn lets_in() -> bool {
+    let connect = || std::net::TcpStream::connect_timeout(&VIP.parse().unwrap(), network::PATIENCE).is_ok();
+    within("client", connect).join().unwrap()
+}
+
+#[test]
+fn a_soft_stop_waits_for_connections_that_would_go() {
+    lab::inside(|| {
+        begin();
+        let director = Director::start(&Text { web: "on-exit flush", ..PLAIN });
+        let [first, second] = downloads();
+        director.proxy.signal(Signal::SIGUSR1);
+        until("nothing new comes", || weight(1) == Some(0) && weight(2) == Some(0));
+        assert!(!lets_in());
+        first.goes_on(1);
+        second.goes_on(2);
+        first.end();
+        second.goes_on(2);
+        assert!(!director.proxy.has_ended());
+        second.end();
+        let (_, said) = director.proxy.wait();
+        assert_eq!(dump(), [""; 0], "{said}");
+        // Not for ever.
+        let director = Director::start(&Text { global: "hard-stop-after 1s\n", web: "on-exit flush", ..PLAIN });
+        let _held = within("client", || Download::begin(VIP)).join().unwrap();
+        director.proxy.signal(Signal::SIGUSR1);
+        let (_, said) = director.proxy.wait();
+        assert_eq!(dump(), [""; 0], "{said}");
+        assert!(said.contains("performing a hard-stop"), "{said}");
+    });
+}

@@ -8,6 +8,8 @@ mod network;
 mod support;
 
 mod changes;
+#[cfg(feature = "bpf")]
+mod engines;
 mod forwarding;
 mod health;
 mod ipv6;

@@ -11,6 +11,7 @@ mod support;
 mod addresses;
 mod foreign;
 mod master;
+mod pauses;
 mod traffic;
 
 use std::fs;

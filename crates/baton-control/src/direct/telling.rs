@@ -1,0 +1,277 @@
+//! What is said of `mode direct`: each trouble once, however often it is met, and once that it is over.
+//!
+//! Work is done again and again, after failures and to repair. So a sentence is news only when it was not true the last time.
+
+use baton_direct::{Fault, Report};
+
+use super::addresses;
+use super::keeper::{Counted, Done};
+
+/// Troubles that are remembered as told.
+const TOLD_MAX: usize = 1000;
+/// The surroundings are looked at every second, and neighbours come and go: a trouble of theirs is over when it was not met so many
+/// times in a row.
+const MISSED_MAX: u32 = 5;
+
+/// Something to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// What was done, for the log.
+    Done(String),
+    /// What an operator should know.
+    Warning(String),
+    /// That a trouble is over.
+    Over(String),
+}
+
+/// What a trouble is about: each is looked for at its own times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// What was to be done in the kernel.
+    Work,
+    /// What others do, and the engine depends on.
+    Surroundings,
+    /// Nothing that would ever be over.
+    Remark,
+}
+
+/// What was told, and is still so.
+#[derive(Debug, Default)]
+pub struct Telling {
+    told: Vec<Trouble>,
+    /// What somebody else changed, as of the last repair that found something.
+    repaired: Vec<String>,
+    /// Repairs in a row that were told of already.
+    repeats: u32,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    about: About,
+    text: String,
+    /// How often in a row it was looked for and not met.
+    missed: u32,
+}
+
+/// Whether all that may be wrong was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// What is not there is over.
+    AtAll,
+    /// What is not there may still be so.
+    AtSome,
+}
+
+impl Telling {
+    /// What became of work, in words; and whether all of it was done. `explain` adds to a fault what this process lacks.
+    pub fn of_work(&mut self, done: &Done, is_repair: bool, explain: impl Fn(&Fault) -> String) -> (Vec<Word>, bool) {
+        let Done { services, vips, held, figures: _ } = done;
+        let (mut steps, mut wrong, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut is_well, mut looked) = (true, Looked::AtAll);
+        match services {
+            Ok(Report { done, taken_over, refused, failed, remarks: other }) => {
+                steps.extend(done.iter().cloned());
+                let others = taken_over.iter();
+                remarks
+                    .extend(others.map(|key| format!("service {key} was in the kernel already, and is Baton's now")));
+                wrong.extend(refused.iter().map(|refused| format!("{}: {}", refused.what, refused.why)));
+                wrong.extend(failed.iter().map(ToString::to_string));
+                remarks.extend(other.iter().cloned());
+                is_well &= failed.is_empty();
+            }
+            Err(fault) => {
+                wrong.push(explain(fault));
+                (is_well, looked) = (false, Looked::AtSome);
+            }
+        }
+        match vips {
+            None => {}
+            Some(Ok(report)) => {
+                steps.extend(report.added.iter().map(|vip| format!("put virtual address {vip}")));
+                steps.extend(report.removed.iter().map(|vip| format!("took virtual address {vip} away")));
+                let foreign = report.foreign.iter();
+                wrong.extend(foreign.map(|vip| {
+                    format!("virtual address {vip} was there already and is not Baton's: it stays there at the end")
+                }));
+                wrong.extend(report.faults.iter().map(ToString::to_string));
+                is_well &= report.faults.is_empty();
+            }
+            Some(Err(fault)) => {
+                wrong.push(explain(fault));
+                (is_well, looked) = (false, Looked::AtSome);
+            }
+        }
+        wrong.extend(held.iter().map(addresses::stays));
+        let mut words = match is_repair {
+            true => self.of_repair(steps, looked),
+            false => steps.into_iter().map(Word::Done).collect(),
+        };
+        words.extend(self.tell(About::Remark, remarks, looked));
+        words.extend(self.tell(About::Work, wrong, looked));
+        (words, is_well)
+    }
+
+    /// What was done though nothing was asked for is what somebody else had undone.
+    fn of_repair(&mut self, steps: Vec<String>, looked: Looked) -> Vec<Word> {
+        if steps.is_empty() {
+            let is_over = looked == Looked::AtAll && std::mem::take(&mut self.repeats) > 0;
+            if looked == Looked::AtAll {
+                self.repaired.clear();
+            }
+            let over = "mode direct: nobody changes any more what is Baton's";
+            return is_over.then(|| Word::Over(over.into())).into_iter().collect();
+        }
+        let word = |text: &String| match self.repaired.contains(text) {
+            true => Word::Done(format!("put right again: {text}")),
+            false => Word::Warning(format!(
+                "mode direct: somebody else changed what is Baton's, and it is put right: {text}"
+            )),
+        };
+        let words: Vec<Word> = steps.iter().map(word).collect();
+        self.repeats += u32::from(words.iter().any(|word| matches!(word, Word::Done(_))));
+        self.repaired = steps;
+        words
+    }
+
+    /// What was seen when counters were read.
+    pub fn of_surroundings(&mut self, counted: &Counted) -> Vec<Word> {
+        let Counted { figures, in_the_way, others, manner: _ } = counted;
+        let mut said: Vec<String> = in_the_way.iter().flatten().chain(others).cloned().collect();
+        said.extend(in_the_way.as_ref().err().map(ToString::to_string));
+        said.extend(figures.as_ref().err().map(ToString::to_string));
+        let is_all = in_the_way.is_ok() && figures.is_ok();
+        self.tell(About::Surroundings, said, if is_all { Looked::AtAll } else { Looked::AtSome })
+    }
+
+    /// Something went wrong, and nothing else was looked at.
+    pub fn of_failure(&mut self, text: String) -> Vec<Word> {
+        self.tell(About::Work, vec![text], Looked::AtSome)
+    }
+
+    /// Says what is news.
+    fn tell(&mut self, about: About, said: Vec<String>, looked: Looked) -> Vec<Word> {
+        let mut words = Vec::new();
+        for text in said.iter().take(TOLD_MAX) {
+            if !self.told.iter().any(|trouble| trouble.text == *text) {
+                words.push(Word::Warning(format!("mode direct: {text}")));
+            }
+            match self.told.iter_mut().find(|trouble| trouble.about == about && trouble.text == *text) {
+                Some(trouble) => trouble.missed = 0,
+                None => self.told.push(Trouble { about, text: text.clone(), missed: 0 }),
+            }
+        }
+        if looked == Looked::AtAll {
+            let longest = if about == About::Surroundings { MISSED_MAX } else { 1 };
+            let mut over = Vec::new();
+            self.told.retain_mut(|trouble| {
+                if trouble.about != about || said.contains(&trouble.text) {
+                    return true;
+                }
+                trouble.missed += 1;
+                let stays = trouble.missed < longest;
+                over.extend((!stays && about != About::Remark).then(|| trouble.text.clone()));
+                stays
+            });
+            over.retain(|text| !self.told.iter().any(|trouble| trouble.text == *text));
+            words.extend(over.into_iter().map(|text| Word::Over(format!("mode direct: this is over: {text}"))));
+        }
+        // The oldest make room.
+        let many = self.told.len().saturating_sub(TOLD_MAX);
+        self.told.drain(..many);
+        words
+    }
+
+    /// What is in the way, as it was met last.
+    pub fn complaints(&self) -> impl Iterator<Item = &str> {
+        self.told.iter().filter(|trouble| trouble.missed == 0).map(|trouble| &*trouble.text)
+    }
+
+    /// Nothing is asked for any more, so nothing is in the way.
+    pub fn forget(&mut self) {
+        *self = Telling::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> Fault {
+        Fault::new("the kernel", text, "")
+    }
+
+    /// What is said of work that failed so; `Err` is work of which nothing was done.
+    fn failing(telling: &mut Telling, failed: Result<&[&str], &str>) -> Vec<Word> {
+        let services = match failed {
+            Ok(failed) => Ok(Report { failed: failed.iter().map(|text| fault(text)).collect(), ..Report::default() }),
+            Err(text) => Err(fault(text)),
+        };
+        telling.of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, false, Fault::to_string).0
+    }
+
+    fn warnings<'w>(words: &'w [Word]) -> Vec<&'w str> {
+        let text = |word: &'w Word| match word {
+            Word::Warning(text) => Some(&**text),
+            Word::Done(_) | Word::Over(_) => None,
+        };
+        words.iter().filter_map(text).collect()
+    }
+
+    #[test]
+    fn a_trouble_is_told_once_until_it_is_over() {
+        let mut telling = Telling::default();
+        assert_eq!(warnings(&failing(&mut telling, Ok(&["a", "b"]))).len(), 2);
+        assert_eq!(failing(&mut telling, Ok(&["b", "a"])), []);
+        // A retry that does not come so far knows nothing of them.
+        assert_eq!(warnings(&failing(&mut telling, Err("c"))), ["mode direct: the kernel: c"]);
+        assert_eq!(failing(&mut telling, Err("c")), []);
+        assert_eq!(telling.complaints().count(), 3);
+        let over = failing(&mut telling, Ok(&["a"]));
+        let is = |text: &str| Word::Over(format!("mode direct: this is over: the kernel: {text}"));
+        assert_eq!(over, [is("b"), is("c")]);
+        assert_eq!(failing(&mut telling, Ok(&[])), [is("a")]);
+        assert_eq!(failing(&mut telling, Ok(&[])), []);
+        assert_eq!(warnings(&failing(&mut telling, Ok(&["a"]))).len(), 1, "a new one");
+    }
+
+    #[test]
+    fn a_neighbour_that_comes_and_goes_is_told_of_once() {
+        let mut telling = Telling::default();
+        let mut look = |others: &[&str]| {
+            let others = others.iter().map(|text| (*text).to_owned()).collect();
+            telling.of_surroundings(&Counted {
+                figures: Ok(Vec::new()),
+                in_the_way: Ok(Vec::new()),
+                others,
+                manner: String::new(),
+            })
+        };
+        assert_eq!(look(&["gone"]), [Word::Warning("mode direct: gone".into())]);
+        for _ in 0..20 {
+            assert_eq!((look(&[]), look(&["gone"])), (vec![], vec![]));
+        }
+        for _ in 1..MISSED_MAX {
+            assert_eq!(look(&[]), []);
+        }
+        assert_eq!(look(&[]), [Word::Over("mode direct: this is over: gone".into())]);
+    }
+
+    #[test]
+    fn who_fights_over_what_is_ours_is_told_of_once() {
+        let mut telling = Telling::default();
+        let mut repair = |done: &[&str]| {
+            let done = done.iter().map(|text| (*text).to_owned()).collect();
+            let services = Ok(Report { done, ..Report::default() });
+            telling.of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, true, Fault::to_string).0
+        };
+        assert_eq!(warnings(&repair(&["add service x"])).len(), 1);
+        assert_eq!(repair(&[]), [], "somebody's single change");
+        assert_eq!(warnings(&repair(&["add service x"])).len(), 1);
+        for _ in 0..3 {
+            assert_eq!(repair(&["add service x"]), [Word::Done("put right again: add service x".into())]);
+        }
+        assert_eq!(warnings(&repair(&["add service x", "add service y"])).len(), 1);
+        assert!(matches!(&repair(&[])[..], [Word::Over(_)]));
+        assert_eq!(repair(&[]), []);
+    }
+}
