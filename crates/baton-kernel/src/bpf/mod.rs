@@ -12,6 +12,8 @@
 //! as if the program were not there.
 
 pub mod direct;
+mod folder;
+mod syscall;
 
 use std::fmt;
 use std::fs;
@@ -28,6 +30,9 @@ use aya::programs::links::{FdLink, PinnedLink};
 use nix::sys::statfs::{FsType, statfs};
 use socket2::SockRef;
 
+use crate::Fault;
+use folder::Folder;
+
 /// The compiled program.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/choose.o"));
 
@@ -40,6 +45,9 @@ pub const PLACES_MAX: usize = 64;
 /// `BPF_FS_MAGIC` (linux/magic.h).
 const MAGIC: FsType = FsType(0xcafe_4a11_u32 as _);
 
+/// How one is mounted: so that nobody but root makes folders there.
+const MOUNT: &str = "mount one: mount -t bpf -o mode=700 bpf /sys/fs/bpf";
+
 /// The files of a name.
 const LINK: &str = "link";
 const PLACES: &str = "places";
@@ -49,6 +57,9 @@ const COOKIES: &str = "cookies";
 const COUNTS: &str = "counts";
 /// All of them, the link first: with it everything ends.
 const FILES: [&str; 6] = [LINK, PLACES, SOCKETS, COOKIES, COUNTS, ACTIVE];
+
+/// What is said of their folder.
+const FOLDER: &str = "the folder of the BPF objects";
 
 /// What the kernel tells of this process's descriptors, and of its network namespace.
 const DESCRIPTORS: &str = "/proc/thread-self/fdinfo";
@@ -86,14 +97,14 @@ pub struct Refused {
     /// Its words, and those of the library.
     said: String,
     /// What helps.
-    remedy: &'static str,
+    remedy: String,
     is_no_right: bool,
 }
 
 impl Refused {
     /// What was tried and what was said; and what helps, which may be nothing.
-    pub fn parts(&self) -> (String, &'static str) {
-        (format!("{}: {}", self.doing, self.said), self.remedy)
+    pub fn parts(&self) -> (String, &str) {
+        (format!("{}: {}", self.doing, self.said), &self.remedy)
     }
 
     /// Whether a right was missing.
@@ -128,19 +139,26 @@ fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> Refus
             source = deeper.source();
         }
         let remedy = if is_no_right { "start as root, or with CAP_BPF and CAP_NET_ADMIN" } else { "" };
-        Refused { doing, said, remedy, is_no_right }
+        Refused { doing, said, remedy: remedy.to_owned(), is_no_right }
     }
+}
+
+/// What is against a folder.
+fn out_of_reach(fault: Fault) -> Refused {
+    let is_no_right = fault.remedy == crate::netlink::NO_RIGHT;
+    Refused { doing: FOLDER, said: format!("{}: {}", fault.place, fault.reason), remedy: fault.remedy, is_no_right }
 }
 
 /// Whether programs can be pinned in this folder, which need not be there.
 fn mounted(folder: &Path) -> Result<(), Refused> {
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    // The last two steps are ours to make, and to judge.
+    let there = folder.ancestors().skip(2).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     match statfs(there) {
         Ok(found) if found.filesystem_type() == MAGIC => Ok(()),
         Ok(_) => Err(Refused {
             doing: "BPF",
             said: format!("{} is not in a BPF file system", folder.display()),
-            remedy: "mount one: mount -t bpf bpf /sys/fs/bpf",
+            remedy: MOUNT.to_owned(),
             is_no_right: false,
         }),
         Err(error) => Err(refused("BPF")(io::Error::from(error))),
@@ -166,7 +184,12 @@ impl Choice {
     /// # Errors
     /// When that may not be looked at.
     pub fn exists(&self) -> Result<bool, Refused> {
-        self.folder.try_exists().map_err(refused("the folder of the BPF objects"))
+        self.found().map(|folder| folder.is_some())
+    }
+
+    /// The folder, if it is there.
+    fn found(&self) -> Result<Option<Folder>, Refused> {
+        Folder::find(&self.folder).map_err(out_of_reach)
     }
 
     /// Sets everything up in the network namespace of this thread: connections to `places` go to the sockets of the colour
@@ -184,7 +207,12 @@ impl Choice {
         self.check()?;
         if places.len() > PLACES_MAX {
             let said = format!("{} addresses, and {PLACES_MAX} are the most", places.len());
-            return Err(Refused { doing: "the addresses", said, remedy: "use several names", is_no_right: false });
+            return Err(Refused {
+                doing: "the addresses",
+                said,
+                remedy: "use several names".into(),
+                is_no_right: false,
+            });
         }
         if self.active().is_ok_and(|active| active.is_some()) {
             return self.fill(places, sockets, active);
@@ -198,11 +226,11 @@ impl Choice {
     }
 
     fn make(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
-        fs::create_dir_all(&self.folder).map_err(refused("the folder of the BPF objects"))?;
+        let folder = Folder::make(&self.folder).map_err(out_of_reach)?;
         let mut object = Ebpf::load(OBJECT).map_err(refused("loading the BPF program"))?;
         for name in FILES.into_iter().filter(|name| *name != LINK) {
             let map = object.map_mut(name).expect("it is in choose.c");
-            map.pin(self.folder.join(name)).map_err(refused("pinning a BPF map"))?;
+            map.pin(folder.way(name)).map_err(refused("pinning a BPF map"))?;
         }
         self.fill(places, sockets, active)?;
         let program: &mut SkLookup = object
@@ -214,7 +242,7 @@ impl Choice {
         let namespace = fs::File::open(NAMESPACE).map_err(refused("the network namespace"))?;
         let link = program.attach(namespace).map_err(refused("tying the BPF program to the network namespace"))?;
         let link: FdLink = program.take_link(link).map_err(refused("the link of the BPF program"))?.into();
-        link.pin(self.folder.join(LINK)).map_err(refused("pinning the link of the BPF program"))?;
+        link.pin(folder.way(LINK)).map_err(refused("pinning the link of the BPF program"))?;
         Ok(())
     }
 
@@ -242,10 +270,9 @@ impl Choice {
     /// When something is there that is not whole, is tied to another network namespace than this thread's or to one that has
     /// ended, or cannot be read.
     pub fn active(&self) -> Result<Option<u32>, Refused> {
-        if !self.exists()? {
-            return Ok(None);
-        }
-        let link = PinnedLink::from_pin(self.folder.join(LINK)).map_err(refused("the link of the BPF program"))?;
+        let Some(folder) = self.found()? else { return Ok(None) };
+        let way = folder.way_to(LINK).map_err(refused("the link of the BPF program"))?;
+        let link = PinnedLink::from_pin(way.path()).map_err(refused("the link of the BPF program"))?;
         is_of_this_namespace(&link.into())?;
         self.map(SOCKETS)?;
         self.cookies_map()?;
@@ -313,22 +340,13 @@ impl Choice {
                 let _ = map.remove(&place);
             }
         }
-        for name in FILES {
-            match fs::remove_file(self.folder.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(refused("removing BPF objects")(error));
-                }
-                _ => {}
-            }
-        }
-        match fs::remove_dir(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused("removing BPF objects")(error)),
-            _ => Ok(()),
-        }
+        let Some(folder) = self.found()? else { return Ok(()) };
+        FILES.into_iter().try_for_each(|name| folder.unpin(name)).and_then(|()| folder.remove()).map_err(out_of_reach)
     }
 
     fn map(&self, name: &str) -> Result<MapData, Refused> {
-        MapData::from_pin(self.folder.join(name)).map_err(refused("a BPF map"))
+        let folder = self.found()?.ok_or_else(|| refused("a BPF map")(io::Error::from(io::ErrorKind::NotFound)))?;
+        MapData::from_fd(folder.object(name).map_err(refused("a BPF map"))?).map_err(refused("a BPF map"))
     }
 
     fn active_map(&self) -> Result<Array<MapData, u32>, Refused> {
@@ -368,7 +386,7 @@ fn is_of_this_namespace(link: &FdLink) -> Result<(), Refused> {
         Some(other) => format!("it is tied to another network namespace ({other})"),
         None => "the kernel does not say which network namespace it is tied to".to_owned(),
     };
-    Err(Refused { doing: DOING, said, remedy: "", is_no_right: false })
+    Err(Refused { doing: DOING, said, remedy: String::new(), is_no_right: false })
 }
 
 /// The number that follows a word at the beginning of a line.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use aya::maps::MapData;
 
-use super::{Direct, syscall, unpin_all};
+use super::{Direct, unpin_all};
 use crate::Fault;
 
 /// A name that nothing has for longer than it takes to see whether a process can pin.
@@ -56,7 +56,7 @@ impl Direct {
 
     fn pin_map(&self, map: &MapData, name: &str) -> Result<(), Fault> {
         let path = self.folder.path();
-        syscall::pin(map.fd().as_fd(), self.folder.as_fd(), path, name).map_err(|error| {
+        self.folder.pin(map.fd().as_fd(), name).map_err(|error| {
             let reason = format!("pinning the BPF map {name}: {error}");
             match self.folder.is_removed() {
                 true => Fault::new(

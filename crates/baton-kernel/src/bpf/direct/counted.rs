@@ -7,7 +7,7 @@ use std::io;
 
 use aya::maps::{MapData, MapType};
 
-use super::syscall;
+use crate::bpf::syscall;
 
 /// A map of type `BPF_MAP_TYPE_PERCPU_ARRAY` whose values are so many 64-bit numbers.
 #[derive(Debug)]

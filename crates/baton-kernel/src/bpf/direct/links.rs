@@ -8,8 +8,9 @@ use aya::programs::ProgramError;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
 
-use super::{Direct, fault, refused, syscall};
+use super::{Direct, fault, refused};
 use crate::Fault;
+use crate::bpf::syscall;
 
 /// How a program is tied to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Direct {
     }
 
     fn pinned(&self, interface: u32, name: &str, mode: Mode) -> Result<OwnedFd, Fault> {
-        let opened = syscall::pinned(self.folder.as_fd(), self.folder.path(), &link_name(interface, mode));
+        let opened = self.folder.object(&link_name(interface, mode));
         opened.map_err(|error| self.out_of_reach(name, "opening", &error))
     }
 
@@ -103,7 +104,7 @@ impl Direct {
 
     /// Without a pin, the link ends with its descriptor.
     fn pin(&self, link: &OwnedFd, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
-        let pinned = syscall::pin(link.as_fd(), self.folder.as_fd(), self.folder.path(), &link_name(interface, mode));
+        let pinned = self.folder.pin(link.as_fd(), &link_name(interface, mode));
         pinned.map_err(|error| self.out_of_reach(name, "pinning", &error))
     }
 
@@ -153,9 +154,9 @@ impl Direct {
         let mut lost = Vec::new();
         for (interface, mode) in self.attached()? {
             let name = link_name(interface, mode);
-            let path = self.folder.path().join(&name);
+            let way = self.folder.way_to(&name).map_err(refused("the link of the BPF program")).map_err(fault)?;
             let link: FdLink =
-                PinnedLink::from_pin(&path).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
+                PinnedLink::from_pin(way.path()).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
             let link: XdpLink = link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
             let program = self.program()?;
             match program.attach_to_link(link) {
@@ -199,7 +200,8 @@ fn refusal(name: &str, mode: Mode, error: io::Error, besides: &str) -> Fault {
         Mode::Native => "tying the BPF program to its driver",
         Mode::Generic => "tying the BPF program to it",
     };
-    let (said, remedy) = refused(doing)(error).parts();
+    let refused = refused(doing)(error);
+    let (said, remedy) = refused.parts();
     Fault::new(place(name), format!("{said}{besides}"), remedy)
 }
 

@@ -9,10 +9,8 @@
 mod aside;
 mod counted;
 mod driver;
-mod folder;
 mod links;
 mod slots;
-mod syscall;
 
 use std::fmt;
 use std::fs;
@@ -24,11 +22,11 @@ use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use socket2::{Domain, Socket, Type};
 
+use super::folder::{Folder, Way};
 use super::{FILE_SYSTEM, Refused, mounted, refused};
 use crate::Fault;
 use crate::sockopt;
 use counted::Counted;
-use folder::Folder;
 use links::link_of;
 
 pub use driver::{Driver, driver};
@@ -118,22 +116,20 @@ impl Direct {
     /// # Errors
     /// When it is another version's, or cannot be read.
     pub fn find(folder: &Path) -> Result<Option<Direct>, Fault> {
-        if !folder.join("layout").exists() {
-            return Ok(None);
-        }
-        let layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(folder, "layout")?)).map_err(other)?;
+        let Some(folder) = Folder::find(folder)?.filter(|folder| folder.has("layout")) else { return Ok(None) };
+        let layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(&folder, "layout")?)).map_err(other)?;
         let layout = layout.get(&0, 0).map_err(refused("the map layout")).map_err(fault)?;
         if layout.version == 0 || layout.namespace != namespace() {
             return Ok(None);
         }
         if layout.version != VERSION {
+            let path = folder.path().display();
             return Err(Fault::new(
-                folder.display().to_string(),
+                path.to_string(),
                 format!("its maps are of version {}, and this program's are of version {VERSION}", layout.version),
                 format!(
-                    "end the Baton that made them with `on-exit flush`, or remove the folder (rm -r {}): either ends what is \
-                     forwarded, and this one starts anew",
-                    folder.display()
+                    "end the Baton that made them with `on-exit flush`, or remove the folder (rm -r {path}): either ends what is \
+                     forwarded, and this one starts anew"
                 ),
             ));
         }
@@ -150,47 +146,50 @@ impl Direct {
             return Ok(there);
         }
         // The folder itself stays if it is there: another process of ours may have it open.
-        Folder::find(folder)?.map_or(Ok(()), |folder| unpin_all(&folder))?;
-        let made = Direct::make_anew(folder, flows.clamp(1, FLOWS_MAX));
+        let folder = Folder::make(folder)?;
+        // Of what is found there from now on, all is ours.
+        folder.claim()?;
+        unpin_all(&folder)?;
+        let made = Direct::make_anew(folder.again()?, flows.clamp(1, FLOWS_MAX));
         if made.is_err() {
-            let _ = remove(folder);
+            let _ = remove_all(&folder);
         }
         made
     }
 
-    fn make_anew(folder: &Path, flows: u32) -> Result<Direct, Fault> {
-        Folder::make(folder)?;
-        let program = load(folder, flows)?;
+    fn make_anew(folder: Folder, flows: u32) -> Result<Direct, Fault> {
+        let program = load(&folder, flows)?;
         let mut direct = Direct::open(folder)?;
         direct.program = Some(program);
-        let mut layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(folder, "layout")?)).map_err(other)?;
+        let layout = map(&direct.folder, "layout")?;
+        let mut layout: Array<MapData, Layout> = Array::try_from(Map::Array(layout)).map_err(other)?;
         let own = Layout { version: VERSION, zero: 0, namespace: namespace() };
         layout.set(0, own, 0).map_err(refused("the map layout")).map_err(fault)?;
         Ok(direct)
     }
 
-    fn open(folder: &Path) -> Result<Direct, Fault> {
+    fn open(folder: Folder) -> Result<Direct, Fault> {
         Ok(Direct {
-            folder: Folder::make(folder)?,
             program: None,
-            places: HashMap::try_from(Map::HashMap(map(folder, "places")?)).map_err(other)?,
-            macs: HashMap::try_from(Map::HashMap(map(folder, "macs")?)).map_err(other)?,
-            services: Array::try_from(Map::Array(map(folder, "services")?)).map_err(other)?,
-            servers: Array::try_from(Map::Array(map(folder, "servers")?)).map_err(other)?,
-            tables: Array::try_from(Map::Array(map(folder, "tables")?)).map_err(other)?,
-            flows: HashMap::try_from(Map::LruHashMap(map(folder, "flows")?)).map_err(other)?,
-            of_services: Counted::new(map(folder, "of_services")?).map_err(other)?,
-            of_servers: Counted::new(map(folder, "of_servers")?).map_err(other)?,
-            reasons: Counted::new(map(folder, "reasons")?).map_err(other)?,
-            maps: MAPS.into_iter().map(|name| Ok((name, map(folder, name)?))).collect::<Result<_, Fault>>()?,
+            places: HashMap::try_from(Map::HashMap(map(&folder, "places")?)).map_err(other)?,
+            macs: HashMap::try_from(Map::HashMap(map(&folder, "macs")?)).map_err(other)?,
+            services: Array::try_from(Map::Array(map(&folder, "services")?)).map_err(other)?,
+            servers: Array::try_from(Map::Array(map(&folder, "servers")?)).map_err(other)?,
+            tables: Array::try_from(Map::Array(map(&folder, "tables")?)).map_err(other)?,
+            flows: HashMap::try_from(Map::LruHashMap(map(&folder, "flows")?)).map_err(other)?,
+            of_services: Counted::new(map(&folder, "of_services")?).map_err(other)?,
+            of_servers: Counted::new(map(&folder, "of_servers")?).map_err(other)?,
+            reasons: Counted::new(map(&folder, "reasons")?).map_err(other)?,
+            maps: MAPS.into_iter().map(|name| Ok((name, map(&folder, name)?))).collect::<Result<_, Fault>>()?,
             is_aside: false,
+            folder,
         })
     }
 
     fn program(&mut self) -> Result<&mut Xdp, Fault> {
         let loaded = match self.program.take() {
             Some(loaded) => loaded,
-            None => load(self.folder.path(), 0)?,
+            None => load(&self.folder, 0)?,
         };
         let program = self.program.insert(loaded).program_mut("direct").expect("it is in direct.c");
         program.try_into().map_err(|error: ProgramError| other(error))
@@ -382,28 +381,33 @@ impl Direct {
     pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
         // Loading takes root's rights, and is done by now.
         self.program()?;
-        self.folder.give_to(user, group)
+        let names = self.folder.names()?;
+        let links = names.iter().map(String::as_str).filter(|name| link_of(name).is_some());
+        self.folder.give_to(links.chain(MAPS), user, group)
     }
 }
 
-/// Loads the program with the maps of a folder; those that are not there are made, for so many connections.
-fn load(folder: &Path, flows: u32) -> Result<Ebpf, Fault> {
+/// Loads the program with the maps of a folder; or with new ones there, for so many connections.
+fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
     let mut loader = EbpfLoader::new();
-    for name in MAPS {
-        loader.map_pin_path(name, folder.join(name));
-    }
+    let mut ways: Vec<(&str, Way)> = Vec::new();
     if flows > 0 {
         loader.map_max_entries("flows", flows);
+        for name in MAPS {
+            loader.map_pin_path(name, folder.way(name));
+        }
+    } else {
+        for name in MAPS {
+            ways.push((name, folder.way_to(name).map_err(refused("a BPF map")).map_err(fault)?));
+        }
+        for (name, way) in &ways {
+            loader.map_pin_path(name, way.path());
+        }
     }
     let mut object = loader.load(OBJECT).map_err(refused("loading the BPF program")).map_err(fault)?;
     let program: &mut Xdp = object.program_mut("direct").expect("it is in direct.c").try_into().map_err(other)?;
     program.load().map_err(refused("loading the BPF program")).map_err(fault)?;
     Ok(object)
-}
-
-/// Removes what is left of something, if anything is.
-fn remove(folder: &Path) -> Result<(), Fault> {
-    Folder::find(folder)?.map_or(Ok(()), |folder| remove_all(&folder))
 }
 
 /// Removes a folder and all in it.
@@ -428,8 +432,9 @@ fn namespace() -> u64 {
     if read.is_ok_and(|length| length == cookie.len()) { u64::from_ne_bytes(cookie) } else { 0 }
 }
 
-fn map(folder: &Path, name: &str) -> Result<MapData, Fault> {
-    MapData::from_pin(folder.join(name)).map_err(refused("a BPF map")).map_err(fault)
+fn map(folder: &Folder, name: &str) -> Result<MapData, Fault> {
+    let object = folder.object(name).map_err(refused("a BPF map")).map_err(fault)?;
+    MapData::from_fd(object).map_err(refused("a BPF map")).map_err(fault)
 }
 
 fn counters([connections, packets, bytes]: [u64; 3]) -> Counters {

@@ -70,17 +70,17 @@ pub(super) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_bpf, LINK_DETACH, &raw const attributes, size_of::<Ended>()) }).map(drop)
 }
 
-/// Opens what is pinned under a name in a folder, which needs not be in reach by its path in Linux 6.5 and later.
-pub(super) fn pinned(folder: BorrowedFd<'_>, path: &Path, name: &str) -> io::Result<OwnedFd> {
-    match pinned_at(name.as_bytes(), PATH_FD, folder.as_raw_fd()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            pinned_at(path.join(name).as_os_str().as_encoded_bytes(), 0, 0)
-        }
-        done => done,
-    }
+/// Opens what is pinned at a path.
+pub(super) fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    opened(path.as_os_str().as_encoded_bytes(), 0, 0)
 }
 
-fn pinned_at(path: &[u8], flags: u32, folder: i32) -> io::Result<OwnedFd> {
+/// Opens what is pinned under a name in a folder that need not be in reach by a path (Linux 6.5).
+pub(super) fn pinned_in(folder: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    opened(name.as_bytes(), PATH_FD, folder.as_raw_fd())
+}
+
+fn opened(path: &[u8], flags: u32, folder: i32) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
     let attributes = Pin { path: path.as_ptr() as u64, object: 0, flags, folder, padding: 0 };
     // Older kernels know the first part only, and take the rest when it is 0.
@@ -90,14 +90,14 @@ fn pinned_at(path: &[u8], flags: u32, folder: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
 }
 
-/// Pins an object under a name in a folder, which needs not be in reach by its path in Linux 6.5 and later.
-pub(super) fn pin(object: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &Path, name: &str) -> io::Result<()> {
-    match pin_at(object, name.as_bytes(), PATH_FD, folder.as_raw_fd()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            pin_at(object, path.join(name).as_os_str().as_encoded_bytes(), 0, 0)
-        }
-        done => done,
-    }
+/// Pins an object at a path.
+pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    pin_at(object, path.as_os_str().as_encoded_bytes(), 0, 0)
+}
+
+/// Pins an object under a name in a folder that need not be in reach by a path (Linux 6.5; `EINVAL` before).
+pub(super) fn pin_in(object: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    pin_at(object, name.as_bytes(), PATH_FD, folder.as_raw_fd())
 }
 
 fn pin_at(object: BorrowedFd<'_>, path: &[u8], flags: u32, folder: i32) -> io::Result<()> {
@@ -111,7 +111,7 @@ fn pin_at(object: BorrowedFd<'_>, path: &[u8], flags: u32, folder: i32) -> io::R
 /// Reads what all processors have in a slot of a map of type `BPF_MAP_TYPE_PERCPU_ARRAY`.
 ///
 /// The map's values must be `NUMBERS` 64-bit numbers and `values` must have one for each possible processor: see
-/// [`Counted`](super::counted::Counted), which has seen to both.
+/// `Counted` of the engine xdp, which has seen to both.
 pub(super) fn read_all<const NUMBERS: usize>(
     map: impl AsFd,
     slot: u32,
