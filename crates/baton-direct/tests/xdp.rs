@@ -323,6 +323,44 @@ fn a_server_is_found_by_its_mac_address() {
     });
 }
 
+#[test]
+fn an_interface_that_is_gone_is_told_and_stops_nothing_else() {
+    lab(2, |lab| {
+        let [one, two] = [0, 1].map(|at| &lab.servers[at]);
+        lab.director.run("ip link add eth1 type veth peer name beside1");
+        lab.director.run("ip link set eth1 up");
+        let both = || {
+            let mut settings = settings("eth0", Where::Stack);
+            settings.xdp.interfaces.push("eth1".into());
+            Director::open(Asked::Xdp, &settings).unwrap()
+        };
+        lab.director.inside(|| reconciled(&mut both(), &services(&[(one, 1), (two, 1)])));
+        let mut held = hold(lab, 8);
+        lab.director.run("ip link del eth1");
+        // MAC addresses are followed.
+        one.run("ip link set eth0 address 02:00:00:00:be:ef");
+        for address in [one.ipv4(), one.ipv6()] {
+            lab.director
+                .run(&format!("ip neighbour replace {address} lladdr 02:00:00:00:be:ef dev eth0 nud reachable"));
+        }
+        let refreshed = || lab.director.inside(|| both().refresh().unwrap());
+        let troubles = refreshed();
+        assert!(troubles.len() == 1 && troubles[0].starts_with("interface eth1: it is not there"), "{troubles:?}");
+        all_go_on(&mut held);
+        drop(held);
+        // Servers come and go.
+        for (servers, names) in [(&[(two, 1)][..], 1), (&[(one, 1), (two, 1)], 2)] {
+            lab.director.inside(|| reconciled(&mut both(), &services(servers)));
+            assert_eq!(ask(&lab.client, vips()[0], 20).len(), names);
+        }
+        // It is back.
+        lab.director.run("ip link add eth1 type veth peer name beside1");
+        lab.director.run("ip link set eth1 up");
+        assert_eq!(refreshed(), [""; 0]);
+        assert!(lab.director.run("ip link show dev eth1").contains("xdpgeneric"));
+    });
+}
+
 /// As in a container: nobody gave the other end of the director's veth a program.
 #[test]
 fn in_the_stack_of_a_veth() {

@@ -267,7 +267,7 @@ impl Xdp {
     }
 
     fn way(&mut self, links: &[Link], server: SocketAddr, wait: Wait) -> Result<Result<Way, String>, Fault> {
-        let named = self.named(links)?;
+        let named = self.named(links);
         way::find(&mut self.routing, links, &named, server.ip(), wait)
     }
 
@@ -410,14 +410,16 @@ impl Engine for Xdp {
         self.ready()?;
         let services = self.services()?;
         let links = self.routing.links()?;
-        let mut troubles = Vec::new();
+        let mut troubles: Vec<String> = self.missing(&links).collect();
         let mut changed = Vec::new();
         for (number, mut slot) in self.servers()? {
             let key =
                 services.iter().find(|(number, _)| *number == slot.service).map(|(_, slot)| words::service(slot).key);
             let Some(key) = key else { continue };
             let address = slot.socket_address();
-            match self.way(&links, address, Wait::Never)? {
+            // What is wrong with one is no reason to leave the others.
+            let way = self.way(&links, address, Wait::Never).unwrap_or_else(|fault| Err(fault.to_string()));
+            match way {
                 Ok(way) => {
                     let before = slot;
                     lead(&mut slot, &way, &self.passage(&links, &way)?);

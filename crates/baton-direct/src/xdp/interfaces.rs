@@ -14,23 +14,26 @@ use crate::{Fault, Refused, Service};
 const MACS_MAX: usize = 256;
 
 impl Xdp {
-    /// The numbers of the interfaces that are named in the settings.
-    pub(super) fn named(&self, links: &[Link]) -> Result<Vec<u32>, Fault> {
-        let number = |name: &String| {
-            let link = links.iter().find(|link| link.name == *name);
-            let none = || Fault::new(format!("interface {name}"), "there is no such interface", "`ip link` lists them");
-            link.map(|link| link.index).ok_or_else(none)
-        };
-        self.settings.interfaces.iter().map(number).collect()
+    /// The numbers of the interfaces that are named in the settings, as far as they are there: the others must not suffer by one
+    /// that is not.
+    pub(super) fn named(&self, links: &[Link]) -> Vec<u32> {
+        numbers(links, &self.settings.interfaces)
+    }
+
+    /// Those that are named and not there, a sentence each.
+    pub(super) fn missing(&self, links: &[Link]) -> impl Iterator<Item = String> {
+        let is_missing = |name: &&String| links.iter().all(|link| link.name != **name);
+        self.settings.interfaces.iter().filter(is_missing).map(|name| {
+            format!("interface {name}: it is not there (`ip link` lists them); packets are taken from it as soon as it is back")
+        })
     }
 
     /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
     /// about to be added: a virtual address, and the interface of a server.
     pub(super) fn tie(&mut self, coming: Option<IpAddr>, server: Option<u32>) -> Result<(), Fault> {
         let links = self.routing.links()?;
-        let named = self.named(&links)?;
-        let is_named = !named.is_empty();
-        let wanted = if is_named { named } else { self.unnamed(&links, coming, server)? };
+        let is_named = !self.settings.interfaces.is_empty();
+        let wanted = if is_named { self.named(&links) } else { self.unnamed(&links, coming, server)? };
         let place = self.settings.place;
         let direct = self.ready()?;
         let (mut tied, mut unwanted) = (Vec::new(), Vec::new());
