@@ -30,6 +30,14 @@ INLINE __u32 hash(const __u32 *client, __be16 port)
 	return value;
 }
 
+// Seconds since an entry was used. Another processor may have used it after this one read the clock, which is no age.
+INLINE __u32 age(const struct flow *flow, __u32 now)
+{
+	__s32 age = now - flow->seen;
+
+	return age > 0 ? age : 0;
+}
+
 // The server of an entry, unless its slot has another one by now.
 INLINE struct server *server_of(const struct flow *flow)
 {
@@ -71,7 +79,7 @@ INLINE struct server *choose(const struct service *service, __u32 own, const str
 	if (!(service->flags & STICK))
 		return by_table(service, own, all.client, packet->client_port, number);
 	stuck = look_up(&flows, &all);
-	if (stuck && now - stuck->seen <= service->timeout) {
+	if (stuck && age(stuck, now) <= service->timeout) {
 		server = server_of(stuck);
 		if (server && server->weight && server->interface) {
 			*number = stuck->server;
@@ -96,8 +104,8 @@ INLINE int is_over(const struct flow *flow, const struct packet *packet, __u32 n
 	if (packet->is_error)
 		return 0;
 	if (packet->place.protocol == IPPROTO_UDP)
-		return now - flow->seen > UDP_IDLE;
-	return packet->begins && ((flow->state & CLOSED) || now - flow->seen > SYN_AGAIN);
+		return age(flow, now) > UDP_IDLE;
+	return packet->begins && ((flow->state & CLOSED) || age(flow, now) > SYN_AGAIN);
 }
 
 // Gives it to the server: new MAC addresses, and the VLAN tags of the server's interface instead of those it came with.

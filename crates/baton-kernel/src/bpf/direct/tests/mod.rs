@@ -407,6 +407,32 @@ fn a_client_sticks() {
     });
 }
 
+/// As when another processor reads the clock and writes between the reading and the look-up of this one.
+#[test]
+fn what_was_used_after_the_clock_was_read_is_not_old() {
+    let used_later = |direct: &mut Direct, key: FlowKey| {
+        let entry = direct.flow(&key).unwrap().unwrap();
+        // By more than the test takes.
+        direct.flows.insert(key, Flow { seen: entry.seen + 3600, ..entry }, 0).unwrap();
+    };
+    director(|direct| {
+        let (syn, datagram) = (frame(&[], &tcp(CLIENT, VIP, SYN)), frame(&[], &udp(CLIENT, DNS)));
+        let sticky = Service { flags: STICK, ..direct.service(0).unwrap() };
+        direct.set_service(0, &sticky).unwrap();
+        sends(direct, &syn, NEAR);
+        sends(direct, &datagram, UDPS);
+        direct.set_table(0, &[FAR as u16; TABLE]).unwrap();
+        direct.set_table(4, &[NOBODY; TABLE]).unwrap();
+        for key in [flow(CLIENT, 0, 80), flow(CLIENT, 2, 53), flow((CLIENT.0, 0), 0, 0)] {
+            used_later(direct, key);
+        }
+        sends(direct, &syn, NEAR); // sent again
+        sends(direct, &datagram, UDPS);
+        used_later(direct, flow((CLIENT.0, 0), 0, 0));
+        sends(direct, &frame(&[], &tcp((CLIENT.0, 8), VIP, SYN)), NEAR); // by stickiness
+    });
+}
+
 #[test]
 fn single_packets_are_not_remembered() {
     director(|direct| {
