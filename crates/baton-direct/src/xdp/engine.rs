@@ -106,27 +106,13 @@ impl Xdp {
     /// The slots in use.
     pub(super) fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for number in 0..SERVICES_MAX as u32 {
-            let slot = direct.service(number)?;
-            if slot.is_used != 0 {
-                found.push((number, slot));
-            }
-        }
-        Ok(found)
+        Ok((0..).zip(direct.services()?).filter(|(_, slot)| slot.is_used != 0).collect())
     }
 
     /// The slots in use.
     pub(super) fn servers(&self) -> Result<Vec<(u32, direct::Server)>, Fault> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for number in 0..SERVERS_MAX as u32 {
-            let slot = direct.server(number)?;
-            if slot.generation != 0 {
-                found.push((number, slot));
-            }
-        }
-        Ok(found)
+        Ok((0..).zip(direct.servers()?).filter(|(_, slot)| slot.generation != 0).collect())
     }
 
     fn servers_of(&self, service: u32) -> Result<Vec<(u32, direct::Server)>, Fault> {

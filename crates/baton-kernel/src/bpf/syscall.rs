@@ -6,11 +6,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
+use aya::Pod;
+
 /// Commands (`enum bpf_cmd`).
 const MAP_LOOK_UP: libc::c_long = 1;
 const MAP_UPDATE: libc::c_long = 2;
 const OBJECT_PIN: libc::c_long = 6;
 const OBJECT_GET: libc::c_long = 7;
+const MAP_LOOK_UP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_DETACH: libc::c_long = 34;
 /// `BPF_XDP` of `enum bpf_attach_type`.
@@ -28,6 +31,18 @@ struct Element {
     padding: u32,
     key: u64,
     value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Batch {
+    from: u64,
+    next: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map: u32,
+    element_flags: u64,
     flags: u64,
 }
 
@@ -141,6 +156,55 @@ fn all<const NUMBERS: usize>(
     // possible processor, a multiple of 8 bytes, which is the room that `values` has by the terms above. All of them live
     // until it returns, and any bits are numbers.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
+}
+
+/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`, whose values must be `T`s: see [`Elements`](super::elements::Elements), which
+/// has seen to it. So for the two below.
+pub(super) fn read<T: Pod>(map: impl AsFd, slot: u32, value: &mut T) -> io::Result<()> {
+    one(MAP_LOOK_UP, map.as_fd(), slot, std::ptr::from_mut(value) as u64)
+}
+
+/// Writes one.
+pub(super) fn write<T: Pod>(map: impl AsFd, slot: u32, value: &T) -> io::Result<()> {
+    one(MAP_UPDATE, map.as_fd(), slot, std::ptr::from_ref(value) as u64)
+}
+
+/// The value at this address is as long as the map's values, and written to by look-ups alone.
+fn one(command: libc::c_long, map: BorrowedFd<'_>, slot: u32, value: u64) -> io::Result<()> {
+    let attributes = Element { map: number(map), padding: 0, key: (&raw const slot) as u64, value, flags: 0 };
+    // SAFETY: the kernel reads the attribute, whose size is given, and the four bytes of the key; it reads or writes a value at the
+    // address that is a reference's of the callers above, of a type for which any bytes are a value. All of them live until it returns.
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
+}
+
+/// Reads the first elements, as many as there is room for; there must be so many.
+pub(super) fn read_many<T: Pod>(map: impl AsFd, values: &mut [T]) -> io::Result<()> {
+    let mut keys = vec![0_u32; values.len()];
+    let mut next = 0_u32;
+    let mut attributes = Batch {
+        from: 0,
+        next: (&raw mut next) as u64,
+        keys: keys.as_mut_ptr() as u64,
+        values: values.as_mut_ptr() as u64,
+        count: values.len() as u32,
+        map: number(map.as_fd()),
+        element_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads the attribute, whose size is given, and writes the count in it; it writes at most `count` keys of four
+    // bytes, `count` values of the map, which are as long as `T`, for which any bytes are a value, and a key of four bytes. There is room for
+    // each, and all of it lives until the call returns.
+    let read =
+        check(unsafe { libc::syscall(libc::SYS_bpf, MAP_LOOK_UP_BATCH, &raw mut attributes, size_of::<Batch>()) });
+    match read {
+        // That it was the last one.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+        read => drop(read?),
+    }
+    match attributes.count as usize == values.len() {
+        true => Ok(()),
+        false => Err(io::Error::other("a map has fewer elements than was known")),
+    }
 }
 
 fn number(descriptor: BorrowedFd<'_>) -> u32 {

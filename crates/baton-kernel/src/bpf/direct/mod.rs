@@ -9,6 +9,7 @@
 mod aside;
 mod counted;
 mod driver;
+mod elements;
 mod links;
 mod slots;
 
@@ -27,6 +28,7 @@ use super::{FILE_SYSTEM, Refused, mounted, refused};
 use crate::Fault;
 use crate::sockopt;
 use counted::Counted;
+use elements::Elements;
 use links::link_of;
 
 pub use driver::{Driver, driver};
@@ -72,8 +74,8 @@ pub struct Direct {
     program: Option<Ebpf>,
     places: HashMap<MapData, Place, u32>,
     macs: HashMap<MapData, OwnMac, u32>,
-    services: Array<MapData, Service>,
-    servers: Array<MapData, Server>,
+    services: Elements<Service>,
+    servers: Elements<Server>,
     tables: Array<MapData, Table>,
     flows: HashMap<MapData, FlowKey, Flow>,
     of_services: Counted<3>,
@@ -173,8 +175,8 @@ impl Direct {
             program: None,
             places: HashMap::try_from(Map::HashMap(map(&folder, "places")?)).map_err(other)?,
             macs: HashMap::try_from(Map::HashMap(map(&folder, "macs")?)).map_err(other)?,
-            services: Array::try_from(Map::Array(map(&folder, "services")?)).map_err(other)?,
-            servers: Array::try_from(Map::Array(map(&folder, "servers")?)).map_err(other)?,
+            services: Elements::new(map(&folder, "services")?).map_err(other)?,
+            servers: Elements::new(map(&folder, "servers")?).map_err(other)?,
             tables: Array::try_from(Map::Array(map(&folder, "tables")?)).map_err(other)?,
             flows: HashMap::try_from(Map::LruHashMap(map(&folder, "flows")?)).map_err(other)?,
             of_services: Counted::new(map(&folder, "of_services")?).map_err(other)?,
@@ -230,7 +232,15 @@ impl Direct {
     /// # Errors
     /// Of the kernel; that there is no such slot.
     pub fn service(&self, slot: u32) -> Result<Service, Fault> {
-        self.services.get(&slot, 0).map_err(refused("a service")).map_err(fault)
+        self.services.get(slot).map_err(refused("a service")).map_err(fault)
+    }
+
+    /// All slots of services, free ones too, in their order.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn services(&self) -> Result<Vec<Service>, Fault> {
+        self.services.all().map_err(refused("the services")).map_err(fault)
     }
 
     /// Changes the slot of a service.
@@ -238,7 +248,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn set_service(&mut self, slot: u32, service: &Service) -> Result<(), Fault> {
-        self.services.set(slot, service, 0).map_err(refused("a service")).map_err(fault)
+        self.services.set(slot, service).map_err(refused("a service")).map_err(fault)
     }
 
     /// The slot of a server.
@@ -246,7 +256,15 @@ impl Direct {
     /// # Errors
     /// Of the kernel; that there is no such slot.
     pub fn server(&self, slot: u32) -> Result<Server, Fault> {
-        self.servers.get(&slot, 0).map_err(refused("a server")).map_err(fault)
+        self.servers.get(slot).map_err(refused("a server")).map_err(fault)
+    }
+
+    /// All slots of servers, free ones too, in their order.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn servers(&self) -> Result<Vec<Server>, Fault> {
+        self.servers.all().map_err(refused("the servers")).map_err(fault)
     }
 
     /// Changes the slot of a server.
@@ -254,7 +272,7 @@ impl Direct {
     /// # Errors
     /// Of the kernel.
     pub fn set_server(&mut self, slot: u32, server: &Server) -> Result<(), Fault> {
-        self.servers.set(slot, server, 0).map_err(refused("a server")).map_err(fault)
+        self.servers.set(slot, server).map_err(refused("a server")).map_err(fault)
     }
 
     /// Writes one of the tables, of which every service has two: twice its slot's number, and one more.

@@ -19,12 +19,13 @@ pub const UDP: u8 = libc::IPPROTO_UDP as u8;
 
 /// Flags of a service.
 pub const HASH_PORT: u32 = 1;
-/// A server's packets leave by a redirection also where they came in, as the driver of a veth needs it.
-pub const REDIRECTED: u16 = 1;
 /// A client's later connections go where its first one went.
 pub const STICK: u32 = 2;
 /// No connection is remembered.
 pub const ONE_PACKET: u32 = 4;
+
+/// Of a server: its packets leave by a redirection also where they came in, as the driver of a veth needs it.
+pub const REDIRECTED: u16 = 1;
 
 /// What packets come for.
 #[repr(C)]
