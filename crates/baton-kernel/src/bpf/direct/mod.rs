@@ -217,16 +217,6 @@ impl Direct {
         Ok((verdict, after))
     }
 
-    /// Nanoseconds that the program takes for a packet, on average over so many runs with the same one.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
-    pub fn time(&mut self, packet: &[u8], runs: u32) -> Result<u64, Fault> {
-        let options = TestRunOptions { data_in: Some(packet), repeat: runs, ..TestRunOptions::default() };
-        let result = self.program()?.test_run(options).map_err(refused("running the BPF program")).map_err(fault)?;
-        Ok(result.duration.as_nanos() as u64)
-    }
-
     /// The slot of a service.
     ///
     /// # Errors
