@@ -1,6 +1,13 @@
 //! Both engines on one machine: a reload from one to the other, and what is left of either.
 
+use std::net::TcpStream;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
 use super::*;
+
+/// How often a client comes while the engine changes: Baton has the same slow processor.
+const EVERY: Duration = Duration::from_millis(10);
 
 /// With this engine, and one server, which serves a connection whoever sends it on.
 fn by(engine: &str, folder: &Path, global: &str) -> String {
@@ -39,6 +46,15 @@ fn a_reload_changes_the_engine() {
         let proxy = Proxy::start(&by("ipvs", folder.path(), ""));
         is_by("ipvs");
         let (server, long) = Long::begin();
+        let (stop, stopped) = channel::<()>();
+        let clients = within("client", move || {
+            let mut dialled = 0;
+            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                TcpStream::connect(VIP).expect("nobody is refused while the engine changes");
+                dialled += 1;
+            }
+            dialled
+        });
         for (engine, former) in [("xdp", "ipvs"), ("ipvs", "xdp"), ("xdp", "ipvs")] {
             proxy.write(&by(engine, folder.path(), ""));
             let plan = proxy.plan().plan.kernel.join("\n");
@@ -52,6 +68,9 @@ fn a_reload_changes_the_engine() {
             assert!(info.contains(&format!("Direct_engine: {engine}")), "{info}");
         }
         long.end();
+        drop(stop);
+        let dialled = clients.join().expect("nobody is refused");
+        assert!(dialled > 20, "only {dialled} clients came");
         proxy.signal(nix::sys::signal::Signal::SIGTERM);
         let (_, said) = proxy.wait();
         assert!(dump().is_empty() && !has_program(), "{said}");
@@ -95,5 +114,5 @@ fn what_either_engine_has_goes_with_the_sections() {
 
 /// Whether nobody listens.
 fn refused() -> bool {
-    std::net::TcpStream::connect_timeout(&VIP.parse().unwrap(), network::PATIENCE).is_err()
+    TcpStream::connect_timeout(&VIP.parse().unwrap(), network::PATIENCE).is_err()
 }

@@ -103,7 +103,7 @@ fn datagrams_and_clients_that_stay() {
                 let socket = lab.client.inside(|| UdpSocket::bind(own).unwrap());
                 socket.connect((vip, 53)).unwrap();
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
-                let mut ask = || {
+                let ask = || {
                     let mut answer = [0; 64];
                     socket.send(b"?").unwrap();
                     let length = socket.recv(&mut answer).unwrap();
