@@ -13,7 +13,7 @@ use baton_kernel::state::{Lock, Place, State};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Owners;
-use crate::{Fault, Key, Settings, SyncRole};
+use crate::{Fault, Key, Settings, SyncRole, choose};
 
 /// Where records are.
 const RUN: &str = "/run/baton-direct";
@@ -142,6 +142,22 @@ impl Record {
     fn written(&self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Written {
         Written { version: VERSION, place: self.place.clone(), owner: self.owner.clone(), services, sync }
     }
+}
+
+/// Services that the records say are ours though nobody directs here, by engine: what one left that has ended. Who only looks makes no
+/// files; what cannot be read is nothing.
+pub fn left_behind(settings: &Settings) -> Vec<(&'static str, Vec<Key>)> {
+    let Ok(state) = State::look_at(RUN) else { return Vec::new() };
+    let found: Vec<(&'static str, Vec<Key>)> = choose::NAMES
+        .into_iter()
+        .map(|engine| {
+            let record = Record::open_in(state.clone(), engine, settings);
+            (engine, record.of(&record.owner).map_or(Vec::new(), |written| written.services.into_iter().collect()))
+        })
+        .filter(|(_, keys)| !keys.is_empty())
+        .collect();
+    let is_charged = || Record::open_in(state.clone(), "", settings).charge(Duration::ZERO).is_err();
+    if found.is_empty() || is_charged() { Vec::new() } else { found }
 }
 
 impl Opened<'_> {

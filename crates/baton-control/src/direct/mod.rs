@@ -34,7 +34,7 @@ use keeper::{Counted, Done, Keeper};
 pub use rights::{judge, missing_rights};
 use telling::Telling;
 pub use telling::Word;
-use wanted::{advice, refuse};
+use wanted::{advice, left_behind, refuse};
 pub use wanted::{leaves_something, work};
 
 /// How often counters are read.
@@ -129,8 +129,10 @@ impl Direct {
     pub fn open(&mut self, model: &Model) -> Result<(), Refused> {
         let user = Some((model.global.uid, model.global.gid)).filter(|_| nix::unistd::geteuid().is_root());
         let user = user.and_then(|(uid, gid)| Some((uid?, gid.unwrap_or_else(|| nix::unistd::getegid().as_raw()))));
-        if self.has_inherited && !model.has_direct() {
-            self.inherited = Some(open_inherited(user));
+        match (model.has_direct(), self.has_inherited) {
+            (true, _) => {}
+            (false, true) => self.inherited = Some(open_inherited(user)),
+            (false, false) => self.advice = left_behind(),
         }
         self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))?;
         self.is_jailed = model.global.chroot.is_some();
@@ -174,23 +176,36 @@ impl Direct {
             // It could be opened a moment ago, in `prepare`.
             words.extend(self.telling.of_failure(rights::explain(&fault)));
         }
-        words.extend(self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))));
+        words.extend(self.advise());
         if self.keeper.is_some() && (model.has_direct() || self.given.is_some() || self.is_holding) {
-            self.give(work(model, registry));
             let until = tokio::time::Instant::now() + COMMIT_WITHIN;
-            while self.is_at_work {
-                match tokio::time::timeout_at(until, self.next()).await {
-                    Ok(Some(answer)) => words.extend(self.take(answer, model, Some(generation))),
-                    Ok(None) => {}
-                    Err(_) => {
-                        words.push(Word::Warning("mode direct: the kernel is still at work on the change.".into()));
-                        break;
-                    }
-                }
+            // An answer to what was asked before is none to this.
+            self.answered(until, model, generation, &mut words).await;
+            self.give(work(model, registry));
+            if !self.answered(until, model, generation, &mut words).await {
+                words.push(Word::Warning("mode direct: the kernel is still at work on the change.".into()));
             }
         }
         self.close_unneeded(model);
         words
+    }
+
+    /// Waits for what is asked for now; whether it was answered in time.
+    async fn answered(
+        &mut self,
+        until: tokio::time::Instant,
+        model: &Model,
+        generation: &Generation,
+        words: &mut Vec<Word>,
+    ) -> bool {
+        while self.is_at_work {
+            match tokio::time::timeout_at(until, self.next()).await {
+                Ok(Some(answer)) => words.extend(self.take(answer, model, Some(generation))),
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Nothing is asked for any more, and nothing is there. The thread stays: if the process gave up root, no other one could be
@@ -227,8 +242,13 @@ impl Direct {
         }
         match std::mem::take(&mut self.has_inherited) {
             true => self.flush_inherited(model),
-            false => Vec::new(),
+            false => self.advise(),
         }
+    }
+
+    /// What is to be known of the surroundings, once.
+    fn advise(&mut self) -> Vec<Word> {
+        self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))).collect()
     }
 
     /// Removes what the process had that we took over from, since we are asked for nothing.

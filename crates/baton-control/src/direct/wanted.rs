@@ -61,6 +61,27 @@ pub(super) fn refuse(model: &Model, what: &str, why: &str) -> Refused {
     Refused { object, reason, source }
 }
 
+/// Services named in a warning.
+const NAMED_MAX: usize = 5;
+
+/// What a Baton that has ended left in the kernel, for one that has no sections; a sentence for each engine.
+pub(super) fn left_behind() -> Vec<String> {
+    let told = |(engine, keys): (&str, Vec<baton_direct::Key>)| {
+        let mut named: Vec<String> = keys.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        named.extend(keys.len().checked_sub(NAMED_MAX + 1).map(|more| format!("{} more", more + 1)));
+        let by_hand = match engine {
+            "xdp" => "rm -r /sys/fs/bpf/baton-direct/NUMBER",
+            _ => "ipvsadm -D",
+        };
+        format!(
+            "services of a Baton that has ended are in the kernel and stay there, though nothing asks for them (engine {engine}: \
+             {}): remove them by hand ({by_hand}), or begin with their sections once more and reload without them",
+            named.join(", ")
+        )
+    };
+    baton_direct::record::left_behind(&baton_direct::Settings::default()).into_iter().map(told).collect()
+}
+
 /// Settings of the system that what a model asks for does not go with. Asked while the process sees /proc.
 pub(super) fn advice(model: &Model) -> Vec<String> {
     let masquerades = |ipv6: bool| {

@@ -252,3 +252,22 @@ fn a_soft_stop_waits_for_connections_that_would_go() {
         assert!(said.contains("performing a hard-stop"), "{said}");
     });
 }
+
+#[test]
+fn what_nobody_asks_for_after_a_restart_is_told() {
+    lab::inside(|| {
+        begin();
+        let director = Director::start(&PLAIN);
+        let without = "global\nlisten other\nmode http\nbind 127.0.0.1:8080\n";
+        // Beside one that directs there is nothing to tell.
+        let beside = Proxy::start(without);
+        director.proxy.signal(Signal::SIGTERM);
+        director.proxy.wait();
+        assert!(!beside.said().contains("has ended"), "{}", beside.said());
+        drop(beside);
+        let before = dump();
+        let next = Proxy::start(without);
+        until("it is told", || next.said().contains("engine ipvs: tcp 192.168.121.2:80): remove them by hand"));
+        assert_eq!(dump(), before);
+    });
+}

@@ -119,7 +119,8 @@ impl Direct {
             false => Fault::new(
                 place(name),
                 reason,
-                "before Linux 6.5 that cannot be done after chroot: let a new process of Baton take over (baton -sf PID)",
+                "before Linux 6.5 that cannot be done after chroot: name the interfaces (bind … interface NAME) and let a new process of Baton take \
+                 over (baton -sf PID)",
             ),
         }
     }
