@@ -26,6 +26,8 @@ pub(super) struct Xdp {
     is_renewed: bool,
     /// Whether root was given up: what is open is what there is.
     is_given: bool,
+    /// What kept the program out of the drivers of all interfaces.
+    pub(super) hindrance: Option<String>,
 }
 
 impl Xdp {
@@ -41,6 +43,7 @@ impl Xdp {
             is_set: false,
             is_renewed: false,
             is_given: false,
+            hindrance: None,
         })
     }
 
@@ -181,8 +184,12 @@ impl Xdp {
             return Err(fault(key, reason, "use the engine ipvs"));
         };
         let links = self.routing.links()?;
-        let way = self.way(&links, destination.address, Wait::ForAnswer)?.ok();
-        self.tie(None, way.map(|way| way.interface))?;
+        let mut way = self.way(&links, destination.address, Wait::ForAnswer)?.ok();
+        let mode = self.mode_now()?;
+        self.tie(None, way.map(|way| way.link))?;
+        if mode != self.mode_now()? {
+            way = self.way(&links, destination.address, Wait::Never)?.ok();
+        }
         let passage = way.map(|way| self.passage(&links, &way)).transpose()?;
         let (family, address) = direct::bytes_of(destination.address.ip());
         let direct = self.ready()?;
@@ -252,20 +259,22 @@ impl Xdp {
         direct.set_service(service, &slot)
     }
 
-    fn way(&mut self, links: &[Link], server: SocketAddr, wait: Wait) -> Result<Result<Way, String>, Fault> {
+    pub(super) fn way(&mut self, links: &[Link], server: SocketAddr, wait: Wait) -> Result<Result<Way, String>, Fault> {
         let named = self.named(links);
-        way::find(&mut self.routing, links, &named, server.ip(), wait)
+        let mode = self.mode_now()?;
+        way::find(&mut self.routing, links, &named, mode, server.ip(), wait)
     }
 
     /// What packets meet on the interface of this way.
-    fn passage(&self, links: &[Link], way: &Way) -> Result<Passage, Fault> {
-        Ok(Passage { is_native: self.is_native()?, is_redirected: self.redirects(links, way.interface)? })
+    pub(super) fn passage(&self, links: &[Link], way: &Way) -> Result<Passage, Fault> {
+        let is_native = self.mode_now()? == Mode::Native;
+        Ok(Passage { is_native, is_redirected: self.redirects(links, way.interface)? })
     }
 
-    /// Whether every packet is seen in a driver, where none is larger than its interface allows.
-    fn is_native(&self) -> Result<bool, Fault> {
-        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), Direct::attached)?;
-        Ok(attached.iter().all(|(_, mode)| *mode == Mode::Native))
+    /// Where packets are seen. In drivers none is larger than its interface allows.
+    fn mode_now(&self) -> Result<Mode, Fault> {
+        let is_native = self.attached()?.iter().all(|(_, mode)| *mode == Mode::Native);
+        Ok(if is_native { Mode::Native } else { Mode::Generic })
     }
 }
 
@@ -275,14 +284,14 @@ fn free(direct: &mut Direct, number: u32, slot: &direct::Server) -> Result<(), F
 }
 
 /// What packets meet on their way out.
-struct Passage {
+pub(super) struct Passage {
     /// None is larger than the interface allows.
     is_native: bool,
     /// They leave by redirection alone.
     is_redirected: bool,
 }
 
-fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
+pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
     slot.interface = way.interface;
     slot.to = way.to;
     slot.from = way.from;
@@ -378,15 +387,14 @@ impl Engine for Xdp {
     }
 
     fn set(&mut self, settings: &crate::Settings) -> Result<(), Fault> {
-        let is_moved = self.settle(&settings.xdp);
-        self.is_set = true;
-        is_moved?;
+        let is_first = !std::mem::replace(&mut self.is_set, true);
         let before = self.settings.clone();
         self.settings = Settings { flows: before.flows, ..settings.xdp.clone() };
-        if before.interfaces == self.settings.interfaces || self.direct.is_none() {
+        if self.direct.is_none() || (!is_first && before == self.settings) {
             return Ok(());
         }
-        self.tie(None, None).inspect_err(|_| self.settings = before)
+        let place = (!is_first).then_some(before.place);
+        self.tie_after(place, None, None).inspect_err(|_| self.settings = before)
     }
 
     fn refresh(&mut self) -> Result<Vec<String>, Fault> {

@@ -1,17 +1,18 @@
-//! On which interfaces the program is, and for which MAC addresses it takes packets there.
+//! On which interfaces the program is, and what comes of that being changed.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use baton_kernel::bpf::direct::{Mode, OwnMac, Reason};
-use baton_kernel::route::{Link, Routing};
+use baton_kernel::bpf::direct::{Mode, Reason};
+use baton_kernel::route::{Link, Routing, Vlan};
 
-use super::engine::Xdp;
-use super::place::{advised, is_veth, modes, reason};
-use super::{Settings, way};
+use super::engine::{Xdp, lead};
+use super::gate::Gate;
+use super::macs::macs;
+use super::place::{Change, Ends, advised, deaf, is_veth, reason, unsent};
+use super::way::Wait;
+use super::{Settings, Where};
 use crate::{Fault, Refused, Service};
-
-/// MAC addresses that packets are taken for, at most: those of the interfaces, and of what stands on them.
-const MACS_MAX: usize = 256;
 
 impl Xdp {
     /// The numbers of the interfaces that are named in the settings, as far as they are there: the others must not suffer by one
@@ -29,52 +30,179 @@ impl Xdp {
     }
 
     /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
-    /// about to be added: a virtual address, and the interface of a server.
+    /// about to be added: a virtual address, and the interface of a server's route.
     pub(super) fn tie(&mut self, coming: Option<IpAddr>, server: Option<u32>) -> Result<(), Fault> {
-        let links = self.routing.links()?;
-        let is_named = !self.settings.interfaces.is_empty();
-        let wanted = if is_named { self.named(&links) } else { self.unnamed(&links, coming, server)? };
+        let before = self.is_set.then_some(self.settings.place);
+        self.tie_after(before, coming, server)
+    }
+
+    /// The same, when another place was asked for until now.
+    pub(super) fn tie_after(
+        &mut self,
+        before: Option<Where>,
+        coming: Option<IpAddr>,
+        server: Option<u32>,
+    ) -> Result<(), Fault> {
         let place = self.settings.place;
-        let direct = self.ready()?;
-        let (mut tied, mut unwanted) = (Vec::new(), Vec::new());
-        for (there, _) in direct.attached()? {
-            // The link of an interface that is gone has nothing to do.
-            if links.iter().all(|link| link.index != there) {
-                direct.detach(there)?;
-                continue;
+        let links = self.routing.links()?;
+        let ends = self.ends(&links, coming, server)?;
+        let known = self.attached()?;
+        let (mode, hindrance) = self.mode(place, before, &links, &ends)?;
+        let mut change = Change::new(mode, &known, &links, &ends);
+        let mut done = self.bring(&links, &ends, &change, &known);
+        match (&done, place, mode) {
+            (Err(fault), Where::Best, Mode::Native) => {
+                // All of them together are in the stack.
+                self.hindrance = Some(format!("{}: {}", fault.place, fault.reason));
+                change = Change::new(Mode::Generic, &self.attached()?, &links, &ends);
+                done = self.bring(&links, &ends, &change, &known);
             }
-            tied.push(there);
-            // Where names are given, they are all.
-            if is_named && !wanted.contains(&there) {
-                unwanted.push(there);
+            (_, _, Mode::Native) => self.hindrance = None,
+            (_, _, Mode::Generic) => self.hindrance = hindrance.or(self.hindrance.take()),
+        }
+        done.map_err(|fault| advised(fault, place))
+    }
+
+    /// Makes a change to interfaces. No packet gets beside the program: while it moves from a driver to the stack or back, what comes for a
+    /// service is dropped, and clients send it again. `known` is where it was before anything was tried.
+    fn bring(&mut self, links: &[Link], ends: &Ends, change: &Change, known: &[(u32, Mode)]) -> Result<(), Fault> {
+        let receiving = ends.receiving(links, change.mode);
+        // On these it is for sending alone.
+        let mut silent = ends.tied(links, change.mode);
+        silent.retain(|index| !receiving.contains(index));
+        let addresses: BTreeSet<IpAddr> =
+            self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
+        let direct = self.ready()?;
+        change.gone.iter().try_for_each(|index| direct.detach(*index))?;
+        let mut tied: Vec<u32> = direct.attached()?.into_iter().map(|(index, _)| index).collect();
+        let listening =
+            |tied: &[u32]| -> Vec<u32> { tied.iter().copied().filter(|index| !silent.contains(index)).collect() };
+        let fresh: Vec<u32> = change.fresh.iter().map(|link| link.index).collect();
+        // The addresses first: from its first packet on the program knows what is for it.
+        direct.set_macs(&macs(links, &listening(&[&tied[..], &fresh].concat())))?;
+        let mut failed = None;
+        for link in &change.fresh {
+            match direct.attach(link.index, &link.name, &[change.mode]) {
+                Ok(_) => tied.push(link.index),
+                // Somebody else's program sends as well as ours.
+                Err(_) if link.has_xdp && silent.contains(&link.index) => {}
+                Err(fault) if ends.is_named || (change.mode == Mode::Native && !link.has_xdp) => return Err(fault),
+                // Of those that nobody named, one is enough.
+                Err(fault) => failed = Some(fault),
             }
         }
-        let fresh: Vec<u32> = wanted.into_iter().filter(|wanted| !tied.contains(wanted)).collect();
-        // The addresses first: from its first packet on the program knows what is for it.
-        direct.set_macs(&macs(&links, &[&tied[..], &fresh].concat()))?;
+        if let Some(fault) = failed.filter(|_| tied.is_empty()) {
+            return Err(fault);
+        }
+        let is_seen = |link: &Link| known.iter().any(|(index, _)| *index == link.index);
+        let gate = (change.moves.iter().any(is_seen) && !addresses.is_empty()).then(|| Gate::shut(&addresses));
+        let gate = gate.transpose()?;
         let mut failed = None;
-        for index in fresh {
-            let Some(link) = links.iter().find(|link| link.index == index) else { continue };
-            match direct.attach(index, &link.name, modes(place, link)) {
-                Ok(_) => tied.push(index),
-                Err(fault) => failed = Some(advised(fault, place)),
+        for link in &change.moves {
+            if let Err(fault) = self.ready()?.move_to(link.index, &link.name, change.mode) {
+                failed = Some(fault);
             }
+        }
+        let attached = self.attached()?;
+        // What becomes of a veth later, `unheard` says.
+        let is_news = |link: &Link| !is_veth(link) || change.fresh.contains(link) || change.moves.contains(link);
+        let deaf = deaf(links, ends, &attached).filter(|link| change.mode == Mode::Native && is_news(link));
+        if let Some(link) = deaf {
+            let remedy = "leave `driver` out, and the program is in the stack";
+            failed = failed.or(Some(Fault::new(format!("interface {}", link.name), unsent(&link), remedy)));
+        }
+        if !change.fresh.is_empty() || !change.moves.is_empty() {
+            self.lead_anew(links)?;
+        }
+        drop(gate);
+        if let Some(fault) = failed {
+            return Err(fault);
         }
         // No sooner than the others see packets.
-        if failed.is_none() && !unwanted.is_empty() {
-            unwanted.iter().try_for_each(|there| direct.detach(*there))?;
-            tied.retain(|there| !unwanted.contains(there));
-            direct.set_macs(&macs(&links, &tied))?;
+        let direct = self.ready()?;
+        change.stale.iter().try_for_each(|index| direct.detach(*index))?;
+        tied.retain(|index| !change.stale.contains(index));
+        direct.set_macs(&macs(links, &listening(&tied)))
+    }
+
+    /// Leads packets for all servers as they have to leave from where the program is now.
+    fn lead_anew(&mut self, links: &[Link]) -> Result<(), Fault> {
+        for (number, mut slot) in self.servers()?.into_iter().filter(|(_, slot)| slot.interface != 0) {
+            if let Ok(way) = self.way(links, slot.socket_address(), Wait::Never)? {
+                lead(&mut slot, &way, &self.passage(links, &way)?);
+                self.ready()?.set_server(number, &slot)?;
+            }
         }
-        // Of those that nobody named, one is enough.
-        failed.filter(|_| is_named || tied.is_empty()).map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// Where packets come in and leave, with what is about to be added.
+    fn ends(&mut self, links: &[Link], coming: Option<IpAddr>, server: Option<u32>) -> Result<Ends, Fault> {
+        let is_named = !self.settings.interfaces.is_empty();
+        let mut ends = Ends { coming: self.named(links), leaving: Vec::new(), is_named };
+        let slots = self.servers()?;
+        let of_slots = slots.iter().filter(|(_, slot)| slot.interface != 0).map(|(_, slot)| {
+            // In drivers, a VLAN's tag is the slot's.
+            (0..usize::from(slot.tags).min(slot.numbers.len())).fold(slot.interface, |below, at| {
+                let is_it = |link: &&Link| {
+                    let tag = Vlan { number: slot.numbers[at], protocol: slot.protocols[at] };
+                    link.lower == Some(below) && link.vlan == Some(tag)
+                };
+                links.iter().find(is_it).map_or(below, |link| link.index)
+            })
+        });
+        ends.leaving = of_slots.chain(server).collect();
+        if !ends.is_named {
+            let mut virtuals: Vec<IpAddr> =
+                self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
+            virtuals.extend(coming);
+            ends.coming = self.having(links, &virtuals)?;
+        }
+        Ok(ends)
+    }
+
+    /// The same for services that are not there yet.
+    fn ends_of(&mut self, links: &[Link], settings: &Settings, desired: &[Service]) -> Result<Ends, Fault> {
+        let mut leaving = Vec::new();
+        for server in desired.iter().flat_map(|service| &service.destinations) {
+            let route = self.routing.route_to(server.address.ip()).ok().flatten();
+            leaving.extend(route.map(|route| route.interface));
+        }
+        leaving.retain(|index| links.iter().any(|link| link.index == *index && !link.is_loopback));
+        leaving.sort_unstable();
+        leaving.dedup();
+        let is_named = !settings.interfaces.is_empty();
+        let coming = match is_named {
+            true => numbers(links, &settings.interfaces),
+            false => {
+                let virtuals: Vec<IpAddr> =
+                    desired.iter().filter_map(|service| service.key.virtual_address()).collect();
+                self.having(links, &virtuals)?
+            }
+        };
+        Ok(Ends { coming, leaving, is_named })
+    }
+
+    /// The interfaces that have one of these addresses and on which packets for it come in.
+    fn having(&mut self, links: &[Link], virtuals: &[IpAddr]) -> Result<Vec<u32>, Fault> {
+        let mut having = Vec::new();
+        for address in self.routing.addresses()?.into_iter().filter(|address| virtuals.contains(&address.address)) {
+            let link = links.iter().find(|link| link.index == address.interface);
+            let is_silent = |link: &Link| link.is_loopback || link.kind.as_deref() == Some("dummy");
+            having.extend(link.filter(|link| !is_silent(link)).map(|link| link.index));
+        }
+        having.sort_unstable();
+        having.dedup();
+        Ok(having)
     }
 
     /// What is against these interfaces, or without any, against those by which servers of these services are reached; and against
     /// having the program there in the place that is asked for. What goes wrong with one that it works on already is not asked here.
     pub(super) fn against(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
         let links = self.routing.links()?;
-        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())?;
+        let attached = self.attached()?;
+        let ends = self.ends_of(&links, settings, desired)?;
+        let change = self.change(settings, &links, &ends)?;
         let is_taken = |link: &Link| link.has_xdp && attached.iter().all(|(there, _)| *there != link.index);
         let taken = |link: &Link| Refused {
             what: format!("interface {}", link.name),
@@ -84,33 +212,52 @@ impl Xdp {
             ),
         };
         let mut refused = Vec::new();
-        if settings.interfaces.is_empty() {
-            let towards = self.towards(&links, desired);
-            let towards: Vec<&Link> = links.iter().filter(|link| towards.contains(&link.index)).collect();
-            let all = towards.iter().all(|link| is_taken(link));
-            refused.extend(towards.first().filter(|_| all && !self.is_set).map(|link| taken(link)));
-            let numbers: Vec<u32> = towards.iter().map(|link| link.index).collect();
-            let against = self.against_place(settings, &links, &numbers)?;
-            // Of those that nobody named, one is enough.
-            let (of_one, of_all): (Vec<Refused>, Vec<Refused>) =
-                against.into_iter().partition(|refused| refused.what.starts_with("interface "));
-            let is_none_left = of_one.len() == towards.len();
-            refused.extend(of_all);
-            refused.extend(of_one.into_iter().filter(|_| is_none_left));
-            return Ok(refused);
+        let receiving = ends.receiving(&links, change.mode);
+        let receiving: Vec<&Link> = links.iter().filter(|link| receiving.contains(&link.index)).collect();
+        if ends.is_named {
+            let fresh = |name: &&String| !(self.is_set && self.settings.interfaces.contains(name));
+            let reason = |name: &String| match links.iter().find(|link| link.name == *name) {
+                Some(link) => is_taken(link).then(|| taken(link)),
+                None => Some(Refused {
+                    what: format!("interface {name}"),
+                    why: "there is no such interface (`ip link` lists them)".into(),
+                }),
+            };
+            refused.extend(settings.interfaces.iter().filter(fresh).filter_map(reason));
+        } else {
+            let is_all = receiving.iter().all(|link| is_taken(link)) && !self.is_set;
+            refused.extend(receiving.first().filter(|_| is_all).map(|link| taken(link)));
         }
-        let fresh = settings.interfaces.iter().filter(|name| !(self.is_set && self.settings.interfaces.contains(name)));
-        let reason = |name: &String| match links.iter().find(|link| link.name == *name) {
-            Some(link) => is_taken(link).then(|| taken(link)),
-            None => Some(Refused {
-                what: format!("interface {name}"),
-                why: "there is no such interface (`ip link` lists them)".into(),
-            }),
-        };
-        refused.extend(fresh.filter_map(reason));
-        let numbers = numbers(&links, &settings.interfaces);
-        refused.extend(self.against_place(settings, &links, &numbers)?);
+        if settings.place == Where::Driver && !desired.is_empty() {
+            refused.extend(self.against_drivers(&links, &ends.tied(&links, Mode::Native))?);
+            let deaf = deaf(&links, &ends, &attached);
+            refused.extend(deaf.map(|link| Refused {
+                what: format!("interface {}", link.name),
+                why: format!("{}: leave `driver` out, and the program is in the stack", unsent(&link)),
+            }));
+        }
+        refused.extend(self.against_moves(&change)?);
         Ok(refused)
+    }
+
+    /// What is against moving it from the driver to the stack or back, if anything is to move.
+    fn against_moves(&self, change: &Change) -> Result<Option<Refused>, Fault> {
+        let Some(direct) = self.direct.as_ref().filter(|_| !change.moves.is_empty()) else { return Ok(None) };
+        let reach = change.moves.iter().try_for_each(|link| direct.may_move(link.index, &link.name));
+        let tried = reach.and_then(|()| Gate::shut(&BTreeSet::new()).map(drop));
+        Ok(tried.err().map(|fault| Refused {
+            what: "mode direct".into(),
+            why: format!(
+                "moving the program between driver and stack takes what is not there: {fault}; keep what was there, or end Baton \
+                 with `on-exit flush` and start it anew, which ends connections"
+            ),
+        }))
+    }
+
+    fn change(&self, settings: &Settings, links: &[Link], ends: &Ends) -> Result<Change, Fault> {
+        let before = self.is_set.then_some(self.settings.place);
+        let (mode, _) = self.mode(settings.place, before, links, ends)?;
+        Ok(Change::new(mode, &self.attached()?, links, ends))
     }
 
     /// What would become of the interfaces, a sentence each.
@@ -119,53 +266,42 @@ impl Xdp {
             return Ok(Vec::new());
         }
         let links = self.routing.links()?;
-        let is_named = !settings.interfaces.is_empty();
-        let wanted = if is_named { numbers(&links, &settings.interfaces) } else { self.towards(&links, desired) };
-        self.foreseen(settings, &links, &wanted, is_named)
-    }
-
-    /// The interfaces by which servers of these services are reached.
-    fn towards(&mut self, links: &[Link], desired: &[Service]) -> Vec<u32> {
-        let mut towards = Vec::new();
-        for server in desired.iter().flat_map(|service| &service.destinations) {
-            let route = self.routing.route_to(server.address.ip()).ok().flatten();
-            let link = route.and_then(|route| links.iter().find(|link| link.index == route.interface));
-            let below = link.and_then(|link| way::below(links, &[], link).ok());
-            towards.extend(below.map(|(below, _)| below));
+        let ends = self.ends_of(&links, settings, desired)?;
+        let before = self.is_set.then_some(self.settings.place);
+        let (mode, hindrance) = self.mode(settings.place, before, &links, &ends)?;
+        let change = Change::new(mode, &self.attached()?, &links, &ends);
+        let receiving = ends.receiving(&links, mode);
+        let mut sentences = Vec::new();
+        for link in &change.fresh {
+            let why = reason(settings.place, mode, Some(link), hindrance.as_deref());
+            let besides = if receiving.contains(&link.index) { "" } else { "; to send by it" };
+            sentences.push(format!("tie the program to interface {} ({why}{besides})", link.name));
         }
-        towards.sort_unstable();
-        towards.dedup();
-        towards
-    }
-
-    /// Where nobody names any: the interfaces that have a virtual address, and those by which servers are reached.
-    fn unnamed(&mut self, links: &[Link], coming: Option<IpAddr>, server: Option<u32>) -> Result<Vec<u32>, Fault> {
-        let mut wanted: Vec<u32> = self.servers()?.iter().map(|(_, slot)| slot.interface).collect();
-        wanted.extend(server);
-        let mut virtuals: Vec<IpAddr> =
-            self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
-        virtuals.extend(coming);
-        for address in self.routing.addresses()? {
-            let link = links.iter().find(|link| link.index == address.interface);
-            if let Some(link) = link.filter(|link| !link.is_loopback && virtuals.contains(&address.address)) {
-                wanted.extend(way::below(links, &[], link).ok().map(|(below, _)| below));
-            }
+        for link in links.iter().filter(|link| change.stale.contains(&link.index)) {
+            sentences.push(format!("take the program from interface {}", link.name));
         }
-        wanted.retain(|number| *number != 0);
-        wanted.sort_unstable();
-        wanted.dedup();
-        Ok(wanted)
+        let (from, to) = match mode {
+            Mode::Native => ("the stack", "its driver"),
+            Mode::Generic => ("its driver", "the stack"),
+        };
+        for link in &change.moves {
+            sentences.push(format!(
+                "move the program on interface {} from {from} to {to}: what clients send at that moment they send again",
+                link.name
+            ));
+        }
+        Ok(sentences)
     }
 
     /// Where the program is and how, and what it counted besides what it just forwarded.
     pub(super) fn told(&self) -> String {
-        let attached = self.direct.as_ref().and_then(|direct| direct.attached().ok()).unwrap_or_default();
+        let attached = self.attached().unwrap_or_default();
         if attached.is_empty() {
             return "on no interface yet".into();
         }
         let how = |(index, mode): &(u32, Mode)| {
             let link = Routing::open().and_then(|mut routing| routing.link_by_index(*index)).ok().flatten();
-            let why = reason(self.settings.place, *mode, link.as_ref());
+            let why = reason(self.settings.place, *mode, link.as_ref(), self.hindrance.as_deref());
             format!("{} ({why})", link.map_or_else(|| format!("interface {index}"), |link| link.name))
         };
         let mut manner = format!("on {}", attached.iter().map(how).collect::<Vec<_>>().join(", "));
@@ -186,33 +322,4 @@ impl Xdp {
 /// The interfaces with these names, as far as they are there.
 fn numbers(links: &[Link], names: &[String]) -> Vec<u32> {
     links.iter().filter(|link| names.contains(&link.name)).map(|link| link.index).collect()
-}
-
-/// The MAC addresses of interfaces and of all that stands on them, such as VLANs and the MACVLAN of a virtual router. A frame is
-/// seen on the interface below.
-fn macs(links: &[Link], tied: &[u32]) -> Vec<OwnMac> {
-    let mut macs = Vec::new();
-    for interface in tied {
-        let mut own = vec![*interface];
-        let mut at = 0;
-        while let Some(below) = own.get(at).copied().filter(|_| own.len() < MACS_MAX) {
-            // A veth's peer is not on it.
-            let stands = |link: &&Link| link.lower == Some(below) && !is_veth(link);
-            own.extend(
-                links
-                    .iter()
-                    .filter(stands)
-                    .map(|link| link.index)
-                    .filter(|index| !own.contains(index))
-                    .collect::<Vec<_>>(),
-            );
-            at += 1;
-        }
-        for link in links.iter().filter(|link| own.contains(&link.index)) {
-            let mac = link.mac.map(|mac| OwnMac { interface: *interface, address: mac.0, zero: 0 });
-            macs.extend(mac.filter(|mac| !macs.contains(mac)));
-        }
-    }
-    macs.truncate(MACS_MAX);
-    macs
 }

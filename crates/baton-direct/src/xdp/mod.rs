@@ -14,6 +14,8 @@ mod interfaces;
 #[cfg_attr(all(not(feature = "bpf"), not(test)), expect(dead_code, reason = "only the engine judges"))]
 mod judge;
 #[cfg(feature = "bpf")]
+mod macs;
+#[cfg(feature = "bpf")]
 mod place;
 #[cfg(feature = "bpf")]
 mod way;

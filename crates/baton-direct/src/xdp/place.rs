@@ -1,41 +1,125 @@
-//! In the driver of an interface or in the stack: which it is and why, what speaks against it, and how the program moves from one
-//! to the other.
+//! In the drivers of interfaces or in the stack: which it is and why, and what speaks against it.
+//!
+//! It is one of both for all interfaces. What came by a driver leaves by drivers alone, and a driver that cannot send such packets drops
+//! them without a word; and the two see VLAN tags in different places.
 
-use std::collections::BTreeSet;
-
-use baton_kernel::bpf::direct::{Mode, REDIRECTED, driver};
+use baton_kernel::bpf::direct::{Mode, driver};
 use baton_kernel::route::Link;
 
 use super::engine::Xdp;
-use super::gate::Gate;
-use super::{Settings, Where};
+use super::macs::is_bond;
+use super::{Where, way};
 use crate::{Fault, Refused};
 
-/// The ways to try on an interface, in this order.
-pub(super) fn modes(place: Where, link: &Link) -> &'static [Mode] {
-    match place {
-        Where::Driver => &[Mode::Native],
-        Where::Stack => &[Mode::Generic],
-        Where::Best if is_veth(link) => &[Mode::Generic],
-        Where::Best => &[Mode::Native, Mode::Generic],
+/// The interfaces by which packets come in and leave, as addresses and routes name them: a VLAN by itself.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// Where clients' packets come in.
+    pub(super) coming: Vec<u32>,
+    /// By which servers are reached.
+    pub(super) leaving: Vec<u32>,
+    /// Whether an operator named those where packets come in, which are all then.
+    pub(super) is_named: bool,
+}
+
+impl Ends {
+    /// The interfaces on which packets are taken.
+    pub(super) fn receiving(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+        let coming = |index: &u32| match mode {
+            Mode::Native if !self.is_named => lowered(links, &[], *index, true),
+            Mode::Native | Mode::Generic => *index,
+        };
+        let mut receiving: Vec<u32> = self.coming.iter().map(coming).collect();
+        if !self.is_named {
+            receiving.extend(self.sending(links, mode));
+        }
+        sorted(receiving)
+    }
+
+    /// The interfaces to which the program gives packets.
+    pub(super) fn sending(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+        let named: &[u32] = if self.is_named { &self.coming } else { &[] };
+        let leaving = |index: &u32| match mode {
+            Mode::Native => lowered(links, named, *index, false),
+            Mode::Generic => *index,
+        };
+        sorted(self.leaving.iter().map(leaving).collect())
+    }
+
+    /// The interfaces on which the program is: many drivers send nothing of other drivers' without one.
+    pub(super) fn tied(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+        let mut tied = self.receiving(links, mode);
+        if mode == Mode::Native {
+            tied.extend(self.sending(links, mode));
+        }
+        sorted(tied)
+    }
+
+    /// Whether packets get to this interface by being redirected, in drivers.
+    fn is_redirected_to(&self, links: &[Link], to: &Link) -> bool {
+        let others = self.receiving(links, Mode::Native).into_iter().any(|index| index != to.index);
+        others || is_bond(to) || is_veth(to)
     }
 }
 
-/// How it is to be on an interface where it is already. `before` is what was asked for until now, if that is known.
-fn wanted(place: Where, before: Option<Where>, link: &Link, now: Mode) -> Mode {
-    match place {
-        Where::Driver => Mode::Native,
-        Where::Stack => Mode::Generic,
-        Where::Best if is_veth(link) => Mode::Generic,
-        Where::Best if before == Some(Where::Stack) => Mode::Native,
-        // It may be in the stack because the driver did not take it, which is not tried again and again.
-        Where::Best => now,
+fn sorted(mut numbers: Vec<u32>) -> Vec<u32> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// The interface on which a driver sees the frames of this one.
+fn lowered(links: &[Link], attached: &[u32], index: u32, is_coming: bool) -> u32 {
+    let Some(link) = links.iter().find(|link| link.index == index) else { return index };
+    let macvlan = link.kind.as_deref() == Some("macvlan") && is_coming;
+    match link.lower.filter(|lower| macvlan && links.iter().any(|link| link.index == *lower)) {
+        Some(lower) => lowered(links, attached, lower, false),
+        None => way::below(links, attached, link).map_or(index, |(below, _)| below),
     }
 }
 
-/// Where it is and why, in a few words.
-pub(super) fn reason(place: Where, mode: Mode, link: Option<&Link>) -> &'static str {
-    match (mode, place) {
+/// What is to happen to interfaces.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) mode: Mode,
+    /// Where the program comes to.
+    pub(super) fresh: Vec<Link>,
+    /// Where it is in the other mode.
+    pub(super) moves: Vec<Link>,
+    /// From which it is taken.
+    pub(super) stale: Vec<u32>,
+    /// Those that are no more.
+    pub(super) gone: Vec<u32>,
+}
+
+impl Change {
+    /// From where the program is now.
+    pub(super) fn new(mode: Mode, attached: &[(u32, Mode)], links: &[Link], ends: &Ends) -> Change {
+        let wanted = ends.tied(links, mode);
+        let find = |index: u32| links.iter().find(|link| link.index == index);
+        let is_fresh = |index: &u32| attached.iter().all(|(there, _)| there != index);
+        let fresh = wanted.iter().copied().filter(is_fresh).filter_map(find).cloned().collect();
+        let mut change = Change { mode, fresh, moves: Vec::new(), stale: Vec::new(), gone: Vec::new() };
+        let base = |index: u32| lowered(links, &[], index, false);
+        for (index, now) in attached {
+            let is_other = *now != mode;
+            // The program of a VLAN is not needed beside that of what is below it, nor the other way round.
+            let is_doubled = is_other && wanted.iter().any(|wanted| base(*wanted) == base(*index));
+            match find(*index) {
+                None => change.gone.push(*index),
+                Some(link) if wanted.contains(index) => change.moves.extend(is_other.then(|| link.clone())),
+                // Where names are given, they are all. What nobody named stays: addresses come and go.
+                Some(_) if ends.is_named || is_doubled => change.stale.push(*index),
+                Some(link) => change.moves.extend(is_other.then(|| link.clone())),
+            }
+        }
+        change
+    }
+}
+
+/// Where it is and why, in a few words. `hindrance` is what kept it out of the drivers of all interfaces.
+pub(super) fn reason(place: Where, mode: Mode, link: Option<&Link>, hindrance: Option<&str>) -> String {
+    let words = match (mode, place) {
         (Mode::Native, Where::Driver) => "in its driver, as asked for",
         (Mode::Native, Where::Best | Where::Stack) => "in its driver",
         (Mode::Generic, Where::Stack) => "generic: the stack is asked for",
@@ -43,8 +127,15 @@ pub(super) fn reason(place: Where, mode: Mode, link: Option<&Link>) -> &'static 
         (Mode::Generic, Where::Best) if link.is_some_and(is_veth) => {
             "generic: what a veth's driver sends back may vanish"
         }
-        (Mode::Generic, Where::Best) => "generic: its driver has no XDP, which costs speed",
-    }
+        (Mode::Generic, Where::Best) => match (link.and_then(|link| driver(link.index)), hindrance) {
+            (Some(driver), Some(hindrance)) if driver.runs => {
+                return format!("generic, which costs speed: {hindrance}");
+            }
+            (Some(driver), None) if driver.runs => "generic, which costs speed: a driver did not take it",
+            _ => "generic: its driver has no XDP, which costs speed",
+        },
+    };
+    words.into()
 }
 
 /// What helps where only the driver is asked for.
@@ -79,101 +170,54 @@ pub(super) fn is_veth(link: &Link) -> bool {
     link.kind.as_deref() == Some("veth")
 }
 
-/// An interface on which the program is to be in another place than it is.
-pub(super) struct Move {
-    link: Link,
-    to: Mode,
-}
-
 impl Xdp {
-    /// What has to move for these settings.
-    pub(super) fn moves(&self, settings: &Settings, links: &[Link]) -> Result<Vec<Move>, Fault> {
-        let Some(direct) = &self.direct else { return Ok(Vec::new()) };
-        let before = self.is_set.then_some(self.settings.place);
-        let is_to_move = |(index, now): (u32, Mode)| {
-            let link = links.iter().find(|link| link.index == index)?;
-            let to = wanted(settings.place, before, link, now);
-            (to != now).then(|| Move { link: link.clone(), to })
-        };
-        Ok(direct.attached()?.into_iter().filter_map(is_to_move).collect())
-    }
-
-    /// What is against having it in the drivers of these interfaces, if that is asked for, or against moving it.
-    pub(super) fn against_place(
+    /// Where the program is to be by this word, which was `before` until now if that is known; and, in the stack, what keeps it there.
+    pub(super) fn mode(
         &self,
-        settings: &Settings,
+        place: Where,
+        before: Option<Where>,
         links: &[Link],
-        wanted: &[u32],
-    ) -> Result<Vec<Refused>, Fault> {
-        let mut refused = Vec::new();
-        let direct = self.direct.as_ref();
-        let attached = direct.map_or(Ok(Vec::new()), |direct| direct.attached())?;
-        if settings.place == Where::Driver {
-            // Where it works already, nobody asks.
-            let is_there = |link: &Link| attached.contains(&(link.index, Mode::Native));
-            let fresh = links.iter().filter(|link| wanted.contains(&link.index) && !is_there(link));
-            let why =
-                |link: &Link| Some(Refused { what: format!("interface {}", link.name), why: against_driver(link)? });
-            refused.extend(fresh.filter_map(why));
-        }
-        let moves = self.moves(settings, links)?;
-        let tried = match direct.filter(|_| !moves.is_empty()) {
-            Some(direct) => {
-                let reach = moves.iter().try_for_each(|one| direct.may_move(one.link.index, &one.link.name));
-                reach.and_then(|()| Gate::shut(&BTreeSet::new()).map(drop))
-            }
-            None => Ok(()),
-        };
-        refused.extend(tried.err().map(|fault| Refused {
-            what: "mode direct".into(),
-            why: format!(
-                "moving the program between driver and stack takes what is not there: {fault}; keep the word that was there, or end Baton \
-                 with `on-exit flush` and start it anew, which ends connections"
-            ),
-        }));
-        Ok(refused)
+        ends: &Ends,
+    ) -> Result<(Mode, Option<String>), Fault> {
+        let attached = self.attached()?;
+        Ok(match place {
+            Where::Driver => (Mode::Native, None),
+            Where::Stack => (Mode::Generic, None),
+            Where::Best => match hindrance(links, ends, &attached) {
+                Some(hindrance) => (Mode::Generic, Some(hindrance)),
+                // It may be in the stack because a driver did not take it, which is not tried again and again.
+                None if before != Some(Where::Stack) && attached.iter().any(|(_, mode)| *mode == Mode::Generic) => {
+                    (Mode::Generic, None)
+                }
+                None => (Mode::Native, None),
+            },
+        })
     }
 
-    /// Moves the program to where these settings want it. No packet gets beside it: what comes for a service meanwhile is dropped, and
-    /// clients send it again.
-    pub(super) fn settle(&mut self, settings: &Settings) -> Result<(), Fault> {
-        let links = self.routing.links()?;
-        let moves = self.moves(settings, &links)?;
-        if moves.is_empty() {
-            return Ok(());
-        }
-        let addresses = self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
-        let mut servers = self.servers()?;
-        let direct = self.ready()?;
-        let gate = Gate::shut(&addresses)?;
-        let mut failed = None;
-        for Move { link, to } in moves {
-            if let Err(fault) = direct.move_to(link.index, &link.name, to) {
-                failed = Some(advised(fault, settings.place));
-            }
-        }
-        // The stack may join packets to larger ones than an interface sends, and cuts them again; the next look at servers sets limits
-        // where there are any.
-        for (number, slot) in &mut servers {
-            slot.leaves = if self.redirects(&links, slot.interface)? { REDIRECTED } else { 0 };
-            slot.mtu = 0;
-            self.ready()?.set_server(*number, slot)?;
-        }
-        drop(gate);
-        // In the stack it is well too, if nobody asked for the driver alone.
-        failed.filter(|_| settings.place != Where::Best).map_or(Ok(()), Err)
+    /// What is against having it in the drivers of these interfaces.
+    pub(super) fn against_drivers(&self, links: &[Link], wanted: &[u32]) -> Result<Vec<Refused>, Fault> {
+        let attached = self.attached()?;
+        // Where it works already, nobody asks.
+        let is_there = |link: &Link| attached.contains(&(link.index, Mode::Native));
+        let fresh = links.iter().filter(|link| wanted.contains(&link.index) && !is_there(link));
+        let why = |link: &Link| Some(Refused { what: format!("interface {}", link.name), why: against_driver(link)? });
+        Ok(fresh.filter_map(why).collect())
+    }
+
+    /// The interfaces on which the program is.
+    pub(super) fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
+        self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())
     }
 
     /// Whether packets leave by an interface only when they are redirected to it, whichever they came in by: in the driver of a veth.
     pub(super) fn redirects(&self, links: &[Link], interface: u32) -> Result<bool, Fault> {
         let is_veth = links.iter().any(|link| link.index == interface && is_veth(link));
-        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())?;
-        Ok(is_veth && attached.contains(&(interface, Mode::Native)))
+        Ok(is_veth && self.attached()?.contains(&(interface, Mode::Native)))
     }
 
     /// Interfaces from which nothing leaves any more: the other end of a veth was changed.
     pub(super) fn unheard(&self, links: &[Link]) -> Vec<String> {
-        let attached = self.direct.as_ref().and_then(|direct| direct.attached().ok()).unwrap_or_default();
+        let attached = self.attached().unwrap_or_default();
         let is_native = |link: &&Link| is_veth(link) && attached.contains(&(link.index, Mode::Native));
         let unheard =
             links.iter().filter(is_native).filter(|link| driver(link.index).is_some_and(|driver| !driver.sends));
@@ -187,54 +231,39 @@ impl Xdp {
             })
             .collect()
     }
-
-    /// What becomes of the interfaces by these settings, a sentence each; `wanted` are those on which the program is to be, `is_all`
-    /// says that it is to be on no others.
-    pub(super) fn foreseen(
-        &self,
-        settings: &Settings,
-        links: &[Link],
-        wanted: &[u32],
-        is_all: bool,
-    ) -> Result<Vec<String>, Fault> {
-        let attached = self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())?;
-        let is_tied = |link: &Link| attached.iter().any(|(there, _)| *there == link.index);
-        let mut sentences = Vec::new();
-        for link in links {
-            let name = &link.name;
-            match (wanted.contains(&link.index), is_tied(link)) {
-                (true, false) => {
-                    let mode = likely(modes(settings.place, link), link);
-                    sentences.push(format!(
-                        "tie the program to interface {name} ({})",
-                        reason(settings.place, mode, Some(link))
-                    ));
-                }
-                (false, true) if is_all => sentences.push(format!("take the program from interface {name}")),
-                (false, true) | (true, true) | (false, false) => {}
-            }
-        }
-        for Move { link, to } in self.moves(settings, links)? {
-            let (from, to) = match to {
-                Mode::Native => ("the stack", "its driver"),
-                Mode::Generic => ("its driver", "the stack"),
-            };
-            sentences.push(format!(
-                "move the program on interface {} from {from} to {to}: what clients send at that moment they send again",
-                link.name
-            ));
-        }
-        Ok(sentences)
-    }
 }
 
-/// The first of these modes, unless the driver says that it cannot.
-fn likely(modes: &[Mode], link: &Link) -> Mode {
-    match modes {
-        [Mode::Native, Mode::Generic] if driver(link.index).is_some_and(|driver| !driver.runs) => Mode::Generic,
-        [mode, ..] => *mode,
-        [] => Mode::Generic,
-    }
+/// What keeps the program out of the drivers of all these interfaces, as far as it is known.
+fn hindrance(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<String> {
+    let tied = ends.tied(links, Mode::Native);
+    let of_one = |link: &Link| {
+        let is_bonded_veth = is_bond(link) && links.iter().any(|one| one.master == Some(link.index) && is_veth(one));
+        if is_veth(link) || is_bonded_veth {
+            return Some(format!("what the driver of {}, a veth, sends may vanish", link.name));
+        }
+        let has_none = driver(link.index).is_some_and(|driver| !driver.runs);
+        has_none.then(|| format!("the driver of {} has no XDP", link.name))
+    };
+    let found = links.iter().filter(|link| tied.contains(&link.index)).find_map(of_one);
+    found.or_else(|| deaf(links, ends, attached).map(|link| unsent(&link)))
+}
+
+/// An interface with the program in its driver that does not send what other interfaces' drivers give to it.
+pub(super) fn deaf(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<Link> {
+    let sending = ends.sending(links, Mode::Native);
+    let is_deaf = |link: &&Link| {
+        sending.contains(&link.index)
+            && (link.has_xdp || attached.contains(&(link.index, Mode::Native)))
+            && attached.iter().all(|(there, mode)| *there != link.index || *mode == Mode::Native)
+            && ends.is_redirected_to(links, link)
+            && driver(link.index).is_some_and(|driver| !driver.sends)
+    };
+    links.iter().find(is_deaf).cloned()
+}
+
+/// What is wrong with such an interface.
+pub(super) fn unsent(link: &Link) -> String {
+    format!("the driver of {} sends nothing that came by other drivers", link.name)
 }
 
 #[cfg(test)]
@@ -242,20 +271,46 @@ mod tests {
     use super::*;
     use crate::xdp::way::testing::link;
 
+    fn ends(coming: &[u32], leaving: &[u32], is_named: bool) -> Ends {
+        Ends { coming: coming.to_vec(), leaving: leaving.to_vec(), is_named }
+    }
+
     #[test]
-    fn a_program_that_is_there_moves_only_where_it_must() {
-        let (card, veth) = (link(1, None), Link { kind: Some("veth".into()), ..link(2, None) });
-        for (place, before, link, now, expected) in [
-            (Where::Driver, None, &card, Mode::Generic, Mode::Native),
-            (Where::Driver, None, &veth, Mode::Generic, Mode::Native),
-            (Where::Stack, Some(Where::Best), &card, Mode::Native, Mode::Generic),
-            (Where::Best, Some(Where::Driver), &veth, Mode::Native, Mode::Generic),
-            (Where::Best, Some(Where::Driver), &card, Mode::Native, Mode::Native),
-            (Where::Best, Some(Where::Stack), &card, Mode::Generic, Mode::Native),
-            (Where::Best, Some(Where::Best), &card, Mode::Generic, Mode::Generic),
-            (Where::Best, None, &card, Mode::Generic, Mode::Generic),
-        ] {
-            assert_eq!(wanted(place, before, link, now), expected, "{place:?} after {before:?}, {now}");
-        }
+    fn the_program_is_where_packets_come_in_and_in_drivers_where_they_leave() {
+        let macvlan = Link { kind: Some("macvlan".into()), lower: Some(1), ..link(4, None) };
+        let links = [link(1, None), link(2, Some((10, 1))), link(3, None), macvlan];
+        let named = ends(&[1], &[3], true);
+        assert_eq!(named.tied(&links, Mode::Native), [1, 3]);
+        assert_eq!(named.receiving(&links, Mode::Native), [1]);
+        assert_eq!(named.tied(&links, Mode::Generic), [1]);
+        let unnamed = ends(&[2], &[3], false);
+        assert_eq!(unnamed.tied(&links, Mode::Native), [1, 3], "a driver sees what is below a VLAN");
+        assert_eq!(unnamed.receiving(&links, Mode::Native), [1, 3]);
+        assert_eq!(unnamed.tied(&links, Mode::Generic), [2, 3], "the stack sees the VLAN itself");
+        assert_eq!(ends(&[2], &[2], true).tied(&links, Mode::Native), [2], "as it is named");
+        assert_eq!(ends(&[4], &[3], false).tied(&links, Mode::Native), [1, 3], "a virtual router's");
+    }
+
+    #[test]
+    fn it_moves_only_where_it_must() {
+        let links = [link(1, None), link(2, Some((10, 1))), link(3, None)];
+        let change = |mode, attached: &[(u32, Mode)], ends: &Ends| {
+            let change = Change::new(mode, attached, &links, ends);
+            let numbers = |links: &[Link]| links.iter().map(|link| link.index).collect::<Vec<_>>();
+            (numbers(&change.fresh), numbers(&change.moves), change.stale, change.gone)
+        };
+        let (native, generic) = (Mode::Native, Mode::Generic);
+        let both = ends(&[1], &[3], false);
+        assert_eq!(change(native, &[], &both), (vec![1, 3], vec![], vec![], vec![]));
+        assert_eq!(change(native, &[(1, native), (3, native)], &both), (vec![], vec![], vec![], vec![]));
+        assert_eq!(change(generic, &[(1, native), (9, native)], &both), (vec![3], vec![1], vec![], vec![9]));
+        let one = ends(&[1], &[1], false);
+        assert!(change(native, &[(1, native), (3, native)], &one).2.is_empty(), "what nobody named stays");
+        assert_eq!(change(generic, &[(1, native), (3, native)], &one).1, [1, 3], "and is alike");
+        let named = ends(&[1], &[1], true);
+        assert_eq!(change(native, &[(1, native), (3, native)], &named).2, [3], "names are all");
+        let vlan = ends(&[2], &[2], false);
+        assert_eq!(change(generic, &[(1, native)], &vlan), (vec![2], vec![], vec![1], vec![]));
+        assert_eq!(change(native, &[(2, generic)], &vlan), (vec![1], vec![], vec![2], vec![]));
     }
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use baton_kernel::route::{Link, RouteKind, Routing};
+use baton_kernel::bpf::direct::Mode;
+use baton_kernel::route::{Link, RouteKind, Routing, Vlan};
 
 use crate::Fault;
 
@@ -13,8 +14,6 @@ const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 /// VLAN tags that the program can write.
 const TAGS_MAX: usize = 2;
-/// IEEE 802.1Q.
-const VLAN: [u8; 2] = [0x81, 0x00];
 
 /// Whether to wait for a neighbour's answer for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,9 @@ pub(super) enum Wait {
 /// Where to send packets for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// The interface on which frames leave, tags and all.
+    /// The interface of the route.
+    pub(super) link: u32,
+    /// The interface to which the program gives frames, with these tags.
     pub(super) interface: u32,
     pub(super) to: [u8; 6],
     pub(super) from: [u8; 6],
@@ -38,10 +39,14 @@ pub(super) struct Way {
 
 /// Looks for the way to a server; `attached` are the interfaces whose frames the program sees as they are. What is in the way is
 /// a sentence.
+///
+/// From a driver, packets go to the interface below a VLAN, and the program writes the tags. In the stack they go to the VLAN's own
+/// interface, which sees to its tag: there a tag that a packet came with may be beside the frame, where the program does not see it.
 pub(super) fn find(
     routing: &mut Routing,
     links: &[Link],
     attached: &[u32],
+    mode: Mode,
     server: IpAddr,
     wait: Wait,
 ) -> Result<Result<Way, String>, Fault> {
@@ -72,10 +77,16 @@ pub(super) fn find(
     let Some(to) = neighbour(routing, link.index, server, wait)? else {
         return Ok(Err(format!("nobody answers for its MAC address on {}", link.name)));
     };
-    Ok(below(links, attached, link).map(|(interface, vlans)| {
-        let mut numbers = [0; TAGS_MAX];
-        numbers.iter_mut().zip(&vlans).for_each(|(number, vlan)| *number = *vlan);
-        Way { interface, to, from: from.0, tags: vlans.len(), protocols: [VLAN; TAGS_MAX], numbers, mtu: link.mtu }
+    let below = match mode {
+        Mode::Native => below(links, attached, link),
+        Mode::Generic => Ok((link.index, Vec::new())),
+    };
+    Ok(below.map(|(interface, vlans)| {
+        let (mut protocols, mut numbers) = ([[0; 2]; TAGS_MAX], [0; TAGS_MAX]);
+        for (at, vlan) in vlans.iter().enumerate().take(TAGS_MAX) {
+            (protocols[at], numbers[at]) = (vlan.protocol, vlan.number);
+        }
+        Way { link: link.index, interface, to, from: from.0, tags: vlans.len(), protocols, numbers, mtu: link.mtu }
     }))
 }
 
@@ -98,11 +109,11 @@ fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr, wait: Wait) 
     Ok(None)
 }
 
-/// The interface below an interface's VLANs, and the VLANs' numbers, the outer one first.
-pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u32, Vec<u16>), String> {
+/// The interface below an interface's VLANs, and the VLANs' tags, the outer one first.
+pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u32, Vec<Vlan>), String> {
     let mut vlans = Vec::new();
     let mut at = link;
-    while let (false, Some(number), Some(lower)) = (attached.contains(&at.index), at.vlan, at.lower) {
+    while let (false, Some(vlan), Some(lower)) = (attached.contains(&at.index), at.vlan, at.lower) {
         if vlans.len() == TAGS_MAX {
             return Err(format!("its interface {} is a VLAN in more VLANs than {TAGS_MAX}", link.name));
         }
@@ -112,7 +123,7 @@ pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u3
                 at.name
             ));
         };
-        vlans.insert(0, number);
+        vlans.insert(0, vlan);
         at = parent;
     }
     Ok((at.index, vlans))
@@ -120,7 +131,12 @@ pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u3
 
 #[cfg(test)]
 pub(super) mod testing {
-    use super::Link;
+    use super::{Link, Vlan};
+
+    /// The tag of an ordinary VLAN.
+    pub(in crate::xdp) fn tag(number: u16) -> Vlan {
+        Vlan { number, protocol: [0x81, 0x00] }
+    }
 
     /// An interface as it might be, a VLAN by its number and the interface below.
     pub(in crate::xdp) fn link(index: u32, vlan: Option<(u16, u32)>) -> Link {
@@ -134,7 +150,7 @@ pub(super) mod testing {
             is_loopback: false,
             has_neighbours: true,
             kind: None,
-            vlan: vlan.map(|(number, _)| number),
+            vlan: vlan.map(|(number, _)| tag(number)),
             lower: vlan.map(|(_, lower)| lower),
             master: None,
             has_xdp: false,
@@ -144,23 +160,25 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::link;
+    use super::testing::{link, tag};
     use super::*;
 
     #[test]
     fn frames_leave_below_the_vlans() {
-        let links = [
+        let mut links = [
             link(1, None),
             link(2, Some((10, 1))),
             link(3, Some((20, 2))),
             link(4, Some((30, 3))),
             link(5, Some((1, 99))),
         ];
+        let provider = Vlan { protocol: [0x88, 0xa8], ..tag(10) };
+        links[1].vlan = Some(provider);
         let below = |attached: &[u32], at: usize| below(&links, attached, &links[at]);
         assert_eq!(below(&[], 0), Ok((1, vec![])));
-        assert_eq!(below(&[], 1), Ok((1, vec![10])));
-        assert_eq!(below(&[], 2), Ok((1, vec![10, 20])));
-        assert_eq!(below(&[2], 2), Ok((2, vec![20])), "whoever is tied to the VLAN itself sees no tag of it");
+        assert_eq!(below(&[], 1), Ok((1, vec![provider])));
+        assert_eq!(below(&[], 2), Ok((1, vec![provider, tag(20)])));
+        assert_eq!(below(&[2], 2), Ok((2, vec![tag(20)])), "whoever is tied to the VLAN itself sees no tag of it");
         assert_eq!(below(&[3], 2), Ok((3, vec![])));
         assert!(below(&[], 3).unwrap_err().contains("more VLANs"));
         assert!(below(&[], 4).unwrap_err().contains("another network namespace"));

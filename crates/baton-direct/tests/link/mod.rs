@@ -16,6 +16,8 @@ pub fn alone(test: impl FnOnce() + Send) {
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount::<str, str, str, str>(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
         mount::<str, str, str, str>(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None)?;
+        // Which may be there too.
+        std::fs::create_dir_all(std::env::temp_dir()).expect("a folder for temporary files");
         run("ip link add br0 type bridge forward_delay 0");
         run("ip link set br0 up");
         test();

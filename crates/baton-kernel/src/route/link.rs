@@ -12,7 +12,7 @@ const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// Bytes of `struct ifinfomsg`.
 const IFINFO: usize = 16;
-/// Attributes (`IFLA_…`, `IFLA_XDP_…`, `IFLA_INFO_…`, `IFLA_VLAN_ID`).
+/// Attributes (`IFLA_…`, `IFLA_XDP_…`, `IFLA_INFO_…`, `IFLA_VLAN_…`).
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
@@ -24,6 +24,9 @@ const INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VLAN_ID: u16 = 1;
+const VLAN_PROTOCOL: u16 = 5;
+/// The EtherType of IEEE 802.1Q.
+const DOT1Q: [u8; 2] = [0x81, 0x00];
 /// Where the list of interfaces is, for people.
 const LIST: &str = "`ip link` lists the interfaces of this network namespace";
 
@@ -48,8 +51,8 @@ pub struct Link {
     pub has_neighbours: bool,
     /// What it is, where it is a device in software: `vlan`, `veth`, `bridge`, `bond`, `ipip` …
     pub kind: Option<String>,
-    /// Its number, for a VLAN (IEEE 802.1Q).
-    pub vlan: Option<u16>,
+    /// For a VLAN, its tag.
+    pub vlan: Option<Vlan>,
     /// The interface it stands on: of a VLAN the one with the tags. Of a veth it is the peer's number, which may be one of
     /// another network namespace.
     pub lower: Option<u32>,
@@ -57,6 +60,15 @@ pub struct Link {
     pub master: Option<u32>,
     /// Whether an XDP program is on it.
     pub has_xdp: bool,
+}
+
+/// The tag of a VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vlan {
+    /// The VLAN's number.
+    pub number: u16,
+    /// The EtherType as it is in frames: of IEEE 802.1Q (`81 00`), or of 802.1ad (`88 a8`), a provider's tag.
+    pub protocol: [u8; 2],
 }
 
 impl Routing {
@@ -171,7 +183,11 @@ fn link(reply: &Reply) -> Option<Link> {
     let information = attributes.find(INFO).map(|found| found.nested());
     let kind = information.and_then(|all| all.find(INFO_KIND)?.text());
     let data = information.and_then(|all| Some(all.find(INFO_DATA)?.nested()));
-    let vlan = data.filter(|_| kind == Some("vlan")).and_then(|data| data.find(VLAN_ID)?.value.first_chunk().copied());
+    let vlan = data.filter(|_| kind == Some("vlan")).and_then(|data| {
+        let number = data.find(VLAN_ID)?.u16()?;
+        let protocol = data.find(VLAN_PROTOCOL).and_then(|found| found.value.first_chunk().copied());
+        Some(Vlan { number, protocol: protocol.unwrap_or(DOT1Q) })
+    });
     let number = |kind| attributes.find(kind).and_then(|found| found.u32()).filter(|number| *number != 0);
     let xdp = attributes.find(XDP).and_then(|all| all.nested().find(XDP_ATTACHED));
     let is_ethernet = matches!(half(reply, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK);
@@ -185,7 +201,7 @@ fn link(reply: &Reply) -> Option<Link> {
         is_loopback: has(libc::IFF_LOOPBACK),
         has_neighbours: !has(libc::IFF_NOARP),
         kind: kind.map(str::to_owned),
-        vlan: vlan.map(u16::from_ne_bytes),
+        vlan,
         lower: number(LOWER).filter(|lower| *lower != index),
         master: number(MASTER),
         has_xdp: xdp.is_some_and(|attached| attached.value != [0]),

@@ -13,7 +13,7 @@ mod neighbour;
 mod path;
 
 pub use address::{Address, Scope};
-pub use link::Link;
+pub use link::{Link, Vlan};
 pub use mac::Mac;
 pub use neighbour::{Neighbour, Reachability};
 pub use path::{Route, RouteKind};

@@ -63,7 +63,8 @@ fn links_are_those_that_ip_shows() {
         assert_eq!(one.kind.as_deref(), Some("veth"));
         if has_vlan.unwrap().success() {
             let tagged = routing.link("tagged").unwrap();
-            assert_eq!((tagged.vlan, tagged.lower), (Some(7), Some(one.index)));
+            let tag = Vlan { number: 7, protocol: [0x81, 0x00] };
+            assert_eq!((tagged.vlan, tagged.lower), (Some(tag), Some(one.index)));
         } else {
             eprintln!("SKIPPED: the kernel has no VLAN");
         }

@@ -1,0 +1,262 @@
+//! The engine xdp on several interfaces, on VLANs and on a bond.
+#![cfg(feature = "bpf")]
+
+mod flows;
+#[path = "../../baton/tests/support/lab/mod.rs"]
+mod lab;
+mod link;
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use baton_direct::xdp::Where;
+use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Scheduler, Service, Settings};
+use flows::{Held, Lab, PATIENCE, ask};
+use link::{Machine, run, vips};
+
+fn service(vip: IpAddr, servers: &[&str]) -> Service {
+    let destination = |address: &&str| Destination {
+        address: SocketAddr::new(address.parse().unwrap(), 80),
+        forwarding: Forwarding::Direct,
+        weight: 1,
+        upper: 0,
+        lower: 0,
+    };
+    Service {
+        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
+        scheduler: Scheduler::RoundRobin,
+        hash_port: false,
+        fallback: false,
+        persistence: None,
+        one_packet: false,
+        destinations: servers.iter().map(destination).collect(),
+    }
+}
+
+fn settings(interface: Option<&str>, place: Where) -> Settings {
+    let mut settings = Settings::default();
+    settings.xdp.interfaces = interface.map(Into::into).into_iter().collect();
+    settings.xdp.flows = 10_000;
+    settings.xdp.place = place;
+    settings
+}
+
+/// Sets it up; gives what is said of where it is.
+#[track_caller]
+fn set_up(machine: &Machine, settings: &Settings, services: &[Service]) -> String {
+    machine.inside(|| {
+        let mut director = Director::open(Asked::Xdp, settings).unwrap();
+        director.set(settings);
+        let report = director.reconcile(services).unwrap();
+        assert!(report.failed.is_empty() && report.refused.is_empty(), "{report:?}");
+        assert!(director.plan(services).unwrap().is_empty(), "nothing is left to do");
+        let troubles = director.refresh().unwrap();
+        assert!(troubles.is_empty(), "{troubles:?}");
+        director.manner()
+    })
+}
+
+/// What is against it, a sentence each.
+fn refused(machine: &Machine, settings: &Settings, services: &[Service]) -> Vec<String> {
+    let refused = machine.inside(|| {
+        let mut director = Director::open(Asked::Xdp, settings).unwrap();
+        director.look(settings, services).unwrap()
+    });
+    refused.into_iter().map(|refused| format!("{}: {}", refused.what, refused.why)).collect()
+}
+
+/// A second network, by which the director reaches servers: 198.51.100.1 for the director and .11, .12 … for the servers.
+fn second_network(lab: &Lab) {
+    run("ip link add br1 type bridge forward_delay 0");
+    run("ip link set br1 up");
+    let machines = [(&lab.director, 1)].into_iter().chain(lab.servers.iter().zip(11..));
+    for (machine, number) in machines {
+        let name = machine.name;
+        run(&format!("ip link add {name}1 type veth peer name eth1 netns {name}"));
+        run(&format!("ip link set {name}1 master br1 up"));
+        machine.run("ip link set eth1 up");
+        machine.run(&format!("ip address add 198.51.100.{number}/24 dev eth1"));
+    }
+}
+
+#[test]
+fn servers_behind_another_interface() {
+    flows::lab(2, |lab| {
+        second_network(lab);
+        let vip = vips()[0];
+        let services = [service(vip, &["198.51.100.11", "198.51.100.12"])];
+        // What no driver would send is refused, not dropped.
+        let driver = settings(Some("eth0"), Where::Driver);
+        let refused = refused(&lab.director, &driver, &services);
+        assert!(refused.len() == 1 && refused[0].starts_with("interface eth1: what its driver sends"), "{refused:?}");
+        let manner = set_up(&lab.director, &settings(Some("eth0"), Where::Best), &services);
+        assert!(manner.starts_with("on eth0 (generic: what a veth"), "{manner}");
+        assert_eq!(ask(&lab.client, vip, 20).values().sum::<usize>(), 20);
+        let mut held = Held::new(&lab.client, vip);
+        run("ethtool -K director1 gro on");
+        let manner = set_up(&lab.director, &driver, &services);
+        assert!(manner.starts_with("on eth0 (in its driver, as asked for), eth1 (in its driver"), "{manner}");
+        assert_eq!(held.says().unwrap(), held.server);
+        let answers = ask(&lab.client, vip, 20);
+        assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
+        // Where it is for sending alone, it takes nothing.
+        let [one, two] = [&lab.servers[0], &lab.servers[1]];
+        one.run("ip address del 192.0.2.7/32 dev lo");
+        one.run("ip route replace 192.0.2.7/32 via 198.51.100.1 dev eth1");
+        let answers = ask(one, vip, 1);
+        assert!(answers.keys().all(|answer| *answer != two.name), "{answers:?}");
+    });
+}
+
+/// Gives frames to the interface that it makes, as a network card does: those of its standard input, in hexadecimal, a line each.
+const CARD: &str = "
+import fcntl, os, struct, sys
+card = os.open('/dev/net/tun', os.O_RDWR)
+fcntl.ioctl(card, 0x400454ca, struct.pack('16sH22x', sys.argv[1].encode(), 0x1002))
+print('made', flush=True)
+for line in sys.stdin:
+    os.write(card, bytes.fromhex(line))
+    print('given', flush=True)
+";
+
+#[test]
+fn a_driver_gives_nothing_to_one_that_does_not_send() {
+    flows::lab(1, |lab| {
+        use std::io::{BufRead, BufReader};
+        second_network(lab);
+        let director = &lab.director;
+        let mut card = director.inside(|| {
+            let mut command = Command::new("python3");
+            command.args(["-c", CARD, "card0"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().expect("the program python3")
+        });
+        let mut frames = card.stdin.take().unwrap();
+        let mut said = BufReader::new(card.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().unwrap().unwrap(), "made");
+        director.run("ip link set card0 up address 02:00:00:00:00:c0");
+        director.run("ip address add 203.0.113.2/24 dev card0");
+        director.run("ip neighbour add 203.0.113.11 lladdr 02:00:00:00:00:11 dev card0");
+        let vip: IpAddr = "203.0.113.7".parse().unwrap();
+        let best = settings(Some("card0"), Where::Best);
+        let manner = set_up(director, &best, &[service(vip, &["203.0.113.11"])]);
+        assert_eq!(manner, "on card0 (in its driver)");
+        // A server that a veth leads to, and nobody takes what its driver sends.
+        let driver = settings(Some("card0"), Where::Driver);
+        let services = [service(vip, &["198.51.100.11"])];
+        let refused = refused(director, &driver, &services);
+        assert!(refused.len() == 1 && refused[0].starts_with("interface eth1: "), "{refused:?}");
+        let plan = director.inside(|| {
+            let mut director = Director::open(Asked::Xdp, &best).unwrap();
+            director.plan(&services).unwrap().to_string()
+        });
+        assert!(plan.contains("move the program on interface card0 from its driver to the stack"), "{plan}");
+        let manner = set_up(director, &best, &services);
+        let why = "on card0 (generic, which costs speed: what the driver of eth1, a veth, sends may vanish)";
+        assert!(manner.starts_with(why), "{manner}");
+        let taken = || {
+            let shown = lab.servers[0].run("ip -s -json link show dev eth1");
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
+        };
+        let before = taken();
+        for port in 0..20_u8 {
+            // A SYN to 203.0.113.7:80, padded to a thousand bytes of data that nobody else sends.
+            let ethernet = "0200000000c0020000000001 0800";
+            let ip = "45000410 00010000 4006fedd cb007101 cb007107";
+            let tcp = format!("40{port:02x}0050 00000001 00000000 50020400 00000000");
+            let frame = format!("{ethernet} {ip} {tcp} {}", "00".repeat(1000));
+            writeln!(frames, "{}", frame.replace(' ', "")).unwrap();
+            assert_eq!(said.next().unwrap().unwrap(), "given");
+        }
+        let start = Instant::now();
+        while taken() - before < 20 * 1040 {
+            assert!(start.elapsed() < PATIENCE, "{} bytes arrived", taken() - before);
+        }
+        drop(frames);
+        card.wait().unwrap();
+    });
+}
+
+/// A VLAN with this protocol on the interface of each, with 10.9.0.NUMBER for its address.
+fn vlan(lab: &Lab, on: &str, protocol: &str) {
+    let servers = lab.servers.iter().map(|machine| (machine, "eth0")).zip(11..);
+    let machines = [((&lab.client, "eth0"), 1), ((&lab.director, on), 2)].into_iter().chain(servers);
+    for ((machine, on), number) in machines {
+        machine.run(&format!("ip link add link {on} name tagged type vlan proto {protocol} id 10"));
+        machine.run("ip link set tagged up");
+        machine.run(&format!("ip address add 10.9.0.{number}/24 dev tagged"));
+    }
+    lab.director.run("ip address add 10.9.0.7/32 dev tagged");
+    lab.servers.iter().for_each(|server| drop(server.run("ip address add 10.9.0.7/32 dev lo")));
+}
+
+/// Not in every kernel, but in the lab's.
+#[test]
+fn in_the_stack_the_tag_of_a_vlan_is_its_interfaces() {
+    lab::inside(|| {
+        flows::lab(2, |lab| {
+            let vip: IpAddr = "10.9.0.7".parse().unwrap();
+            let services = [service(vip, &["10.9.0.11", "10.9.0.12"])];
+            let rounds: [(_, &[_]); 2] =
+                [("802.1Q", &[(Some("eth0"), "eth0"), (None, "tagged")]), ("802.1ad", &[(Some("eth0"), "eth0")])];
+            for (protocol, rounds) in rounds {
+                vlan(lab, "eth0", protocol);
+                for (interface, on) in rounds.iter().copied() {
+                    // As veths and most network cards have it, the tag is beside the frame; or it is in it.
+                    for offload in ["on", "off"] {
+                        run(&format!("ethtool -K director txvlan {offload} tx-vlan-stag-hw-insert {offload}"));
+                        let manner = set_up(&lab.director, &settings(interface, Where::Best), &services);
+                        assert!(manner.starts_with(&format!("on {on} (generic")), "{manner}");
+                        let answers = ask(&lab.client, vip, 10);
+                        let whole = answers.values().sum::<usize>() == 10 && answers.len() == 2;
+                        assert!(whole, "{protocol} by {interface:?}, offload {offload}: {answers:?}");
+                    }
+                    let nothing = settings(interface, Where::Best);
+                    lab.director.inside(|| {
+                        let mut director = Director::open(Asked::Xdp, &nothing).unwrap();
+                        director.reconcile(&[]).unwrap();
+                        director.leave(baton_direct::OnExit::Flush).unwrap();
+                    });
+                }
+                for machine in [&lab.client, &lab.director, &lab.servers[0], &lab.servers[1]] {
+                    machine.run("ip link delete tagged");
+                }
+                lab.servers.iter().for_each(|server| drop(server.run("ip address del 10.9.0.7/32 dev lo")));
+            }
+        });
+    });
+}
+
+#[test]
+fn on_a_bond_in_its_driver() {
+    lab::inside(|| {
+        flows::lab(2, |lab| {
+            let director = &lab.director;
+            let vip = vips()[0];
+            director.run("ip address flush dev eth0");
+            director.run("ip link set eth0 down");
+            director.run("ip link add bond0 type bond mode active-backup miimon 100");
+            director.run("ip link set eth0 master bond0");
+            director.run("ip link set bond0 up");
+            director.run("ip link set eth0 up");
+            director.run("ip address add 192.0.2.2/24 dev bond0");
+            director.run("ip address add 192.0.2.7/32 dev bond0");
+            let services = [service(vip, &["192.0.2.11", "192.0.2.12"])];
+            let manner = set_up(director, &settings(Some("bond0"), Where::Driver), &services);
+            assert_eq!(manner, "on bond0 (in its driver, as asked for)");
+            let answers = ask(&lab.client, vip, 10);
+            assert!(answers.values().sum::<usize>() == 10 && answers.len() == 2, "{answers:?}");
+            // A VLAN on it, with its tags in the frames: a driver's program sees no others.
+            for name in ["director", "one", "two", "client"] {
+                run(&format!("ethtool -K {name} txvlan off"));
+            }
+            vlan(lab, "bond0", "802.1Q");
+            let vip: IpAddr = "10.9.0.7".parse().unwrap();
+            set_up(director, &settings(Some("bond0"), Where::Driver), &[service(vip, &["10.9.0.11", "10.9.0.12"])]);
+            let answers = ask(&lab.client, vip, 10);
+            assert!(answers.values().sum::<usize>() == 10 && answers.len() == 2, "on a VLAN: {answers:?}");
+        });
+    });
+}
