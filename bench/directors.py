@@ -89,7 +89,6 @@ WAYS = {
     },
     "lab": {"tcp": TCP, "ipvs": DIRECT % "ipvs", "xdp stack": DIRECT % "xdp stack"},
 }
-STRAIGHT = "straight"
 
 
 class Network:
@@ -226,7 +225,7 @@ def flood(network, meter, machine, address, flows):
         output("client", [*words, str(count)])
         took = meter.seconds() - begin
         if (lost := count - (packets("server", "rx") - before)) * 1_000_000 <= LOST_MAX * count:
-            return {"seconds": took / count, "packets": 1}
+            return took / count
     raise world.Trouble(f"{lost} of {count} packets did not come to the server")
 
 
@@ -236,13 +235,16 @@ def loads(part):
     return sizes, {f"packet, {flows:,} flows": flows for flows in FLOWS}
 
 
-def measure_one(network, meter, way):
-    """Samples of one way, by load."""
+def measure_one(network, meter, way, turn):
+    """Samples of one way, by load, each beside the same without a director, which comes first in every other turn."""
     sizes, floods = loads(network.part)
-    address, machine = (SERVER, "server") if way == STRAIGHT else (VIP, "director")
-    found = {name: fetch(network, meter, address, size) for name, size in sizes.items()}
-    if "tcp" not in way:
-        found |= {name: flood(network, meter, machine, address, flows) for name, flows in floods.items()}
+    places = [("straight", SERVER, "server"), ("seconds", VIP, "director")]
+    found = {}
+    for name, size in sizes.items():
+        taken = {key: fetch(network, meter, address, size) for key, address, _ in places[:: -1 if turn % 2 else 1]}
+        found[name] = {key: one["seconds"] for key, one in taken.items()} | {"packets": taken["seconds"]["packets"]}
+    for name, flows in floods.items() if "tcp" not in way else ():
+        found[name] = {key: flood(network, meter, machine, address, flows) for key, address, machine in places} | {"packets": 1}
     return found
 
 
@@ -255,13 +257,13 @@ def measure(network, meter, program, rounds, limit):
             print(f"no more rounds than {number}: this machine is slower than was thought", flush=True)
             break
         before = time.monotonic()
-        found = {STRAIGHT: measure_one(network, meter, STRAIGHT)}
+        found = {}
         for way in WAYS[network.part]:
             if way in missing and not any(way in sample for sample in samples):
                 continue
             try:
                 with Director(network, way, "haproxy" if way.startswith("haproxy") else program):
-                    found[way] = measure_one(network, meter, way)
+                    found[way] = measure_one(network, meter, way, number)
             except world.Trouble as trouble:
                 missing[way] = str(trouble)
         samples.append(found)
@@ -290,8 +292,8 @@ def in_program(network, meter, program):
 
 def added(samples, way, load):
     """What the way adds to a load, in each round that has it: seconds, and packets of the client for which it does."""
-    rounds = [found for found in samples if load in found.get(way, {})]
-    return [(found[way][load]["seconds"] - found[STRAIGHT][load]["seconds"], found[way][load]["packets"]) for found in rounds]
+    rounds = [found[way][load] for found in samples if load in found.get(way, {})]
+    return [(one["seconds"] - one["straight"], one["packets"]) for one in rounds]
 
 
 def table(part, found):

@@ -15,11 +15,9 @@ FLOW, PACKET = "flow of 256 KiB", "packet, 1,000 flows"
 def one(straight, **ways):
     """A round: microseconds of each way for a flow of ten packets, and for a packet where there are two numbers."""
     def sample(numbers):
-        found = {FLOW: {"seconds": numbers[0] / 1e6, "packets": 10}}
-        if len(numbers) > 1:
-            found[PACKET] = {"seconds": numbers[1] / 1e6, "packets": 1}
-        return found
-    return {"straight": sample(straight), **{way.replace("_", " "): sample(numbers) for way, numbers in ways.items()}}
+        facts = zip((FLOW, PACKET), numbers, straight, (10, 1))
+        return {load: {"seconds": own / 1e6, "straight": base / 1e6, "packets": count} for load, own, base, count in facts}
+    return {way.replace("_", " "): sample(numbers) for way, numbers in ways.items()}
 
 
 class Ratios(unittest.TestCase):
