@@ -1,13 +1,8 @@
 //! Both engines on one machine: a reload from one to the other, and what is left of either.
 
 use std::net::TcpStream;
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 
 use super::*;
-
-/// How often a client comes while the engine changes: Baton has the same slow processor.
-const EVERY: Duration = Duration::from_millis(10);
 
 /// With this engine, and one server, which serves a connection whoever sends it on.
 fn by(engine: &str, folder: &Path, global: &str) -> String {
@@ -49,7 +44,7 @@ fn a_reload_changes_the_engine() {
         let (stop, stopped) = channel::<()>();
         let clients = within("client", move || {
             let mut dialled = 0;
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
                 TcpStream::connect(VIP).expect("nobody is refused while the engine changes");
                 dialled += 1;
             }

@@ -22,8 +22,9 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use network::{Download, PIECE, VIP, enter, network, said, share, within};
 use support::{Proxy, lab, until};
@@ -129,7 +130,10 @@ fn shares(connections: usize) -> BTreeMap<u8, usize> {
     within("client", move || share(VIP, connections)).join().unwrap()
 }
 
-/// A download that never pauses, until it is asked how it was.
+/// How long a download pauses between its pieces: others need the slow processor too.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A download that is under way until it is ended.
 struct Long {
     stop: Sender<()>,
     pieces: Receiver<u8>,
@@ -143,7 +147,7 @@ impl Long {
         let (sender, pieces) = channel();
         let thread = within("client", move || {
             let mut download = Download::begin(VIP);
-            while stopped.try_recv().is_err() {
+            while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
                 let by = download.next(PIECE).expect("a download goes on");
                 if sender.send(by).is_err() {
                     return;
