@@ -11,13 +11,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{FileStat, Mode as Rights, SFlag, fstat, fstatat, mkdirat};
 use nix::sys::statfs::fstatfs;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, getegid, geteuid, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchdir, fchown, fchownat, getegid, geteuid, unlinkat};
 
 use super::{MAGIC, MOUNT, syscall};
 use crate::Fault;
@@ -137,20 +139,42 @@ impl Folder {
         let way = self.way_to(name)?;
         match syscall::pinned(&way.path()) {
             // In a jail without /proc; there, it is this process's own folder.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => syscall::pinned_in(self.own.as_fd(), name),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match syscall::pinned_in(self.own.as_fd(), name) {
+                Err(error) if is_unknown(&error) => self.standing_in(|| syscall::pinned(Path::new(name))),
+                opened => opened,
+            },
             opened => opened,
         }
     }
 
-    /// Pins an object under a name that is not there. Without /proc, as in a jail, that takes Linux 6.5.
+    /// Pins an object under a name that is not there.
     ///
     /// # Errors
     /// What the kernel refuses.
     pub(super) fn pin(&self, object: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         match syscall::pin_in(object, self.own.as_fd(), name) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => syscall::pin(object, &self.way(name)),
+            Err(error) if is_unknown(&error) => match syscall::pin(object, &self.way(name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.standing_in(|| syscall::pin(object, Path::new(name)))
+                }
+                done => done,
+            },
             done => done,
         }
+    }
+
+    /// Does something while standing in the folder, for kernels before Linux 6.5 in a jail without /proc, where no path leads there. A
+    /// thread of its own stands there, since where one stands all of a process's threads do.
+    fn standing_in<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let stand = || {
+            unshare(CloneFlags::CLONE_FS)?;
+            fchdir(&self.own)?;
+            work()
+        };
+        thread::scope(|scope| {
+            let standing = thread::Builder::new().name("baton/pin".into()).spawn_scoped(scope, stand)?;
+            standing.join().unwrap_or_else(|_| Err(io::Error::other("a thread ended by a fault of its own")))
+        })
     }
 
     /// Removes a file; it is no error when it is not there.
@@ -206,6 +230,11 @@ impl Way {
     pub(super) fn path(&self) -> PathBuf {
         within(self.0.as_fd())
     }
+}
+
+/// Whether a kernel does not know `BPF_F_PATH_FD` (Linux 6.5).
+fn is_unknown(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
 }
 
 fn within(descriptor: BorrowedFd<'_>) -> PathBuf {

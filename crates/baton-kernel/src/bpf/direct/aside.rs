@@ -15,8 +15,8 @@ const TRIAL: &str = "trial";
 
 impl Direct {
     /// Takes it from all interfaces and out of the file system, for a process that could not make it again: what it has open is all
-    /// that is left, until [`take_up`](Self::take_up). Where it could not be pinned again either (before Linux 6.5 in a jail) it stays
-    /// where it is, and forwards nothing.
+    /// that is left, until [`take_up`](Self::take_up). Where it could not be pinned again either, as when the folder was removed by somebody
+    /// else, it stays where it is, and forwards nothing.
     ///
     /// # Errors
     /// When files could not be removed.

@@ -116,12 +116,7 @@ impl Direct {
                 format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
                 "let a new process of Baton take over (baton -sf PID), which makes it anew",
             ),
-            false => Fault::new(
-                place(name),
-                reason,
-                "before Linux 6.5 that cannot be done after chroot: name the interfaces (bind … interface NAME) and let a new process of Baton take \
-                 over (baton -sf PID)",
-            ),
+            false => Fault::new(place(name), reason, "let a new process of Baton take over (baton -sf PID)"),
         }
     }
 
