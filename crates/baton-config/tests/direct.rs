@@ -294,6 +294,7 @@ fn settings_of_the_kernel_are_read() {
     let text = global(
         " tune.ipvs.timeout-tcp 15m\n tune.ipvs.timeout-tcpfin 30s\n tune.ipvs.timeout-udp 60s\n \
          tune.ipvs.expire-nodest-conn on\n tune.ipvs.sloppy-tcp off\n tune.ipvs.sync-master eth0 id 7\n tune.ipvs.sync-backup eth1\n \
+         tune.ipvs.expire-quiescent-template off\n \
          setcap cap_net_admin,cap_net_raw\n",
     );
     let ipvs = model(&text).global.ipvs;
@@ -302,6 +303,7 @@ fn settings_of_the_kernel_are_read() {
         (Some(std::time::Duration::from_secs(900)), Some(std::time::Duration::from_secs(60)))
     );
     assert_eq!((ipvs.expire_nodest_conn, ipvs.sloppy_tcp), (Some(true), Some(false)));
+    assert_eq!(ipvs.expire_quiescent_template, Some(false));
     assert_eq!(format!("{:?}", ipvs.sync_master), "Some(Sync { interface: \"eth0\", id: 7 })");
     assert_eq!(format!("{:?}", ipvs.sync_backup), "Some(Sync { interface: \"eth1\", id: 0 })");
     for (line, words) in [

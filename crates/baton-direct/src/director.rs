@@ -185,6 +185,12 @@ impl Director {
         desired.iter().flat_map(reasons).collect()
     }
 
+    /// Whether weight 0 keeps away also clients that stick to a destination, by these settings once they are in force: see
+    /// [`Engine::keeps_away`].
+    pub fn keeps_away(&self, settings: &Settings) -> bool {
+        self.engine.keeps_away(settings)
+    }
+
     /// What is here that is against these settings and services. Nothing is changed.
     ///
     /// # Errors
@@ -366,6 +372,7 @@ fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: 
     let tuning = engine.tuning(settings, &started)?;
     let mut plan = Plan::new(&observed, desired, &opened.owners, |service| engine.judge(service), engine.removal());
     plan.tunes = tuning.tunes;
+    plan.remarks.extend(engine.advise(settings, desired));
     let refused = |why| Refused { what: "global".into(), why };
     plan.refused.extend(tuning.refused.into_iter().map(refused));
     if let Some(fault) = &opened.unreadable {

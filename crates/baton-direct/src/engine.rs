@@ -168,6 +168,19 @@ pub trait Engine: Send {
         Ok(Vec::new())
     }
 
+    /// Whether weight 0 keeps away from a destination also the clients that stick to it (persistence), by these settings once they are in
+    /// force. Where it does not, who may not get clients any more has to be removed.
+    fn keeps_away(&self, settings: &Settings) -> bool {
+        let _ = settings;
+        true
+    }
+
+    /// What an operator should know of these settings and services, one sentence each.
+    fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+        let _ = (settings, desired);
+        Vec::new()
+    }
+
     /// Works by these settings from now on, as far as they are for this engine alone.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub const PERSISTENCE_MAX: Duration = Duration::from_secs(31 * 86_400);
 /// The sysctls that are set when asked for, in `net.ipv4.vs`.
 const EXPIRE_NODEST: &str = "expire_nodest_conn";
 const SLOPPY_TCP: &str = "sloppy_tcp";
+const EXPIRE_QUIESCENT: &str = "expire_quiescent_template";
 /// What becomes of connections without and with the first of them.
 const DROPS: &str = "packets of its connections are dropped until it is back or they time out \
     (net.ipv4.vs.expire_nodest_conn = 0)";
@@ -118,7 +119,11 @@ impl Engine for Ipvs {
         if !differing.is_empty() {
             tuning.tunes.push(Tune::Timeouts(differing));
         }
-        for (name, asked) in [(EXPIRE_NODEST, settings.expire_nodest_conn), (SLOPPY_TCP, settings.sloppy_tcp)] {
+        for (name, asked) in [
+            (EXPIRE_NODEST, settings.expire_nodest_conn),
+            (SLOPPY_TCP, settings.sloppy_tcp),
+            (EXPIRE_QUIESCENT, self.expire_quiescent(settings)),
+        ] {
             let Some(asked) = asked else { continue };
             match self.sysctls.is_on(name) {
                 Ok(now) if now == asked => {}
@@ -166,10 +171,61 @@ impl Engine for Ipvs {
         }
     }
 
+    fn keeps_away(&self, settings: &Settings) -> bool {
+        let can_be = || self.sysctls.is_settable(EXPIRE_QUIESCENT).is_ok();
+        match self.expire_quiescent(settings) {
+            None => self.is_expiring(),
+            Some(asked) => asked && (self.is_expiring() || can_be()),
+        }
+    }
+
+    fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+        let mut advice = Vec::new();
+        if settings.is_persistent
+            && settings.expire_quiescent_template.is_none()
+            && !self.is_expiring()
+            && let Err(fault) = self.sysctls.is_settable(EXPIRE_QUIESCENT)
+        {
+            advice.push(format!(
+                "with persistence, a server that is down is removed and loses the connections that are open, because a setting \
+                 cannot be changed here: {fault}"
+            ));
+        }
+        advice.extend(desired.iter().filter_map(refuses_clients));
+        advice
+    }
+
     fn manner(&self) -> String {
         let [_, major, minor, patch] = self.info.version.to_be_bytes();
         format!("IPVS {major}.{minor}.{patch} with {} buckets of connections", self.info.table)
     }
+}
+
+impl Ipvs {
+    /// What the setting is to be: what is asked for; else, with persistence, on where that can be had.
+    fn expire_quiescent(&self, settings: &Settings) -> Option<bool> {
+        let implied = || settings.is_persistent && self.sysctls.is_settable(EXPIRE_QUIESCENT).is_ok();
+        settings.expire_quiescent_template.or_else(|| implied().then_some(true))
+    }
+
+    fn is_expiring(&self) -> bool {
+        self.sysctls.is_on(EXPIRE_QUIESCENT).unwrap_or(false)
+    }
+}
+
+/// `dh` finds a server by the address asked for alone, and refuses the client where that one has weight 0.
+fn refuses_clients(service: &Service) -> Option<String> {
+    let quiet = service.destinations.iter().filter(|server| server.weight == 0);
+    let quiet: Vec<String> = quiet.map(|server| server.address.to_string()).collect();
+    let is_so = service.scheduler == Scheduler::Destination && !quiet.is_empty();
+    is_so.then(|| {
+        format!(
+            "service {}: `balance dh` refuses clients that it leads to {}, which gets nothing new; in maintenance it is removed, and \
+             they go to another one",
+            service.key,
+            quiet.join(", ")
+        )
+    })
 }
 
 /// What the kernel would refuse, or do otherwise than it is asked for.

@@ -21,6 +21,11 @@ pub struct Settings {
     pub expire_nodest_conn: Option<bool>,
     /// `net.ipv4.vs.sloppy_tcp`: connections that began elsewhere are taken in by any packet of theirs.
     pub sloppy_tcp: Option<bool>,
+    /// `net.ipv4.vs.expire_quiescent_template`: clients that stick to a destination of weight 0 get another one for what they begin
+    /// anew.
+    pub expire_quiescent_template: Option<bool>,
+    /// Some service is persistent: where nothing is said of the setting above, it is turned on if that can be done.
+    pub is_persistent: bool,
     /// Tells other directors of connections.
     pub sync_master: Option<SyncDaemon>,
     /// Learns of other directors' connections.

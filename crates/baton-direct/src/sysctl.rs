@@ -137,8 +137,6 @@ pub struct Director {
     pub masquerades_ipv4: bool,
     /// The same for IPv6.
     pub masquerades_ipv6: bool,
-    /// Some service keeps clients where they were (persistence), by IPVS.
-    pub is_persistent: bool,
     /// The interfaces by which clients come and servers are reached, as far as they are known.
     pub interfaces: Vec<String>,
 }
@@ -170,10 +168,6 @@ pub fn director(director: &Director) -> Vec<Advice> {
         for interface in ["all", first].into_iter().chain(director.interfaces.iter().skip(1).map(String::as_str)) {
             want(Sysctl::ipv4(interface, "rp_filter"), &|found| found != 1, "2", why);
         }
-    }
-    if director.is_persistent {
-        let why = "clients that stick to a server with weight 0 get there with each new connection";
-        want(Sysctl::new("net/ipv4/vs/expire_quiescent_template"), &|found| found == 1, "1", why);
     }
     advice
 }

@@ -200,6 +200,8 @@ fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static 
     note("tune.ipvs.timeout-tcpfin", old.timeout_tcpfin.words(), new.timeout_tcpfin.words(), true);
     note("tune.ipvs.timeout-udp", old.timeout_udp.words(), new.timeout_udp.words(), true);
     note("tune.ipvs.expire-nodest-conn", old.expire_nodest_conn.words(), new.expire_nodest_conn.words(), true);
+    let [before, now] = [old, new].map(|ipvs| ipvs.expire_quiescent_template.words());
+    note("tune.ipvs.expire-quiescent-template", before, now, true);
     note("tune.ipvs.sloppy-tcp", old.sloppy_tcp.words(), new.sloppy_tcp.words(), true);
     note("tune.ipvs.sync-master", old.sync_master.words(), new.sync_master.words(), true);
     note("tune.ipvs.sync-backup", old.sync_backup.words(), new.sync_backup.words(), true);

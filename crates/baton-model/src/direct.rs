@@ -257,6 +257,9 @@ pub struct IpvsTuning {
     pub expire_nodest_conn: Option<bool>,
     /// `tune.ipvs.sloppy-tcp`: a connection may begin with any packet, as after a failover.
     pub sloppy_tcp: Option<bool>,
+    /// `tune.ipvs.expire-quiescent-template`: clients that stick to a server of weight 0 go to another one with what they begin anew.
+    /// `None` is that too where a section has persistence.
+    pub expire_quiescent_template: Option<bool>,
     /// `tune.ipvs.sync-master`.
     pub sync_master: Option<Sync>,
     /// `tune.ipvs.sync-backup`.

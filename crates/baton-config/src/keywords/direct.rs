@@ -67,6 +67,12 @@ pub(crate) static ROWS: &[Keyword] = &[
 /// Rows of `global`.
 pub(crate) static GLOBAL_ROWS: &[Keyword] = &[
     global("tune.ipvs.expire-nodest-conn", "on|off", expire_nodest, "Connections of a removed server end at once."),
+    global(
+        "tune.ipvs.expire-quiescent-template",
+        "on|off",
+        expire_quiescent,
+        "Clients that stick to a server of weight 0 go elsewhere.",
+    ),
     global("tune.ipvs.sloppy-tcp", "on|off", sloppy_tcp, "A connection may begin in its middle, as after a failover."),
     global(
         "tune.ipvs.sync-backup",
@@ -383,6 +389,10 @@ fn on_off(call: &mut Call<'_, '_>) -> Option<bool> {
 
 fn expire_nodest(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {
     ipvs.expire_nodest_conn = on_off(call).or(ipvs.expire_nodest_conn);
+}
+
+fn expire_quiescent(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {
+    ipvs.expire_quiescent_template = on_off(call).or(ipvs.expire_quiescent_template);
 }
 
 fn sloppy_tcp(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {

@@ -59,7 +59,7 @@ impl Foresight {
             }
             Some(_) | None => match Director::open(asked, &work.settings) {
                 Ok(mut director) => {
-                    let plan = director.plan(&work.services).map(|mut plan| {
+                    let plan = director.plan(&work.services_for(&director)).map(|mut plan| {
                         let vips = Vips::open(&work.settings.owner);
                         plan.remarks.extend(vips.map_or(Vec::new(), |mut vips| addresses::foresee(&mut vips, &work)));
                         plan

@@ -4,14 +4,14 @@
 //! (capabilities(7)); all others lose them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_direct::vip::{self, Vip, Vips};
 use baton_direct::who_has::others;
-use baton_direct::{Asked, Director, Fault, Figures, Plan, Report, Service, Settings, probe};
+use baton_direct::{Asked, Director, Fault, Figures, Key, Plan, Report, Service, Settings, probe};
 use baton_kernel::process::capabilities::{self, Capability};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -37,12 +37,27 @@ const RIGHTS: [Capability; 4] =
 pub struct Work {
     /// Services.
     pub services: Vec<Service>,
+    /// Servers of those that have to go where weight 0 does not keep away clients that stick to them.
+    pub down: BTreeSet<(Key, SocketAddr)>,
     /// What is asked besides.
     pub settings: Settings,
     /// Virtual addresses of this machine.
     pub managed: Vec<Managed>,
     /// Addresses that something listens on: of ours, such a one stays.
     pub listened: BTreeSet<IpAddr>,
+}
+
+impl Work {
+    /// Services as this director's engine takes them.
+    pub fn services_for(&self, director: &Director) -> Vec<Service> {
+        let mut services = self.services.clone();
+        if !self.down.is_empty() && !director.keeps_away(&self.settings) {
+            for service in services.iter_mut().filter(|service| service.persistence.is_some()) {
+                service.destinations.retain(|server| !self.down.contains(&(service.key, server.address)));
+            }
+        }
+        services
+    }
 }
 
 /// What the thread says.
@@ -325,7 +340,7 @@ impl Desk {
                 Err(RecvTimeoutError::Timeout) => self.announce(),
                 Ok(Job::Plan(work, reply)) => {
                     self.director.set(&work.settings);
-                    let plan = self.director.plan(&work.services).map(|mut plan| {
+                    let plan = self.director.plan(&work.services_for(&self.director)).map(|mut plan| {
                         plan.remarks.extend(self.vips.as_mut().map_or(Vec::new(), |vips| foresee(vips, &work)));
                         plan
                     });
@@ -381,7 +396,7 @@ impl Desk {
             vips = Some(self.put(&kept));
         }
         self.director.set(&work.settings);
-        let services = self.director.reconcile(&work.services);
+        let services = self.director.reconcile(&work.services_for(&self.director));
         // What the record has from a process before goes too.
         let is_first = !self.has_put && self.vips.is_ok();
         // One that is not here is not called here before its service is.

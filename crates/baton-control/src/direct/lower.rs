@@ -2,10 +2,12 @@
 //!
 //! A server that may not get anything new stays in the kernel with weight 0: its connections go on, and it comes back without
 //! a trace. That is so for drain, for maintenance and for a server that is down, as in other modes, where sessions in flight end by
-//! themselves too. A server is *removed* where weight 0 would not keep clients away, and it is down or in maintenance:
+//! themselves too. A server that is down or in maintenance is *removed* where weight 0 would not keep clients away:
 //!
-//! - with persistence, since the kernel sends a client that is bound to a server there whatever its weight;
-//! - by `dh`, which finds a server by the destination alone and would refuse the client;
+//! - with persistence, where the kernel sends a client that is bound to a server there whatever its weight: the engine knows
+//!   ([`down`] says which servers);
+//! - by `dh`, which finds a server by the destination alone and would refuse the client; so there a backup without its turn and a server
+//!   of weight 0 are not there either. One that drains stays, for its connections, which the engine warns of;
 //! - with `on-marked-down shutdown-sessions`, which asks for that.
 //!
 //! `source` always has the kernel's `sh-fallback`: HAProxy's `source` goes on to another server as well.
@@ -100,13 +102,13 @@ fn service(place: &Place, direct: &Direct, back: &Proxy, standing: &impl Fn(&Pro
     let mut destinations: Vec<Destination> = Vec::with_capacity(servers.len());
     for (at, (server, how)) in servers.iter().enumerate() {
         let Some(address) = address(server, place) else { continue };
-        if !how.runs && is_removed_when_down(direct, server) {
-            continue;
-        }
         let has_turn = match server.backup {
             false => true,
             true => use_backups && (back.tcp.all_backups || first_backup == Some(at)),
         };
+        if is_removed(direct, server, how, has_turn) {
+            continue;
+        }
         let weight = match how.takes && has_turn {
             false => 0,
             true => weight(how, ramps, scale),
@@ -159,10 +161,26 @@ fn knows_shares(direct: &Direct) -> bool {
 }
 
 /// See the head of this file.
-fn is_removed_when_down(direct: &Direct, server: &Server) -> bool {
-    direct.persistence.is_some()
-        || direct.scheduler == baton_model::Scheduler::Destination
-        || server.check.on_marked_down == MarkedDown::ShutdownSessions
+fn is_removed(direct: &Direct, server: &Server, how: &Standing, has_turn: bool) -> bool {
+    let never_gets_any = !how.runs || !has_turn || server.weight == 0 && how.weight == 0;
+    match direct.scheduler {
+        baton_model::Scheduler::Destination => never_gets_any,
+        _ => !how.runs && server.check.on_marked_down == MarkedDown::ShutdownSessions,
+    }
+}
+
+/// Servers of services with persistence that are down or in maintenance: where weight 0 does not keep away clients that stick to them,
+/// these go.
+pub fn down(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> BTreeSet<(Key, SocketAddr)> {
+    let sticky = |back: &Proxy| back.direct.as_ref().is_some_and(|direct| direct.persistence.is_some());
+    let of = |place: &Place, back: &Proxy| -> Vec<(Key, SocketAddr)> {
+        let servers = back.servers.iter().filter(|server| !standing(back, server).runs);
+        servers.filter_map(|server| Some((key(place), address(server, place)?))).collect()
+    };
+    let fronts = pairs(model).filter(|(_, back)| sticky(back));
+    fronts
+        .flat_map(|(front, back)| front.places().iter().flat_map(move |bind| of(&bind.place, back)).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Where packets of a place go for this server; `None` as long as nobody knows its address.
@@ -215,6 +233,9 @@ pub fn settings(model: &Model) -> Settings {
         timeouts: Timeouts { tcp: ipvs.timeout_tcp, tcp_fin: ipvs.timeout_tcpfin, udp: ipvs.timeout_udp },
         expire_nodest_conn: ipvs.expire_nodest_conn,
         sloppy_tcp: ipvs.sloppy_tcp,
+        expire_quiescent_template: ipvs.expire_quiescent_template,
+        is_persistent: pairs(model)
+            .any(|(_, back)| back.direct.as_ref().is_some_and(|back| back.persistence.is_some())),
         sync_master: sync(&ipvs.sync_master),
         sync_backup: sync(&ipvs.sync_backup),
         ..Settings::default()

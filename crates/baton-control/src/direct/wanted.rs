@@ -26,12 +26,13 @@ pub fn work(model: &Model, registry: &Registry) -> Work {
             standings.insert((back.name.clone(), server.name().clone()), standing(&server));
         }
     }
-    let services = lower::services(model, |back: &Proxy, server: &Server| {
+    let standing = |back: &Proxy, server: &Server| {
         let known = standings.get(&(back.name.clone(), server.name.clone())).copied();
         known.unwrap_or_else(|| Standing::at_first(server))
-    });
+    };
     Work {
-        services,
+        services: lower::services(model, standing),
+        down: lower::down(model, standing),
         settings: lower::settings(model),
         managed: lower::managed(model),
         listened: lower::listened(model),
@@ -93,8 +94,6 @@ pub(super) fn advice(model: &Model) -> Vec<String> {
     let does = sysctl::Director {
         masquerades_ipv4: masquerades(false),
         masquerades_ipv6: masquerades(true),
-        // A draining server keeps the clients that stick to it, as in HAProxy; one that is down is removed.
-        is_persistent: false,
         interfaces: lower::settings(model).xdp.interfaces,
     };
     sysctl::director(&does).iter().map(ToString::to_string).collect()

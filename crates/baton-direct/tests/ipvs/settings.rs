@@ -83,6 +83,50 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
 }
 
 #[test]
+fn persistence_asks_for_what_keeps_clients_away_from_weight_0() {
+    lab::inside(|| {
+        let setting = "/proc/sys/net/ipv4/vs/expire_quiescent_template";
+        let persistence = Some(baton_direct::Persistence { timeout: Duration::from_secs(60), prefix: 32 });
+        let servers = [to("10.0.1.1:80", 1), to("10.0.1.2:80", 0)];
+        let services = [Service { persistence, ..service(tcp("10.0.0.1:80"), Scheduler::RoundRobin, &servers) }];
+        let implied = Settings { is_persistent: true, ..Settings::default() };
+        let mut director = director_with(&implied);
+        assert!(!director.keeps_away(&Settings::default()), "as the kernel has it");
+        // A container, where settings cannot be written.
+        said("mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys");
+        let mut contained = director_with(&implied);
+        assert!(!contained.keeps_away(&implied));
+        let plan = contained.plan(&services).unwrap();
+        assert!(plan.tunes.is_empty() && plan.refused.is_empty(), "{plan}");
+        assert!(plan.remarks[0].contains("removed") && plan.remarks[0].contains("expire_quiescent_template"), "{plan}");
+        drop(contained);
+        said("umount /proc/sys");
+        assert!(director.keeps_away(&implied));
+        let steps = done(director.reconcile(&services).unwrap());
+        assert_eq!(steps[0], "set net.ipv4.vs.expire_quiescent_template = 1");
+        assert_eq!(said(&format!("cat {setting}")), "1\n");
+        let off = Settings { expire_quiescent_template: Some(false), ..implied };
+        director.set(&off);
+        assert!(!director.keeps_away(&off));
+        assert_eq!(done(director.reconcile(&services).unwrap()), ["set net.ipv4.vs.expire_quiescent_template = 0"]);
+        director.leave(OnExit::Flush).unwrap();
+        assert_eq!(said(&format!("cat {setting}")), "0\n");
+    });
+}
+
+#[test]
+fn what_dh_refuses_is_said() {
+    lab::inside(|| {
+        let servers = [to("10.0.1.1:80", 1), to("10.0.1.2:80", 0)];
+        let services = |scheduler| [service(tcp("10.0.0.1:80"), scheduler, &servers)];
+        let mut director = director();
+        let remarks = director.plan(&services(Scheduler::Destination)).unwrap().remarks;
+        assert!(remarks[0].contains("`balance dh` refuses clients that it leads to 10.0.1.2:80"), "{remarks:?}");
+        assert_eq!(director.plan(&services(Scheduler::Source)).unwrap().remarks, [""; 0]);
+    });
+}
+
+#[test]
 fn what_is_missing_is_said_with_what_helps() {
     lab::inside(|| {
         let loader = fs::read_to_string("/proc/sys/kernel/modprobe").unwrap();

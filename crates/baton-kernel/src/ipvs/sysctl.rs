@@ -39,6 +39,14 @@ impl Sysctls {
         self.file(name, OFlag::O_RDONLY).and_then(read).map_err(|error| fault(name, &error))
     }
 
+    /// Whether one could be changed. Nothing is.
+    ///
+    /// # Errors
+    /// Why not: there is no such setting, it is read-only in this container, or the right is missing.
+    pub fn is_settable(&self, name: &str) -> Result<(), Fault> {
+        self.file(name, OFlag::O_WRONLY).map(drop).map_err(|error| fault(name, &error))
+    }
+
     /// Turns one on or off.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ mod life;
 mod master;
 mod pair;
 mod rights;
+mod sticky;
 mod traffic;
 mod words;
 

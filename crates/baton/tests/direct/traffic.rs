@@ -111,8 +111,8 @@ fn services_of_every_kind_serve_their_clients() {
         let stays = both("192.168.121.4:80");
         let (&by, 4) = stays.first_key_value().unwrap() else { panic!("{stays:?}") };
         director.tell(&format!("set server sticky/s{by} state maint"));
-        until("it is gone in the kernel", || {
-            !dump().iter().any(|line| line.contains(&format!("-t 192.168.121.4:80 -r 192.168.121.1{by}:80 ")))
+        until("it gets nothing new in the kernel", || {
+            dump().contains(&format!("-a -t 192.168.121.4:80 -r 192.168.121.1{by}:80 -g -w 0"))
         });
         assert_eq!(both("192.168.121.4:80"), BTreeMap::from([(3 - by, 4)]));
 

@@ -39,8 +39,8 @@ listen nat
     server n1 10.0.0.9:8443 masquerade
 ";
 
-/// The same as `ipvsadm` shows it: `source` always goes on to another server, and one in maintenance is not there where clients
-/// would come back to it.
+/// The same as `ipvsadm` shows it: `source` always goes on to another server, and one in maintenance has weight 0, for which
+/// the kernel is told to send clients that would come back to it elsewhere.
 const KERNEL: &str = "
 -A -f 7 -s sh -b sh-fallback,sh-port
 -A -t 192.168.121.2:443 -s wrr
@@ -51,10 +51,12 @@ const KERNEL: &str = "
 -a -f 7 -r 192.168.121.11:0 -g -w 1
 -a -t 192.168.121.2:443 -r 10.0.0.9:8443 -m -w 1
 -a -t 192.168.121.2:80 -r 192.168.121.11:80 -g -w 3
+-a -t 192.168.121.2:80 -r 192.168.121.12:80 -g -w 0
 -a -t 192.168.121.2:8080 -r 10.9.0.1:8080 -i -w 1 --tun-type ipip
 -a -t 192.168.121.2:8080 -r 10.9.0.2:8080 -i -w 1 --tun-type gue --tun-port 6080 --tun-nocsum
 -a -t 192.168.121.2:8080 -r 10.9.0.3:8080 -i -w 1 --tun-type gre --tun-nocsum
 -a -t 192.168.121.2:81 -r 192.168.121.11:81 -g -w 3
+-a -t 192.168.121.2:81 -r 192.168.121.12:81 -g -w 0
 -a -u 192.168.121.2:53 -r 192.168.121.11:53 -g -w 1
 ";
 
@@ -71,8 +73,11 @@ fn the_kernel_has_what_the_words_say() {
         until("the services are in the kernel", || dump().len() >= expected.len());
         assert_eq!(dump(), expected, "{}", proxy.said());
         assert_eq!(said("ipvsadm -Ln --timeout").trim(), "Timeout (tcp tcpfin udp): 600 120 60");
-        let sysctls = said("cat /proc/sys/net/ipv4/vs/expire_nodest_conn /proc/sys/net/ipv4/vs/sloppy_tcp");
-        assert_eq!(sysctls, "1\n1\n");
+        let sysctls = said(
+            "cat /proc/sys/net/ipv4/vs/expire_nodest_conn /proc/sys/net/ipv4/vs/sloppy_tcp \
+                            /proc/sys/net/ipv4/vs/expire_quiescent_template",
+        );
+        assert_eq!(sysctls, "1\n1\n1\n");
         for advice in [
             "net.ipv4.ip_forward is 0: masqueraded packets are not forwarded",
             "sysctl -w net.ipv4.conf.all.send_redirects=0",

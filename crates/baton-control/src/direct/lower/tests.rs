@@ -46,13 +46,44 @@ fn weights_are_the_configurations() {
 fn who_is_down_keeps_connections_unless_clients_would_still_come() {
     assert_eq!(shown(TWO, down("b")), "10.0.0.2:80=1 10.0.0.3:80=0");
     let removed = "10.0.0.2:80=1";
-    let sticky = format!("{TWO} stick-table type ip size 1m expire 5m\n stick on src\n");
-    assert_eq!(shown(&sticky, down("b")), removed);
     assert_eq!(shown(&format!("{TWO} balance dh\n"), down("b")), removed);
     assert_eq!(shown(&TWO.replace("weight 3", "check on-marked-down shutdown-sessions"), down("b")), removed);
-    // Draining is what persistence may outlive, as in other modes.
-    let draining = |name: &str, standing: &mut Standing| standing.takes = name != "b";
-    assert_eq!(shown(&sticky, draining), "10.0.0.2:80=1 10.0.0.3:80=0");
+}
+
+#[test]
+fn who_sticks_to_a_server_that_is_down_is_known_to_the_engine() {
+    let sticky = format!("{TWO} stick-table type ip size 1m expire 5m\n stick on src\n");
+    assert_eq!(shown(&sticky, down("b")), "10.0.0.2:80=1 10.0.0.3:80=0");
+    let text = |lines: &str| format!("listen web\n mode direct\n bind 10.0.0.1:80-81\n{lines}\n");
+    let removed = |lines: &str, change: &dyn Fn(&str, &mut Standing)| {
+        let down = super::down(&model(&text(lines)), |_, server| {
+            let mut standing = Standing::at_first(server);
+            change(&server.name, &mut standing);
+            standing
+        });
+        down.iter().map(|(key, address)| format!("{key} {address}")).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(removed(&sticky, &down("b")), "tcp 10.0.0.1:80 10.0.0.3:80, tcp 10.0.0.1:81 10.0.0.3:81");
+    assert_eq!(removed(&sticky, &|name, standing| standing.takes = name != "b"), "", "it drains");
+    assert_eq!(removed(TWO, &down("b")), "");
+    let asked = |global: &str| {
+        let settings = settings(&model(&format!("global\n{global}\n{}", text(&sticky))));
+        (settings.is_persistent, settings.expire_quiescent_template)
+    };
+    assert_eq!(asked(""), (true, None));
+    assert_eq!(asked("tune.ipvs.expire-quiescent-template off"), (true, Some(false)));
+    assert!(!settings(&model(&text(TWO))).is_persistent);
+}
+
+#[test]
+fn dh_has_no_server_that_gets_nothing() {
+    let lines = " balance dh\n server a 10.0.0.2\n server b 10.0.0.3 weight 0\n server c 10.0.0.4 backup\n";
+    assert_eq!(shown(lines, |_, _| {}), "10.0.0.2:80=1");
+    assert_eq!(shown(lines, down("a")), "10.0.0.4:80=1");
+    // For their connections, those stay of whom an operator says so.
+    assert_eq!(shown(lines, |name, standing| standing.takes = name != "a"), "10.0.0.2:80=0 10.0.0.4:80=1");
+    assert_eq!(shown(lines, |_, standing| standing.weight = 0), "10.0.0.2:80=0");
+    assert_eq!(shown(lines, |_, standing| standing.weight = 5), "10.0.0.2:80=5 10.0.0.3:80=5");
 }
 
 #[test]
