@@ -56,7 +56,7 @@ mount -t bpf bpf /sys/fs/bpf
 # Whole checksums, since a director that sends packets on in its driver does not complete them; the same for all.
 ip netns exec client ethtool -K eth0 tx off >/dev/null
 """
-NGINX = """worker_processes 1; daemon off; error_log /dev/null; pid {folder}/nginx.pid; user root root;
+NGINX = """daemon off; master_process off; error_log /dev/null; pid {folder}/nginx.pid;
 events {{ worker_connections 1024; }}
 http {{ access_log off; server {{ listen 80; root {folder}; }} client_body_temp_path {folder}; proxy_temp_path {folder};
 fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder}; }}
@@ -314,7 +314,7 @@ def table(part, found):
             row += [f"{count / seconds:,.0f}" if seconds > 0 else "noise"]
             row += [ratio(samples, way, base, load, "flow of 256 KiB") if base != way else "" for base in bases]
             rows.append(row)
-    lines = [f"{part}, {len(samples)} rounds" + aside(found), "", report.markdown(head, rows)]
+    lines = [f"{part}, rounds: {len(samples)}" + aside(found), "", report.markdown(head, rows)]
     lines.append("Ratios of costs; a packet's are to what tcp costs for each packet of a client in a flow of 256 KiB.")
     for load, nanoseconds in found.get("program", {}).items():
         lines.append(f"{load}: {nanoseconds:.0f} ns of it in the program, by the kernel's own measure")

@@ -41,7 +41,7 @@ class Tables(unittest.TestCase):
         samples = [one([100, 1], tcp=[300], xdp_stack=[120, 3])]
         found = {"samples": samples, "missing": {"ipvs": "no such module"}, "others": 0.2}
         lines = directors.table("lab", found).splitlines()
-        self.assertEqual(lines[0], "lab, 1 rounds (WARNING: 20% of the processor's time was not ours: figures are noisy)")
+        self.assertEqual(lines[0], "lab, rounds: 1 (WARNING: 20% of the processor's time was not ours: figures are noisy)")
         self.assertEqual(lines[2], "| added by a director | way | us | packets a CPU second | of tcp | of ipvs |")
         self.assertEqual(lines[4], "| flow of 256 KiB | tcp | 200 | 50,000 |  |  |")
         self.assertEqual(lines[5], "| flow of 256 KiB | xdp stack | 20.0 | 500,000 | 0.10 |  |")
