@@ -56,6 +56,7 @@ listen web6
     engine ipvs
     bind [2001:db8:121::2]:80
     balance mh hash-port
+    option httpchk GET /bytes/1
     server app1 [2001:db8:121::141] check inter 1s
     server app2 [2001:db8:121::142] check inter 1s
     server app3 [2001:db8:121::143] check inter 1s
@@ -190,6 +191,7 @@ fn downloads_survive_the_failure_and_the_return_of_a_director() {
                 curl.spawn().expect("installed by scripts/setup test")
             })
             .collect();
+        assert!(!sh("ip netns exec one ipvsadm -Sn; ip netns exec two ipvsadm -Sn").contains("-w 0"), "all are well");
         let all = DOWNLOADS as u64 / 2 * BYTES;
         until("the downloads are under way", || more(loaded(), [all / 5; 2]));
         let (one, two) = (carried("one"), carried("two"));

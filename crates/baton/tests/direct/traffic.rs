@@ -1,5 +1,5 @@
-//! What kinds of services do with real clients: marks, UDP, clients that stay, limits; and clients behind a link of a smaller MTU, of which
-//! routers tell the virtual address.
+//! What kinds of services do with real clients: marks, UDP, clients that stay, limits, spare servers; and clients behind a link of a
+//! smaller MTU, of which routers tell the virtual address.
 
 use std::net::UdpSocket;
 
@@ -46,11 +46,18 @@ bind 192.168.121.5:80
 balance roundrobin
 server s1 192.168.121.11 maxconn 2 minconn 1
 server s2 192.168.121.12
+
+listen spare
+mode direct
+bind 192.168.121.6:80
+balance roundrobin
+server s1 192.168.121.11
+server s2 192.168.121.12 backup
 ";
 
 /// More virtual addresses, and a client behind a router with a link that takes less than an Ethernet.
 const MORE: &str = "
-    for vip in 3 4 5; do
+    for vip in 3 4 5 6; do
         ip -n director address add 192.168.121.$vip/32 dev eth0
         for n in 1 2; do ip -n s$n address add 192.168.121.$vip/32 dev lo; done
     done
@@ -123,6 +130,19 @@ fn services_of_every_kind_serve_their_clients() {
         });
         let by = by.join().unwrap();
         assert_eq!(by.iter().filter(|by| **by == 1).count(), 2, "{by:?}");
+
+        // A spare one serves while no other does, and what it has by then it keeps.
+        let spare = "192.168.121.6:80";
+        assert_eq!(both(spare), BTreeMap::from([(1, 4)]));
+        director.tell("set server spare/s1 state maint");
+        until("the spare one is in", || dump().contains(&format!("-a -t {spare} -r 192.168.121.12:80 -g -w 1")));
+        assert_eq!(both(spare), BTreeMap::from([(2, 4)]));
+        let mut held = within("client", move || Download::begin(spare)).join().unwrap();
+        held.goes_on(2);
+        director.tell("set server spare/s1 state ready");
+        until("it is out again", || dump().contains(&format!("-a -t {spare} -r 192.168.121.12:80 -g -w 0")));
+        assert_eq!(both(spare), BTreeMap::from([(1, 4)]));
+        held.goes_on(2);
 
         // What a router tells the virtual address of a packet that is too large for the client's link comes to the server that sent it.
         let far = within("far", || {
