@@ -430,16 +430,32 @@ fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Resul
             _ => {}
         }
     }
+    let missing = take_steps(engine, plan, &mut report, &mut ours);
+    ours.retain(|key| !missing.contains(key) && !plan.gone.contains(key));
+    opened.write(ours, sync)?;
+    Ok(report)
+}
+
+/// Takes the steps themselves. Gives the services that could not be added; those that are removed are not `ours` any more.
+fn take_steps(engine: &mut dyn Engine, plan: &Plan, report: &mut Report, ours: &mut BTreeSet<Key>) -> BTreeSet<Key> {
+    let steps: Vec<&Step> = plan.steps.iter().map(|planned| &planned.step).collect();
     let mut missing = BTreeSet::new();
+    if steps.is_empty() {
+        return missing;
+    }
+    let is_begun = engine.begin(&steps);
     for planned in &plan.steps {
         let key = planned.step.key();
         if missing.contains(&key) {
             continue; // a destination of a service that could not be added
         }
-        match engine.take(&planned.step) {
+        match is_begun.clone().and_then(|()| engine.take(&planned.step)) {
             Ok(()) => report.done.push(planned.sentence.clone()),
             Err(fault) => {
-                report.failed.push(fault);
+                // What stands in the way of many is said once.
+                if !report.failed.contains(&fault) {
+                    report.failed.push(fault);
+                }
                 if let Step::AddService(_) = planned.step {
                     missing.insert(key);
                 }
@@ -450,9 +466,8 @@ fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Resul
             ours.remove(&key);
         }
     }
-    ours.retain(|key| !missing.contains(key) && !plan.gone.contains(key));
-    opened.write(ours, sync)?;
-    Ok(report)
+    report.failed.extend(engine.finish().err());
+    missing
 }
 
 #[cfg(test)]

@@ -115,11 +115,28 @@ pub trait Engine: Send {
     /// What it cannot do of what is asked for, one sentence each; nothing is changed by asking.
     fn judge(&self, service: &Service) -> Vec<String>;
 
-    /// Takes one step.
+    /// These steps are about to be taken, in this order: does what is done once for all of them.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps; then none of them can be taken.
+    fn begin(&mut self, steps: &[&Step]) -> Result<(), Fault> {
+        let _ = steps;
+        Ok(())
+    }
+
+    /// Takes one of the steps that were begun.
     ///
     /// # Errors
     /// What the kernel refuses, with what helps; then this step was not taken.
     fn take(&mut self, step: &Step) -> Result<(), Fault>;
+
+    /// The steps are taken: does the rest, once for all of them.
+    ///
+    /// # Errors
+    /// What the kernel refuses, with what helps; it is tried again by [`refresh`](Self::refresh).
+    fn finish(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// What happens to the connections of a destination or a service that is removed, as a sentence.
     fn removal(&self) -> &'static str;

@@ -361,6 +361,62 @@ fn an_interface_that_is_gone_is_told_and_stops_nothing_else() {
     });
 }
 
+#[test]
+fn servers_that_nobody_answers_for_are_looked_for_together() {
+    lab(1, |lab| {
+        let one = &lab.servers[0];
+        let many = |ports: u16| -> Vec<Service> {
+            let of_port = |port: u16| {
+                let mut service = service(vips()[0], &[(one, 1)]);
+                service.key = Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vips()[0], port) };
+                let unknown = (101..104).map(|number| Destination {
+                    address: SocketAddr::from(([192, 0, 2, number], port)),
+                    ..service.destinations[0].clone()
+                });
+                service.destinations.extend(unknown.collect::<Vec<_>>());
+                service.destinations[0].address.set_port(port);
+                service
+            };
+            (80..80 + ports).map(of_port).collect()
+        };
+        let timed = |services: &[Service]| {
+            lab.director.inside(|| {
+                let mut director = open();
+                let start = Instant::now();
+                let report = reconciled(&mut director, services);
+                let took = start.elapsed();
+                assert!(director.plan(services).unwrap().is_empty());
+                (took, report.done.len())
+            })
+        };
+        // Each of them waits as long as the other for answers, and that is most of it.
+        let (for_one, _) = timed(&many(1));
+        let (for_many, done) = timed(&many(60));
+        assert_eq!(done, 59 * 5);
+        assert!(for_many < 20 * for_one, "{for_many:?} for 60 services, {for_one:?} for one");
+        assert_eq!(ask(&lab.client, vips()[0], 5)["one"], 5);
+        // All of them change and go at once.
+        let half: Vec<Service> = many(60).into_iter().skip(30).collect();
+        let mut heavy = half.clone();
+        heavy.iter_mut().for_each(|service| service.destinations[0].weight = 9);
+        heavy.iter_mut().for_each(|service| service.destinations.truncate(2));
+        assert_eq!(timed(&heavy).1, 30 + 30 + 2 * 30);
+        lab.director.inside(|| {
+            let direct = Direct::find(&direct::folder().unwrap()).unwrap().unwrap();
+            assert_eq!(direct.places().unwrap().len(), 31);
+            let used = direct.servers().unwrap().into_iter().filter(|slot| slot.generation != 0);
+            assert!(used.clone().all(|slot| slot.generation == 1) && used.count() == 60);
+        });
+        timed(&many(60));
+        lab.director.inside(|| {
+            let direct = Direct::find(&direct::folder().unwrap()).unwrap().unwrap();
+            let again = direct.servers().unwrap().into_iter().filter(|slot| slot.generation == 2).count();
+            assert_eq!(again, 180, "slots that are used again have another generation");
+        });
+        assert_eq!(ask(&lab.client, vips()[0], 5)["one"], 5);
+    });
+}
+
 /// As in a container: nobody gave the other end of the director's veth a program.
 #[test]
 fn in_the_stack_of_a_veth() {

@@ -2,16 +2,19 @@
 //!
 //! It keeps nothing that is not in the maps: whoever opens it next finds everything there.
 
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use baton_kernel::bpf::direct::{self, Direct, Mode, SERVERS_MAX, SERVICES_MAX, TABLE};
+use baton_kernel::bpf::direct::{self, Direct, Mode, REDIRECTED};
 use baton_kernel::route::{Link, Routing};
 
-use super::way::{self, Wait, Way};
+use super::place::is_veth;
+use super::slots::Slots;
+use super::steps::Batch;
+use super::way::Way;
 use super::{Settings, judge, words};
-use crate::maglev::{self, Member};
-use crate::{Counters, Destination, DestinationFigures, Engine, Fault, Figures, Key, Observed, Refused, Service, Step};
+use crate::{Counters, DestinationFigures, Engine, Fault, Figures, Observed, Refused, Service, Step};
 
 /// The engine, in one network namespace.
 pub(super) struct Xdp {
@@ -28,6 +31,10 @@ pub(super) struct Xdp {
     is_given: bool,
     /// What kept the program out of the drivers of all interfaces.
     pub(super) hindrance: Option<String>,
+    /// What the steps share that are taken now.
+    pub(super) batch: Option<Batch>,
+    /// Services whose tables are older than their servers.
+    pub(super) unfilled: BTreeSet<u32>,
 }
 
 impl Xdp {
@@ -44,6 +51,8 @@ impl Xdp {
             is_renewed: false,
             is_given: false,
             hindrance: None,
+            batch: None,
+            unfilled: BTreeSet::new(),
         })
     }
 
@@ -63,28 +72,22 @@ impl Xdp {
 
     /// Puts this process's program into the links, and mends what a process left that was killed between two changes to the maps.
     fn take_over(&mut self) -> Result<(), Fault> {
-        let services = self.services()?;
-        let servers = self.servers()?;
         let Some(direct) = &mut self.direct else { return Ok(()) };
         // Interfaces that are gone are looked for again by name, with the next refresh.
         direct.renew()?;
-        let mut places = Vec::new();
-        for (number, slot) in &services {
-            direct.set_place(&slot.place.address_alone(), *number)?;
-            direct.set_place(&slot.place, *number)?;
-            places.extend([slot.place, slot.place.address_alone()]);
-        }
+        let mut slots = Slots::read(direct)?;
+        let places: HashSet<direct::Place> =
+            slots.services().flat_map(|(_, slot)| [slot.place, slot.place.address_alone()]).collect();
         for (place, _) in direct.places()? {
             if !places.contains(&place) {
                 direct.remove_place(&place)?;
             }
         }
-        for (number, slot) in servers {
-            if services.iter().all(|(service, _)| *service != slot.service) {
-                free(direct, number, &slot)?;
-            }
-        }
-        services.iter().try_for_each(|(number, _)| self.fill(*number))
+        let is_lost = |slot: &direct::Server| slots.service(slot.service).is_none();
+        let lost: Vec<u32> = slots.servers().filter(|(_, slot)| is_lost(slot)).map(|(number, _)| number).collect();
+        lost.into_iter().try_for_each(|number| slots.free(direct, number))?;
+        self.unfilled = slots.services().map(|(number, _)| number).collect();
+        self.fill_all(&mut slots)
     }
 
     /// Another process may have begun or ended it.
@@ -99,13 +102,6 @@ impl Xdp {
         Ok(())
     }
 
-    fn found(&self, key: &Key) -> Result<u32, Fault> {
-        let there = self.services()?.into_iter().find(|(_, slot)| words::service(slot).key == *key);
-        there
-            .map(|(number, _)| number)
-            .ok_or_else(|| fault(key, "it is not there", "it was removed by somebody else; try again"))
-    }
-
     /// The slots in use.
     pub(super) fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
@@ -117,178 +113,32 @@ impl Xdp {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
         Ok((0..).zip(direct.servers()?).filter(|(_, slot)| slot.generation != 0).collect())
     }
-
-    fn servers_of(&self, service: u32) -> Result<Vec<(u32, direct::Server)>, Fault> {
-        let mut servers = self.servers()?;
-        servers.retain(|(_, slot)| slot.service == service);
-        Ok(servers)
-    }
-
-    fn add_service(&mut self, service: &Service) -> Result<(), Fault> {
-        let Some(place) = words::place(&service.key) else {
-            return Err(fault(&service.key, "the engine xdp has no firewall marks", "use the engine ipvs"));
-        };
-        self.ready()?;
-        if self.found(&service.key).is_ok() {
-            return self.edit_service(service);
-        }
-        self.tie(Some(place.socket_address().ip()), None)?;
-        let used: Vec<u32> = self.services()?.into_iter().map(|(number, _)| number).collect();
-        let Some(number) = (0..SERVICES_MAX as u32).find(|number| !used.contains(number)) else {
-            let reason = format!("there are {SERVICES_MAX} services, which is the most for the engine xdp");
-            return Err(fault(&service.key, reason, "use the engine ipvs"));
-        };
-        let direct = self.ready()?;
-        direct.clear_service(number)?;
-        direct.set_table(2 * number, &[direct::NOBODY; TABLE])?;
-        direct.set_service(number, &words::slot(service, place, 2 * number))?;
-        direct.set_place(&place.address_alone(), number)?;
-        direct.set_place(&place, number)
-    }
-
-    fn edit_service(&mut self, service: &Service) -> Result<(), Fault> {
-        let number = self.found(&service.key)?;
-        let direct = self.ready()?;
-        let there = direct.service(number)?;
-        direct.set_service(number, &words::slot(service, there.place, there.table))
-    }
-
-    fn remove_service(&mut self, key: &Key) -> Result<(), Fault> {
-        self.ready()?;
-        let number = self.found(key)?;
-        let servers = self.servers_of(number)?;
-        let services = self.services()?;
-        let direct = self.ready()?;
-        let place = direct.service(number)?.place;
-        direct.remove_place(&place)?;
-        let is_alone = |(other, slot): &(u32, direct::Service)| {
-            *other == number || slot.place.address_alone() != place.address_alone()
-        };
-        if services.iter().all(is_alone) {
-            direct.remove_place(&place.address_alone())?;
-        }
-        direct.set_service(number, &direct::Service::default())?;
-        servers.iter().try_for_each(|(number, slot)| free(direct, *number, slot))
-    }
-
-    fn add_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
-        self.ready()?;
-        let service = self.found(key)?;
-        let servers = self.servers()?;
-        if servers.iter().any(|(_, slot)| slot.service == service && slot.socket_address() == destination.address) {
-            return self.edit_destination(key, destination);
-        }
-        let number = (0..SERVERS_MAX as u32).find(|number| servers.iter().all(|(used, _)| used != number));
-        let Some(number) = number else {
-            let reason = format!("there are {SERVERS_MAX} servers, which is the most for the engine xdp");
-            return Err(fault(key, reason, "use the engine ipvs"));
-        };
-        let links = self.routing.links()?;
-        let mut way = self.way(&links, destination.address, Wait::ForAnswer)?.ok();
-        let mode = self.mode_now()?;
-        self.tie(None, way.map(|way| way.link))?;
-        if mode != self.mode_now()? {
-            way = self.way(&links, destination.address, Wait::Never)?.ok();
-        }
-        let passage = way.map(|way| self.passage(&links, &way)).transpose()?;
-        let (family, address) = direct::bytes_of(destination.address.ip());
-        let direct = self.ready()?;
-        // A free slot keeps the generation of its last use there.
-        let last = direct.server(number)?.service;
-        let mut slot = direct::Server {
-            generation: last.wrapping_add(1).max(1),
-            service,
-            weight: destination.weight,
-            port: destination.address.port().into(),
-            family: family.into(),
-            address,
-            ..direct::Server::default()
-        };
-        if let (Some(way), Some(passage)) = (way, passage) {
-            lead(&mut slot, &way, &passage);
-        }
-        direct.clear_server(number)?;
-        direct.set_server(number, &slot)?;
-        self.fill(service)
-    }
-
-    fn edit_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
-        self.ready()?;
-        let service = self.found(key)?;
-        let (number, mut slot) = self.server(key, service, destination.address)?;
-        slot.weight = destination.weight;
-        self.ready()?.set_server(number, &slot)?;
-        self.fill(service)
-    }
-
-    fn remove_destination(&mut self, key: &Key, address: SocketAddr) -> Result<(), Fault> {
-        self.ready()?;
-        let service = self.found(key)?;
-        let (number, mut slot) = self.server(key, service, address)?;
-        // First nobody new comes, then it goes.
-        slot.weight = 0;
-        self.ready()?.set_server(number, &slot)?;
-        self.fill(service)?;
-        free(self.ready()?, number, &slot)
-    }
-
-    fn server(&self, key: &Key, service: u32, address: SocketAddr) -> Result<(u32, direct::Server), Fault> {
-        let there = self.servers_of(service)?.into_iter().find(|(_, slot)| slot.socket_address() == address);
-        there.ok_or_else(|| {
-            fault(key, format!("server {address} is not there"), "it was removed by somebody else; try again")
-        })
-    }
-
-    /// Writes the service's table anew, the one that is not in use, and then uses that one.
-    fn fill(&mut self, service: u32) -> Result<(), Fault> {
-        let mut servers = self.servers_of(service)?;
-        servers.retain(|(_, slot)| slot.weight > 0 && slot.interface != 0);
-        let member = |slot: &direct::Server| Member { name: words::name(slot), weight: slot.weight };
-        let members: Vec<Member> = servers.iter().map(|(_, slot)| member(slot)).collect();
-        let mut table = [direct::NOBODY; TABLE];
-        for (entry, place) in table.iter_mut().zip(maglev::table(&members, TABLE)) {
-            if let Some((number, _)) = servers.get(usize::from(place)) {
-                *entry = *number as u16;
-            }
-        }
-        let direct = self.ready()?;
-        let mut slot = direct.service(service)?;
-        let other = slot.table ^ 1;
-        direct.set_table(other, &table)?;
-        slot.table = other;
-        direct.set_service(service, &slot)
-    }
-
-    pub(super) fn way(&mut self, links: &[Link], server: SocketAddr, wait: Wait) -> Result<Result<Way, String>, Fault> {
-        let named = self.named(links);
-        let mode = self.mode_now()?;
-        way::find(&mut self.routing, links, &named, mode, server.ip(), wait)
-    }
-
-    /// What packets meet on the interface of this way.
-    pub(super) fn passage(&self, links: &[Link], way: &Way) -> Result<Passage, Fault> {
-        let is_native = self.mode_now()? == Mode::Native;
-        Ok(Passage { is_native, is_redirected: self.redirects(links, way.interface)? })
-    }
-
-    /// Where packets are seen. In drivers none is larger than its interface allows.
-    fn mode_now(&self) -> Result<Mode, Fault> {
-        let is_native = self.attached()?.iter().all(|(_, mode)| *mode == Mode::Native);
-        Ok(if is_native { Mode::Native } else { Mode::Generic })
-    }
-}
-
-/// Frees a server's slot, which remembers its generation.
-fn free(direct: &mut Direct, number: u32, slot: &direct::Server) -> Result<(), Fault> {
-    direct.set_server(number, &direct::Server { service: slot.generation, ..direct::Server::default() })
 }
 
 /// What packets meet on their way out.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
     /// None is larger than the interface allows.
     is_native: bool,
-    /// They leave by redirection alone.
+    /// They leave by redirection alone, whichever interface they came in by: in the driver of a veth.
     is_redirected: bool,
+}
+
+impl Passage {
+    /// On the interface of this way, when the program is on these.
+    pub(super) fn new(links: &[Link], attached: &[(u32, Mode)], way: &Way) -> Passage {
+        let is_veth = links.iter().any(|link| link.index == way.interface && is_veth(link));
+        let is_redirected = is_veth && attached.contains(&(way.interface, Mode::Native));
+        Passage { is_native: mode_of(attached) == Mode::Native, is_redirected }
+    }
+}
+
+/// Where packets are seen. In drivers none is larger than its interface allows.
+pub(super) fn mode_of(attached: &[(u32, Mode)]) -> Mode {
+    match attached.iter().all(|(_, mode)| *mode == Mode::Native) {
+        true => Mode::Native,
+        false => Mode::Generic,
+    }
 }
 
 pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
@@ -296,14 +146,10 @@ pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
     slot.to = way.to;
     slot.from = way.from;
     slot.tags = way.tags as u16;
-    slot.leaves = if passage.is_redirected { direct::REDIRECTED } else { 0 };
+    slot.leaves = if passage.is_redirected { REDIRECTED } else { 0 };
     slot.protocols = way.protocols;
     slot.numbers = way.numbers;
     slot.mtu = if passage.is_native { way.mtu } else { 0 };
-}
-
-fn fault(key: &Key, reason: impl Into<String>, remedy: &str) -> Fault {
-    Fault::new(format!("service {key}"), reason, remedy)
 }
 
 fn counters(counted: direct::Counters) -> Counters {
@@ -337,15 +183,16 @@ impl Engine for Xdp {
         judge::judge(service)
     }
 
+    fn begin(&mut self, steps: &[&Step]) -> Result<(), Fault> {
+        self.prepare(steps)
+    }
+
     fn take(&mut self, step: &Step) -> Result<(), Fault> {
-        match step {
-            Step::AddService(service) => self.add_service(service),
-            Step::EditService(service) => self.edit_service(service),
-            Step::RemoveService(key) => self.remove_service(key),
-            Step::AddDestination(key, destination) => self.add_destination(key, destination),
-            Step::EditDestination(key, destination) => self.edit_destination(key, destination),
-            Step::RemoveDestination(key, address) => self.remove_destination(key, *address),
-        }
+        self.step(step)
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        self.conclude()
     }
 
     fn removal(&self) -> &'static str {
@@ -394,47 +241,45 @@ impl Engine for Xdp {
             return Ok(());
         }
         let place = (!is_first).then_some(before.place);
-        self.tie_after(place, None, None).inspect_err(|_| self.settings = before)
+        self.tie_after(place, &BTreeSet::new(), &[]).inspect_err(|_| self.settings = before)
     }
 
     fn refresh(&mut self) -> Result<Vec<String>, Fault> {
         if self.direct.is_none() {
             return Ok(Vec::new());
         }
-        self.ready()?;
-        let services = self.services()?;
+        let mut slots = Slots::read(self.ready()?)?;
         let links = self.routing.links()?;
         let mut troubles: Vec<String> = self.missing(&links).collect();
-        let mut changed = Vec::new();
-        for (number, mut slot) in self.servers()? {
-            let key =
-                services.iter().find(|(number, _)| *number == slot.service).map(|(_, slot)| words::service(slot).key);
-            let Some(key) = key else { continue };
-            let address = slot.socket_address();
-            // What is wrong with one is no reason to leave the others.
-            let way = self.way(&links, address, Wait::Never).unwrap_or_else(|fault| Err(fault.to_string()));
-            match way {
-                Ok(way) => {
-                    let before = slot;
-                    lead(&mut slot, &way, &self.passage(&links, &way)?);
-                    if slot != before {
-                        self.ready()?.set_server(number, &slot)?;
-                        if before.interface == 0 {
-                            changed.push(slot.service);
-                        }
+        let addresses: BTreeSet<IpAddr> = slots.servers().map(|(_, slot)| slot.socket_address().ip()).collect();
+        let ways = self.ways(&links, &addresses)?;
+        let mut led = Vec::new();
+        for (number, slot) in slots.servers() {
+            let (Some(service), address) = (slots.service(slot.service), slot.socket_address()) else { continue };
+            let key = words::service(service).key;
+            match ways.get(&address.ip()) {
+                Some(Ok((way, passage))) => {
+                    let mut after = *slot;
+                    lead(&mut after, way, passage);
+                    led.extend((after != *slot).then_some((number, after)));
+                    if slot.interface == 0 {
+                        self.unfilled.insert(slot.service);
                     }
                 }
                 // What it has is kept: whoever does not answer for a moment is not sent away, which is the health checks' to say.
-                Err(why) if slot.interface == 0 => {
+                Some(Err(why)) if slot.interface == 0 => {
                     troubles.push(format!("service {key}: server {address} gets nothing: {why}"));
                 }
-                Err(why) => troubles.push(format!("service {key}: server {address} gets packets as before, but {why}")),
+                Some(Err(why)) => {
+                    troubles.push(format!("service {key}: server {address} gets packets as before, but {why}"));
+                }
+                None => {}
             }
         }
-        changed.sort_unstable();
-        changed.dedup();
-        changed.into_iter().try_for_each(|service| self.fill(service))?;
-        if let Err(fault) = self.tie(None, None) {
+        let direct = self.ready()?;
+        led.into_iter().try_for_each(|(number, slot)| slots.set_server(direct, number, &slot))?;
+        troubles.extend(self.fill_all(&mut slots).err().map(|fault| fault.to_string()));
+        if let Err(fault) = self.tie(&BTreeSet::new(), &[]) {
             troubles.push(fault.to_string());
         }
         troubles.extend(self.unheard(&links));
@@ -447,7 +292,7 @@ impl Engine for Xdp {
 
     fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
         self.ready()?;
-        self.tie(None, None)?;
+        self.tie(&BTreeSet::new(), &[])?;
         self.ready()?.give_to(user, group)?;
         self.is_given = true;
         Ok(())

@@ -10,7 +10,6 @@ use super::engine::{Xdp, lead};
 use super::gate::Gate;
 use super::macs::macs;
 use super::place::{Change, Ends, advised, deaf, is_veth, reason, unsent};
-use super::way::Wait;
 use super::{Settings, Where};
 use crate::{Fault, Refused, Service};
 
@@ -30,22 +29,22 @@ impl Xdp {
     }
 
     /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
-    /// about to be added: a virtual address, and the interface of a server's route.
-    pub(super) fn tie(&mut self, coming: Option<IpAddr>, server: Option<u32>) -> Result<(), Fault> {
+    /// about to be added: virtual addresses, and the interfaces of servers' routes.
+    pub(super) fn tie(&mut self, coming: &BTreeSet<IpAddr>, servers: &[u32]) -> Result<(), Fault> {
         let before = self.is_set.then_some(self.settings.place);
-        self.tie_after(before, coming, server)
+        self.tie_after(before, coming, servers)
     }
 
     /// The same, when another place was asked for until now.
     pub(super) fn tie_after(
         &mut self,
         before: Option<Where>,
-        coming: Option<IpAddr>,
-        server: Option<u32>,
+        coming: &BTreeSet<IpAddr>,
+        servers: &[u32],
     ) -> Result<(), Fault> {
         let place = self.settings.place;
         let links = self.routing.links()?;
-        let ends = self.ends(&links, coming, server)?;
+        let ends = self.ends(&links, coming, servers)?;
         let known = self.attached()?;
         let (mode, hindrance) = self.mode(place, before, &links, &ends)?;
         let mut change = Change::new(mode, &known, &links, &ends);
@@ -127,17 +126,21 @@ impl Xdp {
 
     /// Leads packets for all servers as they have to leave from where the program is now.
     fn lead_anew(&mut self, links: &[Link]) -> Result<(), Fault> {
-        for (number, mut slot) in self.servers()?.into_iter().filter(|(_, slot)| slot.interface != 0) {
-            if let Ok(way) = self.way(links, slot.socket_address(), Wait::Never)? {
-                lead(&mut slot, &way, &self.passage(links, &way)?);
-                self.ready()?.set_server(number, &slot)?;
+        let servers = self.servers()?;
+        let addresses = servers.iter().map(|(_, slot)| slot.socket_address().ip()).collect();
+        let ways = self.ways(links, &addresses)?;
+        let direct = self.ready()?;
+        for (number, mut slot) in servers.into_iter().filter(|(_, slot)| slot.interface != 0) {
+            if let Some(Ok((way, passage))) = ways.get(&slot.socket_address().ip()) {
+                lead(&mut slot, way, passage);
+                direct.set_server(number, &slot)?;
             }
         }
         Ok(())
     }
 
     /// Where packets come in and leave, with what is about to be added.
-    fn ends(&mut self, links: &[Link], coming: Option<IpAddr>, server: Option<u32>) -> Result<Ends, Fault> {
+    fn ends(&mut self, links: &[Link], coming: &BTreeSet<IpAddr>, servers: &[u32]) -> Result<Ends, Fault> {
         let is_named = !self.settings.interfaces.is_empty();
         let mut ends = Ends { coming: self.named(links), leaving: Vec::new(), is_named };
         let slots = self.servers()?;
@@ -151,7 +154,7 @@ impl Xdp {
                 links.iter().find(is_it).map_or(below, |link| link.index)
             })
         });
-        ends.leaving = of_slots.chain(server).collect();
+        ends.leaving = of_slots.chain(servers.iter().copied()).collect();
         if !ends.is_named {
             let mut virtuals: Vec<IpAddr> =
                 self.services()?.iter().map(|(_, slot)| slot.place.socket_address().ip()).collect();
@@ -164,8 +167,9 @@ impl Xdp {
     /// The same for services that are not there yet.
     fn ends_of(&mut self, links: &[Link], settings: &Settings, desired: &[Service]) -> Result<Ends, Fault> {
         let mut leaving = Vec::new();
-        for server in desired.iter().flat_map(|service| &service.destinations) {
-            let route = self.routing.route_to(server.address.ip()).ok().flatten();
+        let servers = desired.iter().flat_map(|service| &service.destinations).map(|server| server.address.ip());
+        for server in servers.collect::<BTreeSet<IpAddr>>() {
+            let route = self.routing.route_to(server).ok().flatten();
             leaving.extend(route.map(|route| route.interface));
         }
         leaving.retain(|index| links.iter().any(|link| link.index == *index && !link.is_loopback));

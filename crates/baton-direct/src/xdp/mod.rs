@@ -18,6 +18,10 @@ mod macs;
 #[cfg(feature = "bpf")]
 mod place;
 #[cfg(feature = "bpf")]
+mod slots;
+#[cfg(feature = "bpf")]
+mod steps;
+#[cfg(feature = "bpf")]
 mod way;
 #[cfg(feature = "bpf")]
 mod words;

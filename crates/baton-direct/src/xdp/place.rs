@@ -209,12 +209,6 @@ impl Xdp {
         self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())
     }
 
-    /// Whether packets leave by an interface only when they are redirected to it, whichever they came in by: in the driver of a veth.
-    pub(super) fn redirects(&self, links: &[Link], interface: u32) -> Result<bool, Fault> {
-        let is_veth = links.iter().any(|link| link.index == interface && is_veth(link));
-        Ok(is_veth && self.attached()?.contains(&(interface, Mode::Native)))
-    }
-
     /// Interfaces from which nothing leaves any more: the other end of a veth was changed.
     pub(super) fn unheard(&self, links: &[Link]) -> Vec<String> {
         let attached = self.attached().unwrap_or_default();

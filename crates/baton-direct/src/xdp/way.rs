@@ -1,5 +1,6 @@
 //! How a packet gets to a server: its MAC address, and the interface and VLAN on which it is.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -9,18 +10,11 @@ use baton_kernel::route::{Link, RouteKind, Routing, Vlan};
 
 use crate::Fault;
 
-/// How often a neighbour is looked for that the kernel has just begun to ask for, and the pause between.
+/// How often neighbours are looked for that the kernel has just begun to ask for, and the pause before each time.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 /// VLAN tags that the program can write.
 const TAGS_MAX: usize = 2;
-
-/// Whether to wait for a neighbour's answer for a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    ForAnswer,
-    Never,
-}
 
 /// Where to send packets for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +42,6 @@ pub(super) fn find(
     attached: &[u32],
     mode: Mode,
     server: IpAddr,
-    wait: Wait,
 ) -> Result<Result<Way, String>, Fault> {
     let Some(route) = routing.route_to(server)? else {
         return Ok(Err("there is no route to it; give this machine an address in its network".into()));
@@ -74,7 +67,7 @@ pub(super) fn find(
     let Some(from) = link.mac else {
         return Ok(Err(format!("its interface {} has no MAC addresses", link.name)));
     };
-    let Some(to) = neighbour(routing, link.index, server, wait)? else {
+    let Some(to) = neighbour(routing, link.index, server)? else {
         return Ok(Err(format!("nobody answers for its MAC address on {}", link.name)));
     };
     let below = match mode {
@@ -90,23 +83,41 @@ pub(super) fn find(
     }))
 }
 
-/// The MAC address, when the kernel knows it or finds it out at once.
-fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr, wait: Wait) -> Result<Option<[u8; 6]>, Fault> {
-    let known = |routing: &mut Routing| -> Result<Option<[u8; 6]>, Fault> {
-        Ok(routing.neighbour(interface, server)?.and_then(|neighbour| Some(neighbour.usable()?.0)))
-    };
-    if let Some(mac) = known(routing)? {
-        return Ok(Some(mac));
+/// The MAC address, when the kernel knows it; else it is asked for, and known later.
+fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr) -> Result<Option<[u8; 6]>, Fault> {
+    let known = routing.neighbour(interface, server)?.and_then(|neighbour| Some(neighbour.usable()?.0));
+    if known.is_none() {
+        routing.resolve_neighbour(interface, server)?;
     }
-    routing.resolve_neighbour(interface, server)?;
-    let tries = if wait == Wait::ForAnswer { TRIES } else { 0 };
-    for _ in 0..tries {
-        thread::sleep(PAUSE);
-        if let Some(mac) = known(routing)? {
-            return Ok(Some(mac));
+    Ok(known)
+}
+
+/// Has the kernel ask for the MAC addresses of all these servers, and waits a moment for the answers. Gives the interfaces of the routes
+/// to them. Whose MAC address is unknown then, [`find`] says.
+pub(super) fn wait_for(routing: &mut Routing, servers: &BTreeSet<IpAddr>) -> Vec<u32> {
+    let mut interfaces = BTreeSet::new();
+    let mut asked = Vec::new();
+    for server in servers {
+        let route = routing.route_to(*server).ok().flatten();
+        let Some(route) = route.filter(|route| route.kind == RouteKind::Unicast && route.via.is_none()) else {
+            continue;
+        };
+        interfaces.insert(route.interface);
+        if matches!(neighbour(routing, route.interface, *server), Ok(None)) {
+            asked.push((route.interface, *server));
         }
     }
-    Ok(None)
+    for _ in 0..TRIES {
+        if asked.is_empty() {
+            break;
+        }
+        thread::sleep(PAUSE);
+        asked.retain(|(interface, server)| {
+            let known = routing.neighbour(*interface, *server).ok().flatten();
+            known.is_none_or(|neighbour| neighbour.usable().is_none())
+        });
+    }
+    interfaces.into_iter().collect()
 }
 
 /// The interface below an interface's VLANs, and the VLANs' tags, the outer one first.

@@ -104,6 +104,7 @@ struct server {
 	__u32 port;
 	__u32 family;
 	__u32 address[4];
+	__u32 last; // of a free slot: the generation of its last use
 };
 
 // Entries of a service's hash table.

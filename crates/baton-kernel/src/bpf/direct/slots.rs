@@ -65,7 +65,7 @@ pub struct Service {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Counts the uses of this slot, from 1; 0 for a free one.
+    /// Counts the uses of this slot, from 1, so that what is remembered of one use is not taken for the next; 0 for a free one.
     pub generation: u32,
     /// The slot of its service.
     pub service: u32,
@@ -93,6 +93,8 @@ pub struct Server {
     pub family: u32,
     /// Its own address, for the agent.
     pub address: [u8; 16],
+    /// Of a free slot: the generation of its last use.
+    pub last: u32,
 }
 
 /// A connection.
@@ -265,6 +267,16 @@ impl Place {
 }
 
 impl Server {
+    /// A slot that is free after these uses.
+    pub fn freed(last: u32) -> Server {
+        Server { last, ..Server::default() }
+    }
+
+    /// The generation of the next use of a free slot.
+    pub fn next_generation(&self) -> u32 {
+        self.last.wrapping_add(1).max(1)
+    }
+
     /// Its own address and port.
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(address_of(self.family as u8, self.address), self.port as u16)

@@ -105,7 +105,7 @@ fn flow(client: End, service: u32, port: u16) -> FlowKey {
 fn nothing_is_padded() {
     assert_eq!(size_of::<Place>(), 20);
     assert_eq!(size_of::<Service>(), 4 * 4 + 16 + 20 + 4);
-    assert_eq!(size_of::<Server>(), 5 * 4 + 12 + 4 + 4 + 4 + 4 + 4 + 16);
+    assert_eq!(size_of::<Server>(), 5 * 4 + 12 + 4 + 4 + 4 + 4 + 4 + 16 + 4);
     assert_eq!(size_of::<FlowKey>(), 24);
     assert_eq!(size_of::<Flow>(), 16);
     assert_eq!(size_of::<OwnMac>(), 12);
