@@ -3,7 +3,7 @@
 //! Who put it there is known twice. The kernel keeps a number with each address (`IFA_PROTO`, Linux 5.18; `ip -d address` shows it),
 //! ours is [`PROTOCOL`]; and a record in `/run/baton-direct`, written before the address is, survives a crash of ours. An address
 //! counts as ours when the record has it and, where the kernel keeps such numbers, ours is on it. Any other address stays, and that is
-//! said. keepalived moves addresses by itself: use one or the other.
+//! said; also one of the same network, which the kernel would remove together with ours ([`Routing::promote_secondaries`]). keepalived moves addresses by itself: use one or the other.
 //!
 //! All calls block, for microseconds; [`announce`] sends one round, and who has a clock sends [`ANNOUNCEMENTS`] of them. Takes
 //! CAP_NET_ADMIN for the address and CAP_NET_RAW for the announcement.
@@ -211,10 +211,46 @@ impl Vips {
     fn take_away(&mut self, put: &Put) -> Result<bool, Fault> {
         let Some(link) = self.routing.find_link(&put.vip.interface)? else { return Ok(false) };
         match self.there(&put.vip, &link)? {
-            Some(there) if is_ours(&there, put) => self.routing.remove_address(&there),
+            Some(there) if is_ours(&there, put) => self.remove(&there),
             // Another one has put it there again since.
             Some(_) | None => Ok(false),
         }
+    }
+
+    /// Removes this address alone: the kernel would take others of its network along.
+    fn remove(&mut self, there: &Address) -> Result<bool, Fault> {
+        let (interface, IpAddr::V4(_)) = (there.interface, there.address) else {
+            return self.routing.remove_address(there);
+        };
+        let is_on = self.routing.promotes_secondaries(interface).unwrap_or(false);
+        if !is_on
+            && let Err(fault) = self.routing.promote_secondaries(interface, true)
+            && self.has_company(there)?
+        {
+            let place = format!("virtual address {}/{}", there.address, there.prefix);
+            let reason = format!("it stays, for other addresses of its network would go with it: {fault}");
+            return Err(Fault::new(place, reason, "set net.ipv4.conf.all.promote_secondaries=1"));
+        }
+        let removed = self.routing.remove_address(there);
+        if !is_on {
+            // As it was. Where that fails, it is on an interface that is gone.
+            let _ = self.routing.promote_secondaries(interface, false);
+        }
+        removed
+    }
+
+    /// Whether its interface has other addresses of its network.
+    fn has_company(&mut self, of: &Address) -> Result<bool, Fault> {
+        let network = |address: &Address| match address.address {
+            IpAddr::V4(bits) => u32::from(bits).checked_shr(32 - u32::from(address.prefix.min(32))),
+            IpAddr::V6(_) => None,
+        };
+        let is_other = |known: &Address| {
+            known.interface == of.interface
+                && known.address != of.address
+                && (known.prefix, network(known)) == (of.prefix, network(of))
+        };
+        Ok(self.routing.addresses()?.iter().any(is_other))
     }
 
     /// Whether somebody else has put the address on the interface with another prefix.

@@ -2,9 +2,12 @@
 
 mod link;
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use baton_direct::probe::{Asked, Found, Missing, With, probe};
@@ -248,6 +251,82 @@ fn a_director_takes_addresses_and_gives_only_its_own_back() {
             let report = Vips::open("").unwrap().reconcile(&[wrong, wanted[1].clone()]).unwrap();
             assert!(report.faults[0].to_string().contains("eth9"), "{:?}", report.faults);
             assert_eq!(report.added, wanted[1..]);
+        });
+    });
+}
+
+/// What the kernel tells of addresses that come and go.
+struct Monitor {
+    program: Child,
+    told: Receiver<String>,
+}
+
+/// How often it is asked whether it listens.
+const TELLS_WITHIN: Duration = Duration::from_millis(50);
+
+impl Monitor {
+    fn start() -> Monitor {
+        let mut program = Command::new("ip").args(["-o", "monitor", "address"]).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let (sender, told) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let monitor = Monitor { program, told };
+        let end = Instant::now() + PATIENCE;
+        while monitor.told.recv_timeout(TELLS_WITHIN).is_err() {
+            assert!(Instant::now() < end, "ip monitor says nothing");
+            link::run("ip address add 198.51.100.9/32 dev lo");
+            link::run("ip address del 198.51.100.9/32 dev lo");
+        }
+        monitor
+    }
+
+    /// The addresses that went until now.
+    fn gone(mut self) -> Vec<String> {
+        link::run("ip address add 198.51.100.10/32 dev lo");
+        link::run("ip address del 198.51.100.10/32 dev lo");
+        let mut gone = Vec::new();
+        loop {
+            let line = self.told.recv_timeout(PATIENCE).expect("it tells of the last address");
+            match line.contains("198.51.100.10/32") {
+                true => break,
+                false if line.contains("Deleted") => gone.push(line),
+                false => {}
+            }
+        }
+        self.program.kill().unwrap();
+        self.program.wait().unwrap();
+        gone.retain(|line| !line.contains("198.51.100.9/32"));
+        gone
+    }
+}
+
+#[test]
+fn an_address_goes_alone_whatever_else_is_of_its_network() {
+    alone(|| {
+        let director = Machine::new("director", 1);
+        director.inside(|| {
+            let of = |last: u8| Vip { address: [10, 1, 0, last].into(), interface: "eth0".into(), prefix: 24 };
+            let setting = "net.ipv4.conf.eth0.promote_secondaries";
+            for is_on in ["0", "1"] {
+                link::run("sysctl -qw net.ipv4.conf.all.promote_secondaries=0");
+                link::run(&format!("sysctl -qw {setting}={is_on}"));
+                let report = Vips::open("").unwrap().reconcile(&[of(5), of(6)]).unwrap();
+                assert_eq!((report.added.len(), report.faults), (2, vec![]));
+                // An operator's, later: it hangs on ours.
+                link::run("ip address add 10.1.0.99/24 dev eth0 label eth0:ops");
+                let monitor = Monitor::start();
+                let report = Vips::open("").unwrap().reconcile(&[of(6)]).unwrap();
+                assert_eq!((&report.removed[..], &report.kept[..]), (&[of(5)][..], &[of(6)][..]));
+                let gone = monitor.gone();
+                assert!(gone.len() == 1 && gone[0].contains("10.1.0.5/24"), "{gone:?}");
+                assert_eq!(link::run(&format!("sysctl -n {setting}")).trim(), is_on, "as it was");
+                let left = link::run("ip -4 address show dev eth0");
+                assert!(left.contains("10.1.0.99/24") && left.contains("eth0:ops"), "{left}");
+                assert_eq!(Vips::open("").unwrap().reconcile(&[]).unwrap().removed, [of(6)]);
+                let left = link::run("ip -4 address show dev eth0");
+                assert!(left.contains("10.1.0.99/24") && !left.contains("10.1.0.6"), "{left}");
+                link::run("ip address del 10.1.0.99/24 dev eth0");
+            }
         });
     });
 }

@@ -11,6 +11,7 @@ mod link;
 mod mac;
 mod neighbour;
 mod path;
+mod promotion;
 
 pub use address::{Address, Scope};
 pub use link::{Link, Vlan};
