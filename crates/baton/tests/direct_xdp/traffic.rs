@@ -21,12 +21,10 @@ fn far(lab: &Lab) {
     router.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
     run("ip netns add far");
     run("ip link add far netns router mtu 1300 type veth peer name eth0 netns far");
-    for (words, addresses) in [
-        ("-n router", ["198.51.100.1/24 dev far", "2001:db8:7::1/64 dev far nodad"]),
-        ("-n far", ["198.51.100.2/24 dev eth0", "2001:db8:7::2/64 dev eth0 nodad"]),
-    ] {
-        run(&format!("ip {words} link set {} up", if words.ends_with("far") { "eth0" } else { "far" }));
-        addresses.iter().for_each(|address| drop(run(&format!("ip {words} address add {address}"))));
+    for (name, interface, number) in [("router", "far", 1), ("far", "eth0", 2)] {
+        run(&format!("ip -n {name} link set {interface} up"));
+        run(&format!("ip -n {name} address add 198.51.100.{number}/24 dev {interface}"));
+        run(&format!("ip -n {name} address add 2001:db8:7::{number}/64 dev {interface} nodad"));
     }
     run("ip -n far route add default via 198.51.100.1");
     run("ip -n far route add default via 2001:db8:7::1");
