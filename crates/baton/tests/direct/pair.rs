@@ -3,10 +3,27 @@
 
 use std::path::Path;
 
+use network::VIP6;
+
 use super::*;
 
 /// The page's lines, the same on both.
 const SYNC: &str = "    tune.ipvs.sync-master eth0 id 7\n    tune.ipvs.sync-backup eth0 id 7\n";
+
+/// Behind both directors.
+const SERVERS: &str = "
+server s1 192.168.121.11
+server s2 192.168.121.12
+server s3 192.168.121.13
+
+listen six
+mode direct
+bind [fd21::2]:80
+balance roundrobin
+server s1 [fd21::11]
+server s2 [fd21::12]
+server s3 [fd21::13]
+";
 
 /// Of the second director.
 const SECOND: &str = "
@@ -14,7 +31,9 @@ const SECOND: &str = "
     ip link add v-second type veth peer name eth0 netns second
     ip link set v-second master br0 up
     ip -n second link set lo up
+    ip netns exec second sysctl -qw net.ipv6.conf.eth0.accept_dad=0
     ip -n second link set eth0 up
+    ip -n second address add fd21::5/64 dev eth0 nodad
     ip -n second address add 192.168.121.5/24 dev eth0";
 
 /// Does something where the bridge is.
@@ -32,21 +51,24 @@ fn known(director: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Connections that have carried something, with who has them.
+/// Connections that have carried something, every second one over IPv6, with who has them.
 fn downloads(many: usize) -> Vec<(u8, Download)> {
     let begin = move || -> Vec<(u8, Download)> {
-        let mut begun: Vec<Download> = (0..many).map(|_| Download::begin(VIP)).collect();
+        let vips = [VIP, VIP6].into_iter().cycle();
+        let mut begun: Vec<Download> = vips.take(many).map(Download::begin).collect();
         // The kernel tells of a connection at its third packet (`sync_threshold`).
         begun.drain(..).map(|mut download| (download.next(PIECE).unwrap(), download)).collect()
     };
     within("client", begin).join().unwrap()
 }
 
-/// The address is on `to` alone, and the client asks anew where it is.
+/// The addresses are on `to` alone, and the client asks anew where they are.
 fn moves(from: &str, to: &str) {
     said(&format!(
         "ip -n {from} address del 192.168.121.2/32 dev eth0
+         ip -n {from} address del fd21::2/128 dev eth0
          ip -n {to} address add 192.168.121.2/32 dev eth0
+         ip -n {to} address add fd21::2/128 dev eth0 nodad preferred_lft 0
          ip -n client neighbour flush dev eth0"
     ));
 }
@@ -56,11 +78,7 @@ fn downloads_go_on_at_the_other_director_that_was_told_of_them() {
     lab::inside(|| {
         begin();
         outside(SECOND);
-        let text = Text {
-            global: SYNC,
-            servers: "server s1 192.168.121.11\nserver s2 192.168.121.12\nserver s3 192.168.121.13\n",
-            ..PLAIN
-        };
+        let text = Text { global: SYNC, servers: SERVERS, ..PLAIN };
         let _first = Director::start(&text);
         let second = tempfile::tempdir().unwrap();
         let text = text.at(second.path());
@@ -68,7 +86,7 @@ fn downloads_go_on_at_the_other_director_that_was_told_of_them() {
         until("both serve", || {
             ["director", "second"]
                 .iter()
-                .all(|name| said(&format!("ip netns exec {name} ipvsadm -Sn")).lines().count() == 4)
+                .all(|name| said(&format!("ip netns exec {name} ipvsadm -Sn")).lines().count() == 8)
         });
         for director in ["director", "second"] {
             let daemons = said(&format!("ip netns exec {director} ipvsadm -Ln --daemon"));
