@@ -35,13 +35,21 @@ fn is_there(program: &str, package: &str) -> bool {
     is_there
 }
 
-/// `systemd-analyze` on the unit, with our program in the place of the installed one.
-fn analyze(arguments: &[&str]) -> Output {
+/// The unit alone, and with what mode direct takes.
+const DROP_INS: [Option<&str>; 2] = [None, Some("direct.conf")];
+
+/// `systemd-analyze` on the unit with a drop-in, with our program in the place of the installed one.
+fn analyze(arguments: &[&str], drop_in: Option<&str>) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let unit = folder.path().join("baton.service");
     let text = fs::read_to_string(packaging().join("baton.service")).unwrap();
     assert_eq!(text.matches("/usr/sbin/baton").count(), 2);
     fs::write(&unit, text.replace("/usr/sbin/baton", program().to_str().unwrap())).unwrap();
+    if let Some(name) = drop_in {
+        let beside = folder.path().join("baton.service.d");
+        fs::create_dir(&beside).unwrap();
+        fs::copy(packaging().join(name), beside.join(name)).unwrap();
+    }
     Command::new("systemd-analyze").args(arguments).arg(&unit).output().unwrap()
 }
 
@@ -54,12 +62,14 @@ fn systemd_finds_nothing_wrong() {
     if !is_there("systemd-analyze", "systemd") {
         return;
     }
-    let output = analyze(&["verify", "--man=no"]);
-    let said = text(&output.stderr);
-    // What systemd before 253 says of the lines it does not know, and falls back to the ones before them.
-    let expected = ["ignoring: notify-reload", "Unknown key 'ReloadSignal'"];
-    let other: Vec<&str> = said.lines().filter(|line| !expected.iter().any(|text| line.contains(text))).collect();
-    assert!(output.status.success() && other.is_empty(), "{other:#?}");
+    for drop_in in DROP_INS {
+        let output = analyze(&["verify", "--man=no"], drop_in);
+        let said = text(&output.stderr);
+        // What systemd before 253 says of the lines it does not know, and falls back to the ones before them.
+        let expected = ["ignoring: notify-reload", "Unknown key 'ReloadSignal'"];
+        let other: Vec<&str> = said.lines().filter(|line| !expected.iter().any(|text| line.contains(text))).collect();
+        assert!(output.status.success() && other.is_empty(), "{other:#?}");
+    }
 }
 
 #[test]
@@ -67,8 +77,13 @@ fn the_service_is_hardly_exposed() {
     if !is_there("systemd-analyze", "systemd") {
         return;
     }
-    let output = analyze(&["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    for drop_in in DROP_INS {
+        let output = analyze(&["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX], drop_in);
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        // The drop-in was read.
+        let families = text(&output.stdout).contains("Service may allocate packet sockets");
+        assert_eq!(families, drop_in.is_some(), "{}", text(&output.stdout));
+    }
 }
 
 /// What starts a program as the unit does: its user, its only right, no new ones, and its filter, where each call that is not let

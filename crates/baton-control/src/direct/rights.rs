@@ -24,8 +24,7 @@ pub fn missing_rights(model: &Model) -> Vec<String> {
 }
 
 /// What helps where a right is missing.
-const REMEDY: &str =
-    "start it as root ('user' gives up the rest), or give it the right (AmbientCapabilities= of systemd)";
+const REMEDY: &str = "start it as root ('user' gives up the rest), or give it the right (AmbientCapabilities= of systemd, see the package's direct.conf)";
 
 /// A fault with what this process lacks, if that may be why.
 pub fn explain(fault: &Fault) -> String {

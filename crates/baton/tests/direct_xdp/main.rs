@@ -12,6 +12,7 @@ mod addresses;
 mod foreign;
 mod master;
 mod pauses;
+mod service;
 mod traffic;
 
 use std::fs;
