@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_direct::sysctl;
 use baton_model::{Forwarding, Model, Proxy, Role, Server};
-use baton_proxy::balance::{HealthState, ServerState};
+use baton_proxy::balance::{BackendState, HealthState, ServerState};
 use baton_proxy::{Refused, Registry};
 
 use super::keeper::Work;
@@ -17,18 +17,23 @@ pub fn leaves_something(model: &Model) -> bool {
     lower::pairs(model).any(|(front, _)| goes(front))
 }
 
-/// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with.
+/// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with. Of a model
+/// that is not in use yet: as they are right after a reload with it.
 pub fn work(model: &Model, registry: &Registry) -> Work {
-    let mut standings: HashMap<(Arc<str>, Arc<str>), Standing> = HashMap::new();
+    work_of(model, |back| registry.backend_state(back))
+}
+
+fn work_of(model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> Work {
+    let mut states: HashMap<(Arc<str>, Arc<str>), Arc<ServerState>> = HashMap::new();
     for (_, back) in lower::pairs(model) {
-        let Some(state) = registry.backend_state(&back.name) else { continue };
+        let Some(state) = find(&back.name) else { continue };
         for server in state.servers() {
-            standings.insert((back.name.clone(), server.name().clone()), standing(&server));
+            states.insert((back.name.clone(), server.name().clone()), server);
         }
     }
-    let standing = |back: &Proxy, server: &Server| {
-        let known = standings.get(&(back.name.clone(), server.name.clone())).copied();
-        known.unwrap_or_else(|| Standing::at_first(server))
+    let standing = |back: &Proxy, server: &Server| match states.get(&(back.name.clone(), server.name.clone())) {
+        Some(state) => standing(state, server),
+        None => Standing::at_first(server),
     };
     Work {
         services: lower::services(model, standing),
@@ -39,10 +44,26 @@ pub fn work(model: &Model, registry: &Registry) -> Work {
     }
 }
 
-fn standing(server: &ServerState) -> Standing {
-    let runs = server.is_running();
-    let takes = runs && server.health() == HealthState::Up && !server.admin().is_draining();
-    Standing { runs, takes, weight: server.weight(), throttle: server.throttle() }
+/// How a server is once it has this configuration.
+fn standing(state: &ServerState, server: &Server) -> Standing {
+    let before = state.config();
+    let (weight, admin) = state.after_reload(server);
+    // Who is checked no more is up.
+    let health = match before.check.enabled && !server.check.enabled && server.check.track.is_none() {
+        true => HealthState::Up,
+        false => state.health(),
+    };
+    let runs = !admin.in_maintenance() && health != HealthState::Down && !state.is_removed();
+    let takes = runs && health == HealthState::Up && !admin.is_draining();
+    let throttle = state.throttle().and_then(|percent| match (before.slowstart, server.slowstart) {
+        (Some(old), Some(new)) if old != new => {
+            let percent = u128::from(percent) * old.as_millis() / new.as_millis().max(1);
+            u32::try_from(percent).ok().filter(|percent| *percent < 100)
+        }
+        (_, Some(_)) => Some(percent),
+        (_, None) => None,
+    });
+    Standing { runs, takes, weight, throttle }
 }
 
 /// A reason against a model, at the section that it is about.
@@ -97,4 +118,83 @@ pub(super) fn advice(model: &Model) -> Vec<String> {
         interfaces: lower::settings(model).xdp.interfaces,
     };
     sysctl::director(&does).iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use baton_config::{FixedEnvironment, Options, load};
+    use baton_proxy::balance::Admin;
+
+    use super::*;
+
+    const CHECKED: &str = " server a 10.0.0.2 weight 2 check\n server b 10.0.0.3 weight 4\n";
+
+    fn model(servers: &str) -> Model {
+        let text = format!("listen web\n mode direct\n bind 10.0.0.1:80\n{servers}");
+        let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", &*text));
+        Model::clone(&loaded.model.unwrap_or_else(|| panic!("refused: {text}")))
+    }
+
+    /// A process that works by a model.
+    struct Running {
+        web: Arc<BackendState>,
+    }
+
+    impl Running {
+        fn by(servers: &str) -> Running {
+            Running { web: BackendState::new(&model(servers).proxies[0], Instant::now()) }
+        }
+
+        fn weights(&self, model: &Model) -> Vec<u32> {
+            let services = work_of(model, |_| Some(self.web.clone())).services;
+            services[0].destinations.iter().map(|destination| destination.weight).collect()
+        }
+
+        /// The weights that are planned for a model, which are those that there are once it is in use.
+        #[track_caller]
+        fn change(&self, servers: &str) -> Vec<u32> {
+            let model = model(servers);
+            let planned = self.weights(&model);
+            self.web.reconfigure(&model.proxies[0], Instant::now());
+            assert_eq!(planned, self.weights(&model), "{servers}: a reload makes what was planned");
+            planned
+        }
+    }
+
+    #[test]
+    fn a_plan_has_the_weights_that_a_reload_gives() {
+        let running = Running::by(CHECKED);
+        assert_eq!(running.change(CHECKED), [2, 4]);
+        assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 0")), [2, 0]);
+        assert_eq!(running.change(&CHECKED.replace("weight 2", "weight 9")), [9, 4]);
+        assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 4 disabled")), [2, 0]);
+        assert_eq!(running.change(CHECKED), [2, 4]);
+        let server = running.web.server("a").unwrap();
+        server.set_weight(7, Instant::now());
+        server.set_admin(Admin { drain: true, ..Admin::default() }, Instant::now());
+        assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 5")), [0, 5], "what was set by hand stays");
+        server.set_admin(Admin::default(), Instant::now());
+        assert_eq!(running.change(CHECKED), [7, 4]);
+    }
+
+    #[test]
+    fn a_plan_knows_who_starts_slowly_and_who_is_checked_no_more() {
+        let slow = CHECKED.replace("weight 2", "weight 100 slowstart 100s");
+        let running = Running::by(&slow);
+        assert_eq!(running.change(&slow), [100, 4]);
+        let server = running.web.server("a").unwrap();
+        let first = |servers: &str| running.weights(&model(servers))[0];
+        let now = Instant::now();
+        server.set_health(HealthState::Down, now);
+        assert_eq!(first(&slow), 0);
+        server.set_health(HealthState::Up, now);
+        running.web.warm_up(now + Duration::from_secs(50));
+        assert_eq!(first(&slow), 50 * lower::SCALE);
+        assert_eq!(first(&slow.replace("100s", "200s")), 25 * lower::SCALE);
+        assert_eq!(first(&CHECKED.replace("weight 2", "weight 100")), 100, "all of it at once");
+        server.set_health(HealthState::Down, now);
+        assert_eq!(first(&slow.replace(" check", "")), 100);
+    }
 }

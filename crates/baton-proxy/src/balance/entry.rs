@@ -43,6 +43,20 @@ impl Settings {
     }
 }
 
+impl ServerState {
+    /// Its weight and what is said of it once a reload has given it this configuration: what the file changed counts, what it did
+    /// not stays as it is.
+    pub fn after_reload(&self, config: &Server) -> (u32, Admin) {
+        let before = self.config();
+        let weight = if before.weight == config.weight { self.weight() } else { config.weight };
+        let admin = match before.disabled == config.disabled {
+            true => self.admin(),
+            false => Admin { maintenance: config.disabled, ..self.admin() },
+        };
+        (weight, admin)
+    }
+}
+
 impl Entry {
     pub(super) fn new(backend: Weak<BackendState>, config: &Arc<Server>, now: Instant) -> Entry {
         Entry {
@@ -55,13 +69,14 @@ impl Entry {
         }
     }
 
-    /// The same server after a reload: what the file changed counts, what it did not stays as it is.
+    /// The same server after a reload.
     pub(super) fn changed(mut self, config: &Arc<Server>) -> Entry {
-        if self.config.weight != config.weight {
-            self.state.weight.store(config.weight, Ordering::Relaxed);
+        let (weight, admin) = self.state.after_reload(config);
+        if weight != self.state.weight() {
+            self.state.weight.store(weight, Ordering::Relaxed);
         }
-        if self.config.disabled != config.disabled {
-            self.state.store_admin(Admin { maintenance: config.disabled, ..self.state.admin() });
+        if admin != self.state.admin() {
+            self.state.store_admin(admin);
         }
         self.state.notes().config = Arc::clone(config);
         self.config = Arc::clone(config);
