@@ -3,26 +3,33 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_direct::Director;
 use baton_direct::vip::Vips;
+use baton_direct::{Director, Fault, Plan};
 use baton_model::Model;
 use baton_proxy::{Refused, Registry};
 
 use super::keeper::about;
-use super::{About, Planner, addresses, lower, refuse, rights, work};
+use super::{About, Planner, Work, addresses, lower, refuse, rights, work};
 
 /// Looks ahead, with the eyes of the process or, without one, with its own.
 pub struct Foresight {
-    running: Option<(Planner, About)>,
-    /// See `Direct`.
-    has_given_up: bool,
+    process: Option<Process>,
     registry: Arc<Registry>,
+}
+
+/// The process that a reload would change.
+pub(super) struct Process {
+    pub running: Option<(Planner, About)>,
+    /// See `Direct`.
+    pub has_given_up: bool,
+    pub is_jailed: bool,
+    pub has_begun: bool,
 }
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Foreseen {
-    /// The engine and why, then a sentence for each step.
+    /// The engine, then a sentence for each step; nothing when nothing is to be done.
     pub steps: Vec<String>,
     /// What cannot be done.
     pub refused: Vec<Refused>,
@@ -33,59 +40,93 @@ pub struct Foreseen {
 impl Default for Foresight {
     /// Without a process.
     fn default() -> Foresight {
-        Foresight::new(None, false, Arc::new(Registry::new(1, Instant::now())))
+        Foresight { process: None, registry: Arc::new(Registry::new(1, Instant::now())) }
     }
 }
 
 impl Foresight {
-    pub(super) fn new(running: Option<(Planner, About)>, has_given_up: bool, registry: Arc<Registry>) -> Foresight {
-        Foresight { running, has_given_up, registry }
+    pub(super) fn new(process: Process, registry: Arc<Registry>) -> Foresight {
+        Foresight { process: Some(process), registry }
     }
 
-    /// What this model would change now.
+    /// What this model would change now, and what a reload would refuse.
     pub fn of(&self, model: &Model) -> Foreseen {
-        let asked = lower::engine(model);
-        let work = work(model, &self.registry);
-        if !model.has_direct() && self.running.is_none() {
+        let running = self.process.as_ref().and_then(|process| process.running.as_ref());
+        if !model.has_direct() && running.is_none() {
             return Foreseen::default();
         }
-        let (plan, about) = match &self.running {
-            Some((planner, about)) if about.is_by(asked) || !model.has_direct() => {
+        let work = work(model, &self.registry);
+        let (plan, about) = match (running, &self.process) {
+            (Some((planner, about)), _) if about.is_by(lower::engine(model)) || !model.has_direct() => {
                 (planner.plan(work), Some(about.clone()))
             }
-            Some((_, about)) if self.has_given_up => {
-                let no = refuse(model, "mode direct", &about.no_other().to_string());
-                return Foreseen { refused: vec![no], ..Foreseen::default() };
-            }
-            Some(_) | None => match Director::open(asked, &work.settings) {
-                Ok(mut director) => {
-                    let plan = director.plan(&work.services_for(&director)).map(|mut plan| {
-                        let vips = Vips::open(&work.settings.owner);
-                        plan.remarks.extend(vips.map_or(Vec::new(), |mut vips| addresses::foresee(&mut vips, &work)));
-                        plan
-                    });
-                    (plan, Some(about(&director)))
-                }
+            (Some((_, about)), Some(process)) if process.has_given_up => (Err(about.no_other()), None),
+            (None, Some(process)) if process.is_jailed => (Err(rights::jailed()), None),
+            _ => match self.open(model, &work) {
+                Ok((plan, about)) => (Ok(plan), Some(about)),
                 Err(fault) => (Err(fault), None),
             },
         };
         let mut plan = match plan {
             Ok(plan) => plan,
-            // Who asks need not have the rights that the process has.
+            Err(fault) if self.process.is_some() && model.has_direct() => {
+                let why = self.explain(&fault);
+                return Foreseen { refused: vec![refuse(model, "mode direct", &why)], ..Foreseen::default() };
+            }
+            // Who asks need not have the rights that a process would have.
             Err(fault) => {
-                let unseen = format!(
-                    "mode direct: what would be done in the kernel cannot be seen: {}",
-                    rights::explain(&fault)
-                );
+                let unseen =
+                    format!("mode direct: what would be done in the kernel cannot be seen: {}", self.explain(&fault));
                 return Foreseen { warnings: vec![unseen], ..Foreseen::default() };
             }
         };
-        let engine = about.map(|about| format!("in the kernel, by engine {} ({}):", about.engine, about.reason));
-        let mut steps: Vec<String> = engine.into_iter().collect();
         let warnings = std::mem::take(&mut plan.warnings);
         let warnings = warnings.into_iter().map(|text| format!("mode direct: {text}")).collect();
-        steps.extend(plan.to_string().lines().map(str::to_owned));
         let refused = plan.refused.iter().map(|no| refuse(model, &no.what, &no.why)).collect();
+        let mut steps: Vec<String> = plan.to_string().lines().map(str::to_owned).collect();
+        if let (Some(about), false) = (about, steps.is_empty()) {
+            steps.insert(0, format!("in the kernel, by engine {}:", about.engine));
+        }
         Foreseen { steps, refused, warnings }
+    }
+
+    /// As the reload does.
+    fn explain(&self, fault: &Fault) -> String {
+        let is_unseen = |process: &Process| process.has_given_up && (process.running.is_some() || process.is_jailed);
+        match self.process.as_ref().is_some_and(is_unseen) {
+            true => fault.to_string(),
+            false => rights::explain(fault),
+        }
+    }
+
+    /// As nobody does who runs here, by a director of its own.
+    fn open(&self, model: &Model, work: &Work) -> Result<(Plan, About), Fault> {
+        let mut director = Director::open(lower::engine(model), &work.settings)?;
+        if self.process.as_ref().is_some_and(|process| process.has_begun && process.running.is_none()) {
+            director.look_around()?;
+        }
+        let mut plan = director.plan(&work.services_for(&director))?;
+        if let Ok(mut vips) = Vips::open(&work.settings.owner) {
+            plan.remarks.extend(addresses::foresee(&mut vips, work));
+        }
+        Ok((plan, about(&director)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_config::{FixedEnvironment, Options, load};
+
+    use super::*;
+
+    #[test]
+    fn what_a_process_cannot_open_is_refused_as_its_reload_does() {
+        let text = "listen web\n mode direct\n bind 192.0.2.1:80\n server s1 192.0.2.11\n";
+        let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+        let model = loaded.model.expect("the text is right");
+        let process = Process { running: None, has_given_up: true, is_jailed: true, has_begun: true };
+        let foreseen = Foresight::new(process, Arc::new(Registry::new(1, Instant::now()))).of(&model);
+        assert!(foreseen.steps.is_empty() && foreseen.warnings.is_empty(), "{foreseen:?}");
+        assert!(foreseen.refused[0].reason.contains("another root"), "{foreseen:?}");
     }
 }

@@ -474,7 +474,8 @@ impl Direct {
     pub fn foresight(&self, registry: &Arc<Registry>) -> Foresight {
         let running = self.keeper.as_ref();
         let running = running.map(|keeper| (keeper.planner(), keeper.about().clone()));
-        Foresight::new(running, self.has_given_up, registry.clone())
+        let &Direct { has_given_up, is_jailed, has_begun, .. } = self;
+        Foresight::new(foresight::Process { running, has_given_up, is_jailed, has_begun }, registry.clone())
     }
 }
 
