@@ -1,10 +1,14 @@
 //! What a change does, and whom it disturbs, in words. Pure: two models in, lines out.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_model::{Bind, Change, DirectBind, Mode, Model, Proxy, Server, diff};
+use baton_model::{Address, Bind, Change, DirectBind, Mode, Model, Place, Proxy, Server, diff};
 use serde::{Deserialize, Serialize};
+
+use crate::direct::lower;
 
 /// How many replaced certificates are named one by one.
 const CERTIFICATES_NAMED: usize = 20;
@@ -14,7 +18,7 @@ const CERTIFICATES_NAMED: usize = 20;
 pub struct Plan {
     /// One entry for each change, in the order of [`diff()`].
     pub changes: Vec<PlannedChange>,
-    /// What would be done in the kernel for `mode direct`: the engine and why, then a sentence for each step.
+    /// What would be done in the kernel for `mode direct`: the engine, then a sentence for each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<String>,
 }
@@ -34,7 +38,8 @@ impl Plan {
     /// The way from one model to the other.
     pub fn between(old: &Model, new: &Model) -> Plan {
         let changes = diff(old, new).changes;
-        let changes = changes.iter().map(|change| explain(change, old, new)).collect();
+        let reached = reached(new);
+        let changes = changes.iter().map(|change| explain(change, old, new, &reached)).collect();
         Plan { changes, kernel: Vec::new() }
     }
 
@@ -56,7 +61,7 @@ impl Plan {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.kernel.len() <= 1
+        self.changes.is_empty() && self.kernel.is_empty()
     }
 }
 
@@ -75,9 +80,9 @@ impl fmt::Display for Plan {
     }
 }
 
-fn explain(change: &Change, old: &Model, new: &Model) -> PlannedChange {
+fn explain(change: &Change, old: &Model, new: &Model, reached: &Reached) -> PlannedChange {
     let next_process = matches!(change, Change::Global { live: false, .. });
-    PlannedChange { change: describe(change, old, new), disturbs: disturbs(change, old, new), next_process }
+    PlannedChange { change: describe(change, old, new), disturbs: disturbs(change, old, new, reached), next_process }
 }
 
 /// The change in one line. Where a bind moves between proxies, or a proxy comes with its parts, that is said too.
@@ -104,7 +109,11 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
             Some(to) => format!("{change} (stays open for {})", object(to)),
             None => change.to_string(),
         },
-        Change::ServerAdded { server, .. } => match &server.address.address {
+        Change::ServerAdded { proxy, server } => match &server.address.address {
+            // Its port is each service's.
+            Some(Address::Inet(address)) if proxy.mode == Mode::Direct && address.port() == 0 => {
+                format!("{change} ({})", address.ip())
+            }
             Some(address) => format!("{change} ({address})"),
             None => change.to_string(),
         },
@@ -121,7 +130,7 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
 }
 
 /// Whom a change disturbs. `None`: nobody; what is in flight ends under the settings it began with.
-fn disturbs(change: &Change, old: &Model, new: &Model) -> Option<String> {
+fn disturbs(change: &Change, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
     match change {
         Change::Global { live: true, .. } => None,
         Change::Global { live: false, .. } => Some("nobody until the next process takes it up".into()),
@@ -135,30 +144,36 @@ fn disturbs(change: &Change, old: &Model, new: &Model) -> Option<String> {
             true => None,
             false => Some("all connections of this address: the kernel passes their packets on no more".into()),
         },
-        Change::ProxyRemoved(proxy) => proxy_removed(proxy, new),
-        Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old),
+        Change::ProxyRemoved(proxy) => proxy_removed(proxy, old, new, reached),
+        Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old, new, reached),
         Change::BindRemoved { bind, .. } => match holder(new, bind) {
             Some(_) => None,
             None => Some("new clients of this address; who reached it before is served".into()),
         },
-        Change::ServerRemoved { proxy, .. } if proxy.mode == Mode::Direct => Some(
-            "the server's open connections: the kernel passes their packets on no more (drain it first: 'set server … state drain')"
-                .into(),
-        ),
+        Change::ServerRemoved { proxy, server } if proxy.mode == Mode::Direct => {
+            let is_lost = destinations(old, proxy, server).any(|destination| !reached.contains(&destination));
+            is_lost.then(|| {
+                "the server's open connections: the kernel passes their packets on no more (drain it first: \
+                 'set server … state drain')"
+                    .into()
+            })
+        }
         Change::ServerRemoved { .. } => {
             Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
         }
-        Change::ServerChanged { proxy, server, settings } => server_changed(proxy, server, settings, old),
+        Change::ServerChanged { proxy, server, settings } => server_changed(proxy, server, settings, old, reached),
     }
 }
 
-fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
+fn proxy_removed(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
     if proxy.mode == Mode::Direct {
         let kept = |place: &DirectBind| places(new).any(|other| other.place == place.place);
         let gone: Vec<String> =
             proxy.places().iter().filter(|place| !kept(place)).map(|place| place.place.to_string()).collect();
-        return (!gone.is_empty())
+        let all = (!gone.is_empty())
             .then(|| format!("all connections of {}: the kernel passes their packets on no more", gone.join(", ")));
+        let told: Vec<String> = all.into_iter().chain(servers_lost(proxy, old, new, reached)).collect();
+        return (!told.is_empty()).then(|| told.join("; "));
     }
     let closed: Vec<_> = proxy.binds.iter().filter(|bind| holder(new, bind).is_none()).collect();
     if proxy.role.is_frontend() {
@@ -174,7 +189,13 @@ fn proxy_removed(proxy: &Proxy, new: &Model) -> Option<String> {
     Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
 }
 
-fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Option<String> {
+fn proxy_changed(
+    proxy: &Proxy,
+    settings: &[&'static str],
+    old: &Model,
+    new: &Model,
+    reached: &Reached,
+) -> Option<String> {
     let before = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)?;
     if settings.contains(&"mode") && before.mode == Mode::Direct {
         return Some("all connections of its addresses: the kernel passes their packets on no more".into());
@@ -183,20 +204,31 @@ fn proxy_changed(proxy: &Proxy, settings: &[&'static str], old: &Model) -> Optio
         return Some("connections of the old mode: they end with their current request or tunnel".into());
     }
     if settings.contains(&"disabled") && proxy.disabled && !before.disabled {
-        return proxy_removed(proxy, &Model::default());
+        return proxy_removed(proxy, old, &Model::default(), reached);
+    }
+    if proxy.mode == Mode::Direct && settings.contains(&"default_backend") {
+        return servers_lost(before, old, new, reached);
     }
     None
 }
 
-fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old: &Model) -> Option<String> {
+fn server_changed(
+    proxy: &Proxy,
+    server: &Server,
+    settings: &[&'static str],
+    old: &Model,
+    reached: &Reached,
+) -> Option<String> {
     let was = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role);
     if was.is_some_and(|was| was.mode != proxy.mode && [was.mode, proxy.mode].contains(&Mode::Direct)) {
         // Its section says it: all of its connections are of the mode that it had.
         return None;
     }
     if proxy.mode == Mode::Direct {
-        let is_other = settings.contains(&"address");
-        return is_other.then(|| "the server's open connections: its old address gets their packets no more".into());
+        let (back, before) =
+            was.and_then(|was| Some((was, was.servers.iter().find(|old| old.name == server.name)?)))?;
+        let is_lost = destinations(old, back, before).any(|destination| !reached.contains(&destination));
+        return is_lost.then(|| "the server's open connections: its old address gets their packets no more".into());
     }
     let reconnects = ["address", "send-proxy", "source", "tfo", "tcp-ut"];
     let why: Vec<&str> = settings.iter().copied().filter(|setting| reconnects.contains(setting)).collect();
@@ -212,6 +244,44 @@ fn server_changed(proxy: &Proxy, server: &Server, settings: &[&'static str], old
         return Some("nobody in flight; sessions bound to it by cookie go to another server".into());
     }
     None
+}
+
+/// Where the kernel sends packets of each service, which is what it tells servers by.
+type Reached = HashSet<(Place, SocketAddr)>;
+
+fn reached(model: &Model) -> Reached {
+    let of = |(front, back): (&'_ Proxy, &'_ Proxy)| -> Vec<(Place, SocketAddr)> {
+        let pairs = front.places().iter().flat_map(|bind| back.servers.iter().map(move |server| (bind.place, server)));
+        pairs.filter_map(|(place, server)| Some((place, lower::address(server, &place)?))).collect()
+    };
+    lower::pairs(model).flat_map(of).collect()
+}
+
+/// The same of one server.
+fn destinations<'m>(
+    model: &'m Model,
+    back: &'m Proxy,
+    server: &'m Server,
+) -> impl Iterator<Item = (Place, SocketAddr)> + use<'m> {
+    lower::places_of(model, back).filter_map(|place| Some((*place, lower::address(server, place)?)))
+}
+
+/// Servers that services of a section have no more, where another section or backend has the services now.
+fn servers_lost(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
+    let is_of = |(front, back): &(&Proxy, &Proxy)| [&front.name, &back.name].contains(&&proxy.name);
+    let mut lost: Vec<String> = Vec::new();
+    for (front, back) in lower::pairs(old).filter(is_of) {
+        let stays = |bind: &&DirectBind| places(new).any(|other| other.place == bind.place);
+        for place in front.places().iter().filter(stays).map(|bind| bind.place) {
+            let gone = back.servers.iter().filter_map(|server| lower::address(server, &place));
+            let gone = gone.filter(|address| !reached.contains(&(place, *address)));
+            lost.extend(gone.map(|address| address.to_string()));
+        }
+    }
+    lost.sort();
+    lost.dedup();
+    (!lost.is_empty())
+        .then(|| format!("open connections of servers {}: the kernel passes their packets on no more", lost.join(", ")))
 }
 
 /// What the kernel takes the packets of.

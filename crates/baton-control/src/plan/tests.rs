@@ -94,3 +94,50 @@ fn another_mode_is_told_in_the_words_of_the_one_before() {
     let told = Plan::between(&model(OLD), &model(&format!("global\n log stdout local0\n{OLD}"))).to_string();
     assert!(told.contains("log unset -> stdout len 1024") && !told.contains("LogTarget"), "{told}");
 }
+
+/// A section of `mode direct` with these servers.
+fn direct(name: &str, servers: &str) -> String {
+    format!("listen {name}\n mode direct\n bind 192.0.2.1:80\n{servers}")
+}
+
+const DIRECT: &str = " server s1 192.0.2.11\n server s2 192.0.2.12\n";
+
+/// Whom a change of a direct section disturbs, a line each.
+fn disturbed(old: &str, new: &str) -> Vec<String> {
+    let plan = Plan::between(&model(old), &model(new));
+    plan.changes.iter().map(|one| one.disturbs.clone().unwrap_or("nobody".into())).collect()
+}
+
+#[test]
+fn the_kernel_tells_servers_by_their_addresses() {
+    let old = direct("web", DIRECT);
+    assert_eq!(disturbed(&old, &direct("web", &DIRECT.replace("s1", "app"))), ["nobody", "nobody"]);
+    let swapped = " server s1 192.0.2.12\n server s2 192.0.2.11\n";
+    assert_eq!(disturbed(&old, &direct("web", swapped)), ["nobody", "nobody"]);
+    assert_eq!(disturbed(&old, &direct("www", DIRECT)), ["nobody", "nobody"]);
+    let gone = disturbed(&old, &direct("web", " server s1 192.0.2.11\n"));
+    assert!(gone[0].contains("on no more"), "{gone:?}");
+    let moved = disturbed(&old, &direct("web", &DIRECT.replace("2.12", "2.13")));
+    assert!(moved[0].contains("its old address"), "{moved:?}");
+    let fewer = disturbed(&old, &direct("www", " server s1 192.0.2.11\n"));
+    assert_eq!(fewer[0], "open connections of servers 192.0.2.12:80: the kernel passes their packets on no more");
+}
+
+#[test]
+fn another_backend_disturbs_who_is_not_in_it() {
+    let text = |used: &str| {
+        format!(
+            "frontend web\n mode direct\n bind 192.0.2.1:80\n default_backend {used}\n\
+             backend a\n mode direct\n{DIRECT}backend b\n mode direct\n server t 192.0.2.12\n"
+        )
+    };
+    let told = disturbed(&text("a"), &text("b"));
+    assert_eq!(told, ["open connections of servers 192.0.2.11:80: the kernel passes their packets on no more"]);
+    assert_eq!(disturbed(&text("b"), &text("a")), ["nobody"]);
+}
+
+#[test]
+fn a_server_without_a_port_is_told_without() {
+    let told = Plan::between(&model(&direct("web", " server s1 192.0.2.11\n")), &model(&direct("web", DIRECT)));
+    assert_eq!(told.changes[0].change, "listen web: server s2 added (192.0.2.12)");
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_model::{Algorithm, Mode, Observe, Proxy, Server};
+use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock};
 
@@ -164,7 +164,15 @@ fn server(
     }
     if wanted.shows_places {
         let unknown = || Value::text(if config.address.port_offset.is_some() { "0.0.0.0:0" } else { "0.0.0.0" });
-        line.set(Column::Addr, config.address.address.as_ref().map_or_else(unknown, address));
+        let place = match &config.address.address {
+            // Its port is each service's.
+            Some(Address::Inet(address)) if plan.proxy.mode == Mode::Direct && address.port() == 0 => {
+                Value::text(address.ip().to_string())
+            }
+            Some(place) => address(place),
+            None => unknown(),
+        };
+        line.set(Column::Addr, place);
         line.set(Column::Cookie, state.cookie().map_or(Value::None, |cookie| Value::text(&*cookie)));
     }
     line
