@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use baton_kernel::state::Lock;
 
+use crate::plan::There;
 use crate::record::{Opened, Record};
 use crate::settings::{SyncRole, Tune};
 use crate::{Asked, Engine, Fault, Figures, Key, Plan, Refused, Service, Settings, Step, choose};
@@ -38,6 +39,8 @@ pub struct Director {
     record: Record,
     /// What was ours last: whose figures are shown.
     ours: BTreeSet<Key>,
+    /// Of these what was in the kernel after the last reconciliation.
+    there: There,
     /// The other engine, as long as our record says that we have services in it; or why it cannot be looked at.
     former: Option<Result<Box<Director>, Fault>>,
     /// That nobody else directs by this record, from the first reconciliation on.
@@ -100,7 +103,16 @@ impl Director {
     /// With an engine that was chosen already.
     fn with(engine: Box<dyn Engine>, reason: String, settings: &Settings, record: Record) -> Result<Director, Fault> {
         let ours = record.read()?.owners.ours;
-        Ok(Director { engine, reason, settings: settings.clone(), record, ours, former: None, charge: None })
+        Ok(Director {
+            engine,
+            reason,
+            settings: settings.clone(),
+            record,
+            ours,
+            there: There::default(),
+            former: None,
+            charge: None,
+        })
     }
 
     /// Gives the record, and what is the engine's, to a user and a group; what is left in another engine too, which is to be removed
@@ -239,10 +251,11 @@ impl Director {
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         // Without services it works by nothing.
         let is_set = if desired.is_empty() { Ok(()) } else { self.engine.set(&self.settings) };
-        let report = carry_out(&mut *self.engine, &mut opened, &plan);
+        let made = carry_out(&mut *self.engine, &mut opened, &plan);
         self.ours.clone_from(&opened.owners.ours);
         drop(opened);
-        let mut report = report?;
+        let (mut report, there) = made?;
+        self.there = there;
         report.failed.extend(is_set.err());
         if let Some(Ok(former)) = &self.former {
             report.remarks.extend(change_of_engine(&*self.engine, former, desired));
@@ -278,6 +291,11 @@ impl Director {
         let mut figures = self.engine.figures()?;
         figures.retain(|service| self.ours.contains(&service.key));
         Ok(figures)
+    }
+
+    /// Whether somebody else has removed a service of ours or a server of one, by what was counted just now.
+    pub fn has_lost(&self, figures: &[Figures]) -> bool {
+        self.there.lacks(figures)
     }
 
     /// Looks again at what others change and the engine depends on; to be called every few seconds. Gives what is in the way now,
@@ -391,8 +409,8 @@ fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: 
     Ok(plan)
 }
 
-/// Takes the steps of a plan. The record comes first: whoever finds it finds at least what we put there.
-fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Result<Report, Fault> {
+/// Takes the steps of a plan, and says what is there then. The record comes first: whoever finds it finds at least what we put there.
+fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Result<(Report, There), Fault> {
     let mut report = Report {
         taken_over: plan.taken_over.clone(),
         refused: plan.refused.clone(),
@@ -430,14 +448,21 @@ fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Resul
             _ => {}
         }
     }
-    let missing = take_steps(engine, plan, &mut report, &mut ours);
+    let mut there = plan.there.clone();
+    let missing = take_steps(engine, plan, &mut report, &mut ours, &mut there);
     ours.retain(|key| !missing.contains(key) && !plan.gone.contains(key));
     opened.write(ours, sync)?;
-    Ok(report)
+    Ok((report, there))
 }
 
-/// Takes the steps themselves. Gives the services that could not be added; those that are removed are not `ours` any more.
-fn take_steps(engine: &mut dyn Engine, plan: &Plan, report: &mut Report, ours: &mut BTreeSet<Key>) -> BTreeSet<Key> {
+/// Takes the steps themselves; `ours` and `there` follow what is removed and added. Gives the services that could not be added.
+fn take_steps(
+    engine: &mut dyn Engine,
+    plan: &Plan,
+    report: &mut Report,
+    ours: &mut BTreeSet<Key>,
+    there: &mut There,
+) -> BTreeSet<Key> {
     let steps: Vec<&Step> = plan.steps.iter().map(|planned| &planned.step).collect();
     let mut missing = BTreeSet::new();
     if steps.is_empty() {
@@ -462,6 +487,7 @@ fn take_steps(engine: &mut dyn Engine, plan: &Plan, report: &mut Report, ours: &
                 continue;
             }
         }
+        there.take(&planned.step);
         if let Step::RemoveService(_) = planned.step {
             ours.remove(&key);
         }

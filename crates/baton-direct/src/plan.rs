@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::{Destination, Forwarding, Key, Observed, Persistence, Service, Step, Tune, Tunnel};
+use crate::{Destination, Figures, Forwarding, Key, Observed, Persistence, Service, Step, Tune, Tunnel};
 
 /// What would be done. Printed, it is a line for each of its sentences, none when nothing is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// What the record has, and neither the kernel nor anybody's wish.
     pub(crate) gone: BTreeSet<Key>,
+    /// What is there now of services that are asked for.
+    pub(crate) there: There,
 }
 
 /// A step with its sentence.
@@ -38,6 +40,37 @@ pub struct Planned {
     pub step: Step,
     /// What it does, and to what it was before.
     pub sentence: String,
+}
+
+/// Services that are in the kernel, with the addresses of their servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct There(BTreeMap<Key, BTreeSet<SocketAddr>>);
+
+impl There {
+    /// What a step that was taken makes of it.
+    pub(crate) fn take(&mut self, step: &Step) {
+        match step {
+            Step::AddService(service) => drop(self.0.insert(service.key, BTreeSet::new())),
+            Step::AddDestination(key, server) => {
+                self.0.entry(*key).or_default().insert(server.address);
+            }
+            Step::RemoveDestination(key, address) => {
+                self.0.entry(*key).or_default().remove(address);
+            }
+            Step::RemoveService(key) => drop(self.0.remove(key)),
+            Step::EditService(_) | Step::EditDestination(..) => {}
+        }
+    }
+
+    /// Whether any of it is not among what was counted.
+    pub(crate) fn lacks(&self, figures: &[Figures]) -> bool {
+        self.0.iter().any(|(key, servers)| {
+            figures.iter().find(|service| service.key == *key).is_none_or(|service| {
+                let counted: BTreeSet<SocketAddr> = service.destinations.iter().map(|server| server.address).collect();
+                !servers.is_subset(&counted)
+            })
+        })
+    }
 }
 
 /// Something that cannot be done, and why. What was there of it stays as it is.
@@ -94,6 +127,8 @@ impl Plan {
             match there.get(&service.key) {
                 None => plan.add(service),
                 Some(found) => {
+                    let servers = found.service.destinations.iter().map(|server| server.address);
+                    plan.there.0.insert(service.key, servers.collect());
                     if !owners.ours.contains(&service.key) {
                         plan.taken_over.push(service.key);
                     }

@@ -118,8 +118,19 @@ impl Engine for Memory {
     }
 
     fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
-        let figures = |key| Figures { key, counters: Counters::default(), destinations: Vec::new() };
-        Ok(self.services().into_iter().map(|service| figures(service.key)).collect())
+        let server = |address| DestinationFigures {
+            address,
+            counters: Counters::default(),
+            active: 0,
+            inactive: 0,
+            persistent: 0,
+        };
+        let figures = |service: Service| Figures {
+            key: service.key,
+            counters: Counters::default(),
+            destinations: service.destinations.iter().map(|found| server(found.address)).collect(),
+        };
+        Ok(self.services().into_iter().map(figures).collect())
     }
 }
 

@@ -76,6 +76,8 @@ pub enum Answer {
 pub struct Counted {
     /// What the kernel counted.
     pub figures: Result<Vec<Figures>, Fault>,
+    /// A service of ours or a server of one is not among it: somebody else has removed it.
+    pub has_lost: bool,
     /// What is in the engine's way, a sentence each.
     pub in_the_way: Result<Vec<String>, Fault>,
     /// Who else answers for virtual addresses, a sentence each.
@@ -352,10 +354,11 @@ impl Desk {
                 }
                 Ok(Job::Figures) => {
                     let figures = self.director.figures();
+                    let has_lost = figures.as_ref().is_ok_and(|figures| self.director.has_lost(figures));
                     let in_the_way = self.director.refresh();
                     let others = self.ask_for_others(figures.as_deref().unwrap_or_default());
                     let manner = self.director.manner();
-                    let _ = self.say.send(Answer::Counted(Counted { figures, in_the_way, others, manner }));
+                    let _ = self.say.send(Answer::Counted(Counted { figures, has_lost, in_the_way, others, manner }));
                 }
                 Ok(Job::Clear) => {
                     // What could not be removed is in the record, for the next one.

@@ -39,7 +39,7 @@ pub use wanted::{leaves_something, work};
 
 /// How often counters are read.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Every so many times it is looked whether somebody else changed what is ours.
+/// Every so many times it is looked whether somebody else changed what is ours; what was removed is missing when counters are read.
 const REPAIR_EVERY: u32 = 10;
 /// After a failure it is tried again this much later, then later and later ...
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -78,6 +78,8 @@ pub struct Direct {
     is_holding: bool,
     /// What is given is what was given before, and was done.
     is_repair: bool,
+    /// Somebody else has removed what is ours, as it was seen when counters were read.
+    has_lost: bool,
     /// Addresses that are here are announced with the next work.
     announces: bool,
     /// Told when the state of a server changes.
@@ -386,6 +388,9 @@ impl Direct {
         let is_retried = self.retry_at.is_some_and(|at| at <= now);
         if self.given.as_ref() != Some(&wanted) || is_retried {
             self.give(wanted);
+        } else if std::mem::take(&mut self.has_lost) {
+            self.give(wanted);
+            self.is_repair = self.failures == 0;
         } else if self.count_at.is_none_or(|at| at <= now) {
             self.counts = self.counts.wrapping_add(1);
             if self.counts.is_multiple_of(REPAIR_EVERY) {
@@ -404,7 +409,7 @@ impl Direct {
         let Some(keeper) = &self.keeper else { return };
         keeper.reconcile(work.clone(), std::mem::take(&mut self.announces));
         (self.given, self.is_at_work, self.retry_at) = (Some(work), true, None);
-        self.is_repair = false;
+        (self.is_repair, self.has_lost) = (false, false);
         self.count_at.get_or_insert_with(|| Instant::now() + COUNT_EVERY);
     }
 
@@ -427,6 +432,7 @@ impl Direct {
         if let Some(keeper) = &mut self.keeper {
             keeper.set_manner(counted.manner.clone());
         }
+        self.has_lost = counted.has_lost;
         if let (Ok(figures), Some(generation)) = (&counted.figures, generation) {
             self.books.enter(figures, model, generation);
         }

@@ -135,7 +135,7 @@ impl Telling {
 
     /// What was seen when counters were read.
     pub fn of_surroundings(&mut self, counted: &Counted) -> Vec<Word> {
-        let Counted { figures, in_the_way, others, manner: _ } = counted;
+        let Counted { figures, has_lost: _, in_the_way, others, manner: _ } = counted;
         let mut said: Vec<String> = in_the_way.iter().flatten().chain(others).cloned().collect();
         said.extend(in_the_way.as_ref().err().map(ToString::to_string));
         said.extend(figures.as_ref().err().map(ToString::to_string));
@@ -241,6 +241,7 @@ mod tests {
             let others = others.iter().map(|text| (*text).to_owned()).collect();
             telling.of_surroundings(&Counted {
                 figures: Ok(Vec::new()),
+                has_lost: false,
                 in_the_way: Ok(Vec::new()),
                 others,
                 manner: String::new(),

@@ -152,3 +152,29 @@ fn a_change_of_engine_is_never_silent() {
     next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
     assert!(!is_said(&next.plan(&[]).unwrap().warnings));
 }
+
+#[test]
+fn what_somebody_else_removes_is_seen_in_the_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, refused) = (crate::testing::service(80), crate::testing::service(81));
+    let mut impossible = crate::testing::service(82);
+    impossible.one_packet = true;
+    let memory = Memory { refuses: Some(refused.key), ..Memory::default() };
+    let mut director = director(&memory, &folder, "");
+    let is_lost = |director: &mut Director| {
+        let figures = director.figures().unwrap();
+        director.has_lost(&figures)
+    };
+    assert!(!is_lost(&mut director), "nothing is asked for yet");
+    let desired = [one.clone(), refused, impossible];
+    let remove: [fn(&mut Vec<crate::Observed>); 2] =
+        [|services| services.clear(), |services| services[0].service.destinations.clear()];
+    for remove in remove {
+        director.reconcile(&desired).unwrap();
+        assert!(!is_lost(&mut director), "what the kernel or the engine refuses is not lost");
+        remove(&mut memory.services.lock().unwrap());
+        assert!(is_lost(&mut director));
+    }
+    director.reconcile(&[]).unwrap();
+    assert!(!is_lost(&mut director));
+}

@@ -13,6 +13,7 @@ mod engines;
 mod forwarding;
 mod health;
 mod ipv6;
+mod keepalived;
 mod life;
 mod master;
 mod pair;
