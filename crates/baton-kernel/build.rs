@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const PROGRAMS: [&str; 2] = ["choose", "direct"];
+const PROGRAMS: [&str; 3] = ["choose", "direct", "stack"];
 const HEADERS: [&str; 2] = ["src/bpf/direct/maps.h", "src/bpf/direct/read.h"];
 
 fn main() {

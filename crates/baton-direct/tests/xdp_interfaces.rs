@@ -6,13 +6,14 @@ mod flows;
 mod lab;
 mod link;
 
-use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use baton_direct::xdp::Where;
 use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Scheduler, Service, Settings};
+use baton_kernel::route::Mac;
 use flows::{Held, Lab, PATIENCE, ask};
 use link::{Machine, run, vips};
 
@@ -95,6 +96,12 @@ fn servers_behind_another_interface() {
         assert!(manner.starts_with("on eth0 (generic: what a veth"), "{manner}");
         assert_eq!(ask(&lab.client, vip, 20).values().sum::<usize>(), 20);
         let mut held = Held::new(&lab.client, vip);
+        // An upload, of which many packets go through the kernel as one that is larger than any interface sends.
+        lab.client.run("ethtool -K eth0 tx on tso on gso on");
+        held.stream.get_ref().set_write_timeout(Some(PATIENCE)).unwrap();
+        held.stream.get_mut().write_all(&vec![b'z'; 5_000_000]).unwrap();
+        assert_eq!(held.says().unwrap(), held.server);
+        lab.client.run("ethtool -K eth0 tx off");
         run("ethtool -K director1 gro on");
         let manner = set_up(&lab.director, &driver, &services);
         assert!(manner.starts_with("on eth0 (in its driver, as asked for), eth1 (in its driver"), "{manner}");
@@ -110,31 +117,90 @@ fn servers_behind_another_interface() {
     });
 }
 
-/// Gives frames to the interface that it makes, as a network card does: those of its standard input, in hexadecimal, a line each.
+/// Gives frames to an interface: those of its standard input, in hexadecimal, a line each. They come in by a network card that
+/// it makes ...
 const CARD: &str = "
 import fcntl, os, struct, sys
 card = os.open('/dev/net/tun', os.O_RDWR)
 fcntl.ioctl(card, 0x400454ca, struct.pack('16sH22x', sys.argv[1].encode(), 0x1002))
-print('made', flush=True)
+print('begun', flush=True)
 for line in sys.stdin:
     os.write(card, bytes.fromhex(line))
     print('given', flush=True)
 ";
 
+/// ... or leave by one that is there.
+const SENDER: &str = "
+import socket, sys
+card = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+card.bind((sys.argv[1], 0))
+print('begun', flush=True)
+for line in sys.stdin:
+    card.send(bytes.fromhex(line))
+    print('given', flush=True)
+";
+
+struct Frames {
+    process: Child,
+    given: Lines<BufReader<ChildStdout>>,
+}
+
+impl Frames {
+    fn new(machine: &Machine, script: &str, interface: &str) -> Frames {
+        let mut process = machine.inside(|| {
+            let mut command = Command::new("python3");
+            command.args(["-c", script, interface]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().expect("the program python3")
+        });
+        let mut given = BufReader::new(process.stdout.take().unwrap()).lines();
+        assert_eq!(given.next().unwrap().unwrap(), "begun");
+        Frames { process, given }
+    }
+
+    fn give(&mut self, frame: &[u8]) {
+        let line: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(self.process.stdin.as_mut().unwrap(), "{line}").unwrap();
+        assert_eq!(self.given.next().unwrap().unwrap(), "given");
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// A SYN from a port of `client` to port 80, with VLAN tags and as much data.
+fn syn(to: Mac, tags: &[u16], [client, vip]: [Ipv4Addr; 2], port: u16, data: usize) -> Vec<u8> {
+    let mut ip = [0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0].to_vec();
+    ip[2..4].copy_from_slice(&(40 + data as u16).to_be_bytes());
+    ip.extend([client.octets(), vip.octets()].concat());
+    let of_ip = checksum(&ip);
+    ip[10..12].copy_from_slice(&of_ip);
+    let mut tcp = [&port.to_be_bytes()[..], &[0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]].concat();
+    tcp.resize(20 + data, 0);
+    let pseudo = [&ip[12..], &[0, 6], &(20 + data as u16).to_be_bytes(), &tcp].concat();
+    tcp[16..18].copy_from_slice(&checksum(&pseudo));
+    let tags = tags.iter().flat_map(|tag| [[0x81, 0x00], tag.to_be_bytes()]).flatten().collect();
+    [to.0.to_vec(), vec![2, 0, 0, 0, 0, 1], tags, vec![0x08, 0x00], ip, tcp].concat()
+}
+
+/// RFC 1071, of an even number of bytes.
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let mut sum: u32 = bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!sum as u16).to_be_bytes()
+}
+
 #[test]
 fn a_driver_gives_nothing_to_one_that_does_not_send() {
     flows::lab(1, |lab| {
-        use std::io::{BufRead, BufReader};
         second_network(lab);
         let director = &lab.director;
-        let mut card = director.inside(|| {
-            let mut command = Command::new("python3");
-            command.args(["-c", CARD, "card0"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.spawn().expect("the program python3")
-        });
-        let mut frames = card.stdin.take().unwrap();
-        let mut said = BufReader::new(card.stdout.take().unwrap()).lines();
-        assert_eq!(said.next().unwrap().unwrap(), "made");
+        let mut card = Frames::new(director, CARD, "card0");
         director.run("ip link set card0 up address 02:00:00:00:00:c0");
         director.run("ip address add 203.0.113.2/24 dev card0");
         director.run("ip neighbour add 203.0.113.11 lladdr 02:00:00:00:00:11 dev card0");
@@ -161,21 +227,38 @@ fn a_driver_gives_nothing_to_one_that_does_not_send() {
             shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
         };
         let before = taken();
-        for port in 0..20_u8 {
-            // A SYN to 203.0.113.7:80, padded to a thousand bytes of data that nobody else sends.
-            let ethernet = "0200000000c0020000000001 0800";
-            let ip = "45000410 00010000 4006fedd cb007101 cb007107";
-            let tcp = format!("40{port:02x}0050 00000001 00000000 50020400 00000000");
-            let frame = format!("{ethernet} {ip} {tcp} {}", "00".repeat(1000));
-            writeln!(frames, "{}", frame.replace(' ', "")).unwrap();
-            assert_eq!(said.next().unwrap().unwrap(), "given");
+        let mac = "02:00:00:00:00:c0".parse().unwrap();
+        for port in 0..20 {
+            // With data that makes it larger than all that anybody else sends.
+            card.give(&syn(mac, &[], [[203, 0, 113, 1].into(), [203, 0, 113, 7].into()], 4000 + port, 1000));
         }
         let start = Instant::now();
         while taken() - before < 20 * 1040 {
             assert!(start.elapsed() < PATIENCE, "{} bytes arrived", taken() - before);
         }
-        drop(frames);
-        card.wait().unwrap();
+    });
+}
+
+/// Clients in a VLAN and servers in none: in the stack, tags are beside the frame.
+#[test]
+fn in_the_stack_tags_are_taken_off() {
+    flows::lab(1, |lab| {
+        let vip = vips()[0];
+        let services = [service(vip, &["192.0.2.11"])];
+        set_up(&lab.director, &settings(Some("eth0"), Where::Stack), &services);
+        let (mac, server) = (lab.director.mac(), &lab.servers[0]);
+        let begun = || {
+            let shown = server.run("ss -Htn state syn-recv");
+            shown.lines().filter(|line| line.contains("192.0.2.99")).count()
+        };
+        let mut frames = Frames::new(&lab.client, SENDER, "eth0");
+        for (port, tags) in (4000..).zip([&[][..], &[10], &[10, 20]]) {
+            frames.give(&syn(mac, tags, [[192, 0, 2, 99].into(), [192, 0, 2, 7].into()], port, 0));
+        }
+        let start = Instant::now();
+        while begun() < 3 {
+            assert!(start.elapsed() < PATIENCE, "{} of 3 connections", begun());
+        }
     });
 }
 
@@ -225,6 +308,43 @@ fn in_the_stack_the_tag_of_a_vlan_is_its_interfaces() {
                 }
                 lab.servers.iter().for_each(|server| drop(server.run("ip address del 10.9.0.7/32 dev lo")));
             }
+        });
+    });
+}
+
+/// The lab's kernel is one that does not cut large packets for another interface.
+#[test]
+fn what_is_too_large_for_the_stack_of_an_old_kernel_is_said() {
+    lab::inside(|| {
+        flows::lab(1, |lab| {
+            second_network(lab);
+            let vip = vips()[0];
+            let services = [service(vip, &["198.51.100.11"])];
+            let settings = settings(Some("eth0"), Where::Stack);
+            set_up(&lab.director, &settings, &services);
+            let mut held = Held::new(&lab.client, vip);
+            lab.client.run("ethtool -K eth0 tx on tso on gso on");
+            held.stream.get_mut().write_all(&vec![b'z'; 100_000]).unwrap();
+            let start = Instant::now();
+            let troubles = || {
+                lab.director.inside(|| {
+                    let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+                    (director.refresh().unwrap(), director.manner())
+                })
+            };
+            while troubles().0.is_empty() {
+                assert!(start.elapsed() < PATIENCE, "nobody says it");
+            }
+            let (troubles, manner) = troubles();
+            let said = "interface eth0: packets of uploads that come joined are too large to leave by eth1";
+            assert!(troubles.len() == 1 && troubles[0].starts_with(said), "{troubles:?}");
+            assert!(troubles[0].ends_with("(ethtool -K NAME tso off gso off)"), "{troubles:?}");
+            assert!(manner.contains("dropped as too big"), "{manner}");
+            // What it says helps.
+            lab.client.run("ethtool -K eth0 tx off tso off gso off");
+            let mut held = Held::new(&lab.client, vip);
+            held.stream.get_mut().write_all(&vec![b'z'; 100_000]).unwrap();
+            assert_eq!(held.says().unwrap(), held.server);
         });
     });
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use baton_kernel::bpf::direct::{self, Direct, Mode, REDIRECTED};
+use baton_kernel::bpf::direct::{self, Direct, FITTING, Mode, REDIRECTED};
 use baton_kernel::route::{Link, Routing};
 
 use super::place::is_veth;
@@ -118,22 +118,42 @@ impl Xdp {
 /// What packets meet on their way out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
-    /// None is larger than the interface allows.
-    is_native: bool,
+    limit: Limit,
     /// They leave by redirection alone, whichever interface they came in by: in the driver of a veth.
     is_redirected: bool,
 }
 
-impl Passage {
-    /// On the interface of this way, when the program is on these.
-    pub(super) fn new(links: &[Link], attached: &[(u32, Mode)], way: &Way) -> Passage {
-        let is_veth = links.iter().any(|link| link.index == way.interface && is_veth(link));
-        let is_redirected = is_veth && attached.contains(&(way.interface, Mode::Native));
-        Passage { is_native: mode_of(attached) == Mode::Native, is_redirected }
+/// Which packets must not be larger than the interface allows.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    /// In drivers none is, as it came.
+    All,
+    /// In the stack several may have become a large one, which is cut again when it leaves ...
+    None,
+    /// ... but by another interface than it came in by only from Linux 6.6 on.
+    Redirected,
+}
+
+impl Limit {
+    /// Where the program is on these interfaces.
+    pub(super) fn new(direct: Option<&Direct>, attached: &[(u32, Mode)]) -> Result<Limit, Fault> {
+        Ok(match mode_of(attached) {
+            Mode::Native => Limit::All,
+            Mode::Generic if direct.map_or(Ok(true), Direct::sends_joined)? => Limit::None,
+            Mode::Generic => Limit::Redirected,
+        })
     }
 }
 
-/// Where packets are seen. In drivers none is larger than its interface allows.
+impl Passage {
+    /// On the interface of this way, when the program is on these.
+    pub(super) fn new(links: &[Link], attached: &[(u32, Mode)], limit: Limit, way: &Way) -> Passage {
+        let is_veth = links.iter().any(|link| link.index == way.interface && is_veth(link));
+        Passage { limit, is_redirected: is_veth && attached.contains(&(way.interface, Mode::Native)) }
+    }
+}
+
+/// Where packets are seen.
 pub(super) fn mode_of(attached: &[(u32, Mode)]) -> Mode {
     match attached.iter().all(|(_, mode)| *mode == Mode::Native) {
         true => Mode::Native,
@@ -142,14 +162,19 @@ pub(super) fn mode_of(attached: &[(u32, Mode)]) -> Mode {
 }
 
 pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
+    let (mtu, limited) = match passage.limit {
+        Limit::All => (way.mtu, 0),
+        Limit::None => (0, 0),
+        Limit::Redirected => (way.mtu, FITTING),
+    };
     slot.interface = way.interface;
     slot.to = way.to;
     slot.from = way.from;
     slot.tags = way.tags as u16;
-    slot.leaves = if passage.is_redirected { REDIRECTED } else { 0 };
+    slot.leaves = limited | if passage.is_redirected { REDIRECTED } else { 0 };
     slot.protocols = way.protocols;
     slot.numbers = way.numbers;
-    slot.mtu = if passage.is_native { way.mtu } else { 0 };
+    slot.mtu = mtu;
 }
 
 fn counters(counted: direct::Counters) -> Counters {
@@ -283,6 +308,7 @@ impl Engine for Xdp {
             troubles.push(fault.to_string());
         }
         troubles.extend(self.unheard(&links));
+        troubles.extend(self.uncut(&links)?);
         Ok(troubles)
     }
 

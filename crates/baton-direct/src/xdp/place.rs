@@ -3,7 +3,7 @@
 //! It is one of both for all interfaces. What came by a driver leaves by drivers alone, and a driver that cannot send such packets drops
 //! them without a word; and the two see VLAN tags in different places.
 
-use baton_kernel::bpf::direct::{Mode, driver};
+use baton_kernel::bpf::direct::{Mode, Reason, driver, joins_packets};
 use baton_kernel::route::Link;
 
 use super::engine::Xdp;
@@ -224,6 +224,33 @@ impl Xdp {
                 )
             })
             .collect()
+    }
+
+    /// Interfaces by which packets come that are too large to leave by another one, in a kernel that does not cut them there.
+    pub(super) fn uncut(&self, links: &[Link]) -> Result<Vec<String>, Fault> {
+        let Some(direct) = self.direct.as_ref().filter(|direct| !direct.sends_joined().unwrap_or(true)) else {
+            return Ok(Vec::new());
+        };
+        let leaving: Vec<u32> = self.servers()?.iter().map(|(_, slot)| slot.interface).collect();
+        let is_dropped = direct.reason(Reason::TooBig)? > 0;
+        let attached = direct.attached()?;
+        let coming = links.iter().filter(|link| attached.iter().any(|(index, _)| *index == link.index));
+        let sentence = |link: &Link| {
+            let out = links.iter().find(|out| out.index != link.index && leaving.contains(&out.index))?;
+            let (name, out) = (&link.name, &out.name);
+            let remedy = match is_veth(link) {
+                // What it joins is not seen from here, but what it does.
+                true if is_dropped => {
+                    "turn that off at the other end of the veth (ethtool -K NAME tso off gso off)".to_owned()
+                }
+                false if joins_packets(name)? => format!("turn that off (ethtool -K {name} gro off)"),
+                true | false => return None,
+            };
+            Some(format!(
+                "interface {name}: packets of uploads that come joined are too large to leave by {out}, and before Linux 6.6 the kernel drops                  them there: {remedy}"
+            ))
+        };
+        Ok(coming.filter_map(sentence).collect())
     }
 }
 

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use baton_kernel::bpf::direct::{self, Direct, SERVERS_MAX, SERVICES_MAX};
 use baton_kernel::route::Link;
 
-use super::engine::{Passage, Xdp, lead, mode_of};
+use super::engine::{Limit, Passage, Xdp, lead, mode_of};
 use super::slots::Slots;
 use super::way::{self, Way};
 use super::words;
@@ -87,12 +87,13 @@ impl Xdp {
     pub(super) fn ways(&mut self, links: &[Link], servers: &BTreeSet<IpAddr>) -> Result<Ways, Fault> {
         let named = self.named(links);
         let attached = self.attached()?;
+        let limit = Limit::new(self.direct.as_ref(), &attached)?;
         let mut ways = BTreeMap::new();
         for server in servers {
             let found = way::find(&mut self.routing, links, &named, mode_of(&attached), *server);
             // What is wrong with one is no reason to leave the others.
             let found = found.unwrap_or_else(|fault| Err(fault.to_string()));
-            ways.insert(*server, found.map(|way| (way, Passage::new(links, &attached, &way))));
+            ways.insert(*server, found.map(|way| (way, Passage::new(links, &attached, limit, &way))));
         }
         Ok(ways)
     }

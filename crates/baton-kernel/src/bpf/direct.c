@@ -11,6 +11,8 @@
 // Written for this program alone. It calls no helper that is reserved to programs under the GPL. Structures and numbers are
 // those of `direct/slots.rs`.
 
+// Compiled once more by `stack.c`, with IN_STACK, it sees packets in the network stack instead.
+
 #include "direct/maps.h"
 #include "direct/read.h"
 
@@ -108,8 +110,34 @@ INLINE int is_over(const struct flow *flow, const struct packet *packet, __u32 n
 	return packet->begins && ((flow->state & CLOSED) || age(flow, now) > SYN_AGAIN);
 }
 
+#ifdef IN_STACK
+
+// Gives it to the server: new MAC addresses, and no VLAN tags. The interface that it leaves by sees to its own.
+INLINE int forward(CONTEXT *context, const struct server *server, const struct packet *packet)
+{
+	__u32 tags = packet->tags + (context->vlan_present ? 1 : 0);
+	struct ethhdr *ethernet;
+	void *end;
+
+	// The outer one is beside the frame, and when it is off, the next one is.
+#pragma unroll
+	for (__u32 i = 0; i <= TAGS_MAX; i++) {
+		if (i < tags && vlan_pop(context))
+			return drop(NO_ROOM);
+	}
+	end = (void *)(long)context->data_end;
+	ethernet = AT(struct ethhdr, (void *)(long)context->data);
+	if (!ethernet)
+		return drop(NO_ROOM);
+	__builtin_memcpy(ethernet->h_dest, server->to, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, server->from, ETH_ALEN);
+	return redirect(server->interface, 0) == TC_ACT_REDIRECT ? XDP_REDIRECT : XDP_DROP;
+}
+
+#else
+
 // Gives it to the server: new MAC addresses, and the VLAN tags of the server's interface instead of those it came with.
-INLINE int forward(struct xdp_md *context, const struct server *server, const struct packet *packet)
+INLINE int forward(CONTEXT *context, const struct server *server, const struct packet *packet)
 {
 	int shorter = ((int)packet->tags - (int)(server->tags & 3)) * (int)sizeof(struct tag);
 	struct ethhdr *ethernet;
@@ -148,6 +176,8 @@ INLINE int forward(struct xdp_md *context, const struct server *server, const st
 	return redirect(server->interface, 0);
 }
 
+#endif
+
 INLINE void add(void *map, const __u32 *number, __u32 connections, __u32 length)
 {
 	struct counters *counters = look_up(map, number);
@@ -159,8 +189,8 @@ INLINE void add(void *map, const __u32 *number, __u32 connections, __u32 length)
 	}
 }
 
-SECTION("xdp.frags")
-int direct(struct xdp_md *context)
+// What becomes of a packet: `XDP_PASS`, `XDP_DROP`, or it is sent.
+INLINE int decide(CONTEXT *context)
 {
 	struct packet packet = {};
 	struct flow_key key = {};
@@ -195,7 +225,7 @@ int direct(struct xdp_md *context)
 	ethernet = AT(struct ethhdr, (void *)(long)context->data);
 	if (!ethernet)
 		return XDP_PASS;
-	mac.interface = context->ingress_ifindex;
+	mac.interface = CAME_BY(context);
 	__builtin_memcpy(mac.address, ethernet->h_dest, ETH_ALEN);
 	if (!look_up(&macs, &mac))
 		return pass(NOT_OURS);
@@ -236,7 +266,8 @@ int direct(struct xdp_md *context)
 	}
 	if (!server->interface)
 		return drop(NO_MAC);
-	if (server->mtu && packet.length > server->mtu)
+	if (server->mtu && packet.length > server->mtu &&
+	    (!(server->leaves & FITTING) || server->interface != CAME_BY(context)))
 		return drop(TOO_BIG);
 	if (packet.is_error)
 		count(ERRORS);
@@ -244,5 +275,38 @@ int direct(struct xdp_md *context)
 	add(&of_servers, &number, is_new, packet.length);
 	return forward(context, server, &packet);
 }
+
+#ifdef IN_STACK
+
+// All that is read of a packet: Ethernet, two tags, IPv6, an ICMP error, and the headers that it quotes.
+#define HEADERS (14 + 8 + 40 + 8 + 40 + 8)
+
+SECTION("classifier")
+int stack(CONTEXT *context)
+{
+	__u32 there = context->len < HEADERS ? context->len : HEADERS;
+
+	// What follows the first bytes may be elsewhere.
+	if ((void *)(long)context->data + there > (void *)(long)context->data_end && pull_data(context, there))
+		return TCX_NEXT;
+	switch (decide(context)) {
+	case XDP_PASS:
+		return TCX_NEXT;
+	case XDP_REDIRECT:
+		return TC_ACT_REDIRECT;
+	default:
+		return TC_ACT_SHOT;
+	}
+}
+
+#else
+
+SECTION("xdp.frags")
+int direct(CONTEXT *context)
+{
+	return decide(context);
+}
+
+#endif
 
 char licence[] SECTION("license") = "MIT OR Apache-2.0";

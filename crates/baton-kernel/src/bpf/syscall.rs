@@ -15,9 +15,11 @@ const OBJECT_PIN: libc::c_long = 6;
 const OBJECT_GET: libc::c_long = 7;
 const MAP_LOOK_UP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
+const LINK_UPDATE: libc::c_long = 29;
 const LINK_DETACH: libc::c_long = 34;
-/// `BPF_XDP` of `enum bpf_attach_type`.
+/// `BPF_XDP` and `BPF_TCX_INGRESS` (Linux 6.6) of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX: u32 = 46;
 /// `BPF_F_PATH_FD` (Linux 6.5).
 const PATH_FD: u32 = 1 << 14;
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
@@ -68,14 +70,37 @@ struct Ended {
     link: u32,
 }
 
-/// Ties a program to an interface. The link ends with the last descriptor and pin of it.
+#[repr(C)]
+struct Renewed {
+    link: u32,
+    program: u32,
+    flags: u32,
+    old_program: u32,
+}
+
+/// Ties a program of type XDP to an interface. The link ends with the last descriptor and pin of it.
 pub(super) fn link(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
-    let program = number(program);
-    let attributes = Link { program, interface, attach_type: ATTACH_XDP, flags: mode };
+    tie(program, interface, ATTACH_XDP, mode)
+}
+
+/// Ties a program of the network stack to the ingress of an interface, behind those that are there, on the same terms.
+pub(super) fn link_in_stack(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    tie(program, interface, ATTACH_TCX, 0)
+}
+
+fn tie(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
+    let attributes = Link { program: number(program), interface, attach_type, flags };
     // SAFETY: the kernel reads the attribute, whose size is given.
     let made = check(unsafe { libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<Link>()) })?;
     // SAFETY: the kernel has just opened it for us, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
+}
+
+/// Puts another program of the same type into a link. No packet passes beside it.
+pub(super) fn renew(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = Renewed { link: number(link), program: number(program), flags: 0, old_program: 0 };
+    // SAFETY: the kernel reads the attribute, whose size is given.
+    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_UPDATE, &raw const attributes, size_of::<Renewed>()) }).map(drop)
 }
 
 /// Unties what a link ties. It stays, and ties nothing any more.

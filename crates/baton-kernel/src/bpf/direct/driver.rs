@@ -1,5 +1,9 @@
 //! What the driver of an interface says that it can do with XDP (`include/uapi/linux/netdev.h`).
 
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Socket, Type};
+
 use crate::netlink::{Attributes, Generic, generic_attributes};
 
 /// The family and its version, `NETDEV_CMD_DEV_GET`, `NETDEV_A_DEV_IFINDEX` and `NETDEV_A_DEV_XDP_FEATURES`.
@@ -27,4 +31,33 @@ pub fn driver(interface: u32) -> Option<Driver> {
     let replies = family.ask(GET, &Attributes::new().u32(INTERFACE, interface)).ok()?;
     let features = replies.iter().find_map(|reply| generic_attributes(reply).find(FEATURES)?.u64())?;
     Some(Driver { runs: features & BASIC != 0, sends: features & SENDS != 0 })
+}
+
+/// `SIOCETHTOOL` (`include/uapi/linux/sockios.h`), `ETHTOOL_GGRO` and `struct ethtool_value` (`ethtool.h`).
+const ETHTOOL: libc::Ioctl = 0x8946;
+const GET_GRO: u32 = 0x2b;
+
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// Whether packets of a connection that come one after the other are joined to larger ones on an interface (GRO); `None` where the
+/// kernel does not tell or there is no such interface.
+pub fn joins_packets(name: &str) -> Option<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None).ok()?;
+    let mut value = Value { command: GET_GRO, data: 0 };
+    // SAFETY: `ifreq` is of integers, arrays of them and a pointer, for all of which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays 0.
+    if name.len() >= request.ifr_name.len() {
+        return None;
+    }
+    request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the kernel reads the request, which names the interface, and reads and writes the eight bytes of the value that it points
+    // to; both live until it returns.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL, &raw mut request) };
+    (done == 0).then_some(value.data != 0)
 }

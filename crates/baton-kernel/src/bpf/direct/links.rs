@@ -2,11 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-
-use aya::programs::ProgramError;
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::XdpLink;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::{Direct, fault, refused};
 use crate::Fault;
@@ -19,6 +15,45 @@ pub enum Mode {
     Native,
     /// In the network stack, for drivers that have nothing of it.
     Generic,
+}
+
+/// Where in a driver or in the network stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// In the driver.
+    Driver,
+    /// At the ingress of the stack (TCX, Linux 6.6).
+    Ingress,
+    /// In the stack as a program for drivers.
+    Generic,
+}
+
+impl Hook {
+    const ALL: [Hook; 3] = [Hook::Driver, Hook::Ingress, Hook::Generic];
+
+    /// Those of a mode, the better one first.
+    fn of(mode: Mode) -> &'static [Hook] {
+        match mode {
+            Mode::Native => &[Hook::Driver],
+            Mode::Generic => &[Hook::Ingress, Hook::Generic],
+        }
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Hook::Driver => Mode::Native,
+            Hook::Ingress | Hook::Generic => Mode::Generic,
+        }
+    }
+
+    /// In the names of links.
+    fn word(self) -> &'static str {
+        match self {
+            Hook::Driver => "native",
+            Hook::Ingress => "ingress",
+            Hook::Generic => "generic",
+        }
+    }
 }
 
 impl fmt::Display for Mode {
@@ -42,7 +77,7 @@ impl Direct {
         let mut before = String::new();
         for (at, mode) in modes.iter().enumerate() {
             match self.link(interface, *mode)? {
-                Ok(link) => return self.pin(&link, interface, name, *mode).map(|()| *mode),
+                Ok((link, hook)) => return self.pin(&link, interface, name, hook).map(|()| *mode),
                 Err(error) if is_taken(&error) => return Err(taken(name)),
                 Err(error) if at + 1 < modes.len() => before = format!("; {mode}: {error}"),
                 Err(error) => return Err(refusal(name, *mode, error, &before)),
@@ -51,32 +86,48 @@ impl Direct {
         Err(Fault::new(place(name), "no way to tie the BPF program to it", ""))
     }
 
-    /// Moves the program on an interface from the driver to the stack or back. The kernel lets it be in one of them at a time, so
-    /// for a moment it is in neither: whoever calls this keeps packets back meanwhile.
+    /// Moves the program on an interface from the driver to the stack or back. If the kernel lets it be in one of them at a time only, it is
+    /// in neither for a moment: whoever calls this keeps packets back meanwhile.
     ///
     /// # Errors
     /// What the kernel refuses; then the program is where it was, unless the words say otherwise.
     pub fn move_to(&mut self, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
-        let there = self.attached()?.into_iter().find(|(there, _)| *there == interface);
-        let Some((_, before)) = there.filter(|(_, before)| *before != mode) else { return Ok(()) };
+        let Some(before) = self.hook(interface)?.filter(|before| before.mode() != mode) else { return Ok(()) };
         // What can fail while the program is where it was, fails now.
         self.program()?;
         let old = self.pinned(interface, name, before)?;
-        syscall::detach(old.as_fd())
-            .map_err(|error| Fault::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
+        // At the ingress it is beside what is in the driver.
+        if before == Hook::Ingress || mode == Mode::Generic {
+            let hooks = if before == Hook::Ingress { Hook::of(mode) } else { &[Hook::Ingress] };
+            match self.link_at(interface, hooks)? {
+                Ok((link, hook)) => {
+                    self.pin(&link, interface, name, hook)?;
+                    return self.untie(&old, interface, name, before);
+                }
+                Err(error) if before == Hook::Ingress => return Err(refusal(name, mode, error, "")),
+                // A kernel that has no such place.
+                Err(_) => {}
+            }
+        }
+        self.untie(&old, interface, name, before)?;
         drop(old);
-        self.folder.unpin(&link_name(interface, before))?;
         match self.link(interface, mode)? {
-            Ok(link) => self.pin(&link, interface, name, mode),
+            Ok((link, hook)) => self.pin(&link, interface, name, hook),
             Err(error) => {
-                let link = self.link(interface, before)?.map_err(|again| {
-                    let lost = format!("; and it could not be put back ({before}): {again}");
+                let (link, hook) = self.link_at(interface, &[before])?.map_err(|again| {
+                    let lost = format!("; and it could not be put back ({}): {again}", before.mode());
                     refusal(name, mode, io::Error::other(error.to_string()), &lost)
                 })?;
-                self.pin(&link, interface, name, before)?;
+                self.pin(&link, interface, name, hook)?;
                 Err(refusal(name, mode, error, ""))
             }
         }
+    }
+
+    fn untie(&self, link: &OwnedFd, interface: u32, name: &str, hook: Hook) -> Result<(), Fault> {
+        syscall::detach(link.as_fd())
+            .map_err(|error| Fault::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
+        self.folder.unpin(&link_name(interface, hook))
     }
 
     /// Whether [`move_to`](Self::move_to) has what it needs of the file system.
@@ -84,27 +135,53 @@ impl Direct {
     /// # Errors
     /// What is missing.
     pub fn may_move(&self, interface: u32, name: &str) -> Result<(), Fault> {
-        let there = self.attached()?.into_iter().find(|(there, _)| *there == interface);
-        there.map_or(Ok(()), |(_, mode)| self.pinned(interface, name, mode).map(drop))
+        self.hook(interface)?.map_or(Ok(()), |hook| self.pinned(interface, name, hook).map(drop))
     }
 
-    fn pinned(&self, interface: u32, name: &str, mode: Mode) -> Result<OwnedFd, Fault> {
-        let opened = self.folder.object(&link_name(interface, mode));
+    fn pinned(&self, interface: u32, name: &str, hook: Hook) -> Result<OwnedFd, Fault> {
+        let opened = self.folder.object(&link_name(interface, hook));
         opened.map_err(|error| self.out_of_reach(name, "opening", &error))
     }
 
-    fn link(&mut self, interface: u32, mode: Mode) -> Result<io::Result<OwnedFd>, Fault> {
-        let program = self.program()?.fd().map_err(refused("the BPF program")).map_err(fault)?.as_fd();
-        let flags = match mode {
-            Mode::Native => syscall::NATIVE,
-            Mode::Generic => syscall::GENERIC,
+    fn link(&mut self, interface: u32, mode: Mode) -> Result<io::Result<(OwnedFd, Hook)>, Fault> {
+        self.link_at(interface, Hook::of(mode))
+    }
+
+    /// At the first of these places that the kernel has.
+    fn link_at(&mut self, interface: u32, hooks: &[Hook]) -> Result<io::Result<(OwnedFd, Hook)>, Fault> {
+        let mut tried = Err(io::Error::from_raw_os_error(libc::EINVAL));
+        for (at, hook) in hooks.iter().enumerate() {
+            let program = match self.program_at(*hook) {
+                // An older kernel may refuse it.
+                Err(_) if *hook == Hook::Ingress && at + 1 < hooks.len() => continue,
+                program => program?,
+            };
+            let made = match hook {
+                Hook::Driver => syscall::link(program, interface, syscall::NATIVE),
+                Hook::Ingress => syscall::link_in_stack(program, interface),
+                Hook::Generic => syscall::link(program, interface, syscall::GENERIC),
+            };
+            tried = made.map(|link| (link, *hook));
+            // Before Linux 6.6 there is no such kind of link.
+            let is_unknown = tried.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL));
+            if *hook != Hook::Ingress || !is_unknown {
+                break;
+            }
+        }
+        Ok(tried)
+    }
+
+    fn program_at(&mut self, hook: Hook) -> Result<BorrowedFd<'_>, Fault> {
+        let program = match hook {
+            Hook::Driver | Hook::Generic => self.program()?.fd(),
+            Hook::Ingress => self.program_in_stack()?.fd(),
         };
-        Ok(syscall::link(program, interface, flags))
+        program.map(AsFd::as_fd).map_err(refused("the BPF program")).map_err(fault)
     }
 
     /// Without a pin, the link ends with its descriptor.
-    fn pin(&self, link: &OwnedFd, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
-        let pinned = self.folder.pin(link.as_fd(), &link_name(interface, mode));
+    fn pin(&self, link: &OwnedFd, interface: u32, name: &str, hook: Hook) -> Result<(), Fault> {
+        let pinned = self.folder.pin(link.as_fd(), &link_name(interface, hook));
         pinned.map_err(|error| self.out_of_reach(name, "pinning", &error))
     }
 
@@ -125,10 +202,7 @@ impl Direct {
     /// # Errors
     /// Without the right.
     pub fn detach(&mut self, interface: u32) -> Result<(), Fault> {
-        for mode in [Mode::Native, Mode::Generic] {
-            self.folder.unpin(&link_name(interface, mode))?;
-        }
-        Ok(())
+        Hook::ALL.into_iter().try_for_each(|hook| self.folder.unpin(&link_name(interface, hook)))
     }
 
     /// The interfaces that it is tied to, by number.
@@ -136,9 +210,28 @@ impl Direct {
     /// # Errors
     /// When the folder cannot be read.
     pub fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
-        let mut found: Vec<(u32, Mode)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
-        found.sort_unstable_by_key(|(interface, _)| *interface);
+        Ok(self.links()?.into_iter().map(|(interface, hook)| (interface, hook.mode())).collect())
+    }
+
+    /// Whether large packets that the stack made of several leave by other interfaces too, cut again. As a program for drivers in the stack
+    /// (before Linux 6.6) it gives them to another interface in vain.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn sends_joined(&self) -> Result<bool, Fault> {
+        Ok(self.links()?.iter().all(|(_, hook)| *hook != Hook::Generic))
+    }
+
+    /// One for each interface: whoever was killed in the middle of a move has left two, of which that in the driver takes all.
+    fn links(&self) -> Result<Vec<(u32, Hook)>, Fault> {
+        let mut found: Vec<(u32, Hook)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
+        found.sort_unstable_by_key(|(interface, hook)| (*interface, *hook != Hook::Driver));
+        found.dedup_by_key(|(interface, _)| *interface);
         Ok(found)
+    }
+
+    fn hook(&self, interface: u32) -> Result<Option<Hook>, Fault> {
+        Ok(self.links()?.into_iter().find(|(there, _)| *there == interface).map(|(_, hook)| hook))
     }
 
     /// Puts this process's program into the links that are there, without a packet passing beside it. Gives the interfaces
@@ -148,19 +241,18 @@ impl Direct {
     /// What the kernel refuses; then the program that was there goes on.
     pub fn renew(&mut self) -> Result<Vec<u32>, Fault> {
         let mut lost = Vec::new();
-        for (interface, mode) in self.attached()? {
-            let name = link_name(interface, mode);
-            let way = self.folder.way_to(&name).map_err(refused("the link of the BPF program")).map_err(fault)?;
-            let link: FdLink =
-                PinnedLink::from_pin(way.path()).map_err(refused("the link of the BPF program")).map_err(fault)?.into();
-            let link: XdpLink = link.try_into().map_err(refused("the link of the BPF program")).map_err(fault)?;
-            let program = self.program()?;
-            match program.attach_to_link(link) {
-                // The file holds the link; what this process has of it is closed.
-                Ok(link) => {
-                    drop(program.take_link(link).map_err(refused("the link of the BPF program")).map_err(fault)?);
-                }
-                Err(error) if os_error(&error) == Some(libc::ENOLINK) => {
+        let links = self.links()?;
+        for (interface, hook) in self.folder.names()?.iter().filter_map(|name| link_of(name)) {
+            if !links.contains(&(interface, hook)) {
+                self.folder.unpin(&link_name(interface, hook))?;
+            }
+        }
+        for (interface, hook) in links {
+            let name = link_name(interface, hook);
+            let link = self.folder.object(&name).map_err(refused("the link of the BPF program")).map_err(fault)?;
+            match syscall::renew(link.as_fd(), self.program_at(hook)?) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
                     self.folder.unpin(&name)?;
                     lost.push(interface);
                 }
@@ -201,23 +293,12 @@ fn refusal(name: &str, mode: Mode, error: io::Error, besides: &str) -> Fault {
     Fault::new(place(name), format!("{said}{besides}"), remedy)
 }
 
-fn link_name(interface: u32, mode: Mode) -> String {
-    format!("link-{interface}-{mode}")
+fn link_name(interface: u32, hook: Hook) -> String {
+    format!("link-{interface}-{}", hook.word())
 }
 
-pub(super) fn link_of(name: &str) -> Option<(u32, Mode)> {
-    let (interface, mode) = name.strip_prefix("link-")?.split_once('-')?;
-    let mode = match mode {
-        "native" => Mode::Native,
-        "generic" => Mode::Generic,
-        _ => return None,
-    };
-    Some((interface.parse().ok()?, mode))
-}
-
-fn os_error(error: &ProgramError) -> Option<i32> {
-    match error {
-        ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
-        _ => None,
-    }
+pub(super) fn link_of(name: &str) -> Option<(u32, Hook)> {
+    let (interface, word) = name.strip_prefix("link-")?.split_once('-')?;
+    let hook = Hook::ALL.into_iter().find(|hook| hook.word() == word)?;
+    Some((interface.parse().ok()?, hook))
 }

@@ -5,6 +5,7 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
@@ -18,6 +19,19 @@
 #else
 #define net16(value) (value)
 #endif
+
+// What the kernel says of a packet.
+#ifdef IN_STACK
+#define CONTEXT struct __sk_buff
+#define CAME_BY(context) ((context)->ifindex)
+#define WHOLE_LENGTH(context) ((context)->len)
+#else
+#define CONTEXT struct xdp_md
+#define CAME_BY(context) ((context)->ingress_ifindex)
+#define WHOLE_LENGTH(context) whole_length(context)
+#endif
+
+#define TCX_NEXT (-1) // to the next program, and then to the network stack (enum tcx_action_base)
 
 #define IPV4 2  // AF_INET
 #define IPV6 10 // AF_INET6
@@ -46,6 +60,8 @@
 // `server.leaves`: by a redirection also where they came in. The driver of a veth needs it: what it is told to send back waits for ever
 // if the other end has GRO and no program.
 #define REDIRECTED 1
+// `server.mtu` holds for packets that leave by another interface than they came in by. The kernel drops larger ones.
+#define FITTING 2
 
 // `flow.state`: the client has sent FIN or RST.
 #define CLOSED 1
@@ -225,6 +241,11 @@ struct {
 static void *(*const look_up)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const update)(void *map, const void *key, const void *value, __u64 flags) = (void *)BPF_FUNC_map_update_elem;
 static __u64 (*const uptime_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+#ifdef IN_STACK
+static long (*const vlan_pop)(struct __sk_buff *context) = (void *)BPF_FUNC_skb_vlan_pop;
+static long (*const pull_data)(struct __sk_buff *context, __u32 length) = (void *)BPF_FUNC_skb_pull_data;
+#else
 static long (*const adjust_head)(struct xdp_md *context, int delta) = (void *)BPF_FUNC_xdp_adjust_head;
 static __u64 (*const whole_length)(struct xdp_md *context) = (void *)BPF_FUNC_xdp_get_buff_len;
+#endif
 static long (*const redirect)(__u32 interface, __u64 flags) = (void *)BPF_FUNC_redirect;

@@ -1,4 +1,5 @@
-//! Direct routing by XDP: the BPF program `direct.c`, its maps, and where they outlive us.
+//! Direct routing by XDP: the BPF program `direct.c`, its maps, and where they outlive us. `stack.c` is the same program for the ingress
+//! of the network stack, with the same maps.
 //!
 //! All is pinned in one folder of a BPF file system for each network namespace: the maps, and a link for each interface that ties the
 //! program to it. As long as they are there, packets are forwarded, whether a process of ours lives or not. A new process
@@ -19,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
-use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
+use aya::programs::{ProgramError, SchedClassifier, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use socket2::{Domain, Socket, Type};
 
@@ -31,12 +32,13 @@ use counted::Counted;
 use elements::Elements;
 use links::link_of;
 
-pub use driver::{Driver, driver};
+pub use driver::{Driver, driver, joins_packets};
 pub use links::Mode;
 pub use slots::*;
 
-/// The compiled program.
+/// The compiled programs: for drivers, and for the network stack.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/direct.o"));
+static STACK: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/stack.o"));
 
 /// Changes with the structures of the maps and what they mean.
 const VERSION: u32 = 1;
@@ -72,6 +74,7 @@ pub enum Verdict {
 pub struct Direct {
     folder: Folder,
     program: Option<Ebpf>,
+    in_stack: Option<Ebpf>,
     places: HashMap<MapData, Place, u32>,
     macs: HashMap<MapData, OwnMac, u32>,
     services: Elements<Service>,
@@ -173,6 +176,7 @@ impl Direct {
     fn open(folder: Folder) -> Result<Direct, Fault> {
         Ok(Direct {
             program: None,
+            in_stack: None,
             places: HashMap::try_from(Map::HashMap(map(&folder, "places")?)).map_err(other)?,
             macs: HashMap::try_from(Map::HashMap(map(&folder, "macs")?)).map_err(other)?,
             services: Elements::new(map(&folder, "services")?).map_err(other)?,
@@ -194,6 +198,21 @@ impl Direct {
             None => load(&self.folder, 0)?,
         };
         let program = self.program.insert(loaded).program_mut("direct").expect("it is in direct.c");
+        program.try_into().map_err(|error: ProgramError| other(error))
+    }
+
+    fn program_in_stack(&mut self) -> Result<&mut SchedClassifier, Fault> {
+        let loaded = match self.in_stack.take() {
+            Some(loaded) => loaded,
+            None => {
+                let mut object = load_object(&self.folder, 0, STACK)?;
+                let program = object.program_mut("stack").expect("it is in stack.c");
+                let program: &mut SchedClassifier = program.try_into().map_err(other)?;
+                program.load().map_err(refused("loading the BPF program")).map_err(fault)?;
+                object
+            }
+        };
+        let program = self.in_stack.insert(loaded).program_mut("stack").expect("it is in stack.c");
         program.try_into().map_err(|error: ProgramError| other(error))
     }
 
@@ -389,14 +408,16 @@ impl Direct {
     pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
         // Loading takes root's rights, and is done by now.
         self.program()?;
+        // Older kernels may not take it.
+        let _ = self.program_in_stack();
         let names = self.folder.names()?;
         let links = names.iter().map(String::as_str).filter(|name| link_of(name).is_some());
         self.folder.give_to(links.chain(MAPS), user, group)
     }
 }
 
-/// Loads the program with the maps of a folder; or with new ones there, for so many connections.
-fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
+/// Reads programs with the maps of a folder; or with new ones there, for so many connections.
+fn load_object(folder: &Folder, flows: u32, object: &[u8]) -> Result<Ebpf, Fault> {
     let mut loader = EbpfLoader::new();
     let mut ways: Vec<(&str, Way)> = Vec::new();
     if flows > 0 {
@@ -412,7 +433,12 @@ fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
             loader.map_pin_path(name, way.path());
         }
     }
-    let mut object = loader.load(OBJECT).map_err(refused("loading the BPF program")).map_err(fault)?;
+    loader.load(object).map_err(refused("loading the BPF program")).map_err(fault)
+}
+
+/// Loads the program for drivers.
+fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
+    let mut object = load_object(folder, flows, OBJECT)?;
     let program: &mut Xdp = object.program_mut("direct").expect("it is in direct.c").try_into().map_err(other)?;
     program.load().map_err(refused("loading the BPF program")).map_err(fault)?;
     Ok(object)

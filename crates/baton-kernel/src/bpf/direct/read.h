@@ -221,7 +221,7 @@ INLINE int is_tag(__be16 protocol)
 	return protocol == net16(ETH_P_8021Q) || protocol == net16(ETH_P_8021AD);
 }
 
-INLINE int read(struct packet *packet, struct xdp_md *context)
+INLINE int read(struct packet *packet, CONTEXT *context)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	struct ethhdr *ethernet = AT(struct ethhdr, data);
@@ -252,7 +252,7 @@ INLINE int read(struct packet *packet, struct xdp_md *context)
 				return VERDICT(pass(TAGS));
 		}
 	}
-	there = whole_length(context) - sizeof(*ethernet) - packet->tags * sizeof(*tag);
+	there = WHOLE_LENGTH(context) - sizeof(*ethernet) - packet->tags * sizeof(*tag);
 	if (protocol == net16(ETH_P_IP))
 		return read_four(packet, at, end, there);
 	if (protocol == net16(ETH_P_IPV6))

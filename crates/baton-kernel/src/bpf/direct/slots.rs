@@ -26,6 +26,8 @@ pub const ONE_PACKET: u32 = 4;
 
 /// Of a server: its packets leave by a redirection also where they came in, as the driver of a veth needs it.
 pub const REDIRECTED: u16 = 1;
+/// Of a server: its `mtu` holds for packets that leave by another interface than they came in by.
+pub const FITTING: u16 = 2;
 
 /// What packets come for.
 #[repr(C)]
@@ -81,7 +83,7 @@ pub struct Server {
     pub from: [u8; 6],
     /// How many VLAN tags its packets get.
     pub tags: u16,
-    /// How its packets leave: 0 or [`REDIRECTED`].
+    /// How its packets leave: [`REDIRECTED`], [`FITTING`].
     pub leaves: u16,
     /// Their protocols, the outer one first.
     pub protocols: [[u8; 2]; 2],

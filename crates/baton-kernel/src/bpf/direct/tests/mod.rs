@@ -2,9 +2,11 @@ mod moves;
 mod packets;
 
 use std::net::SocketAddr;
+use std::process::Command;
 
 use super::*;
 use crate::bpf::tests::apart;
+use crate::route::Routing;
 use packets::*;
 
 const CLIENT: End = ("198.51.100.7", 40_000);
@@ -527,10 +529,14 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         assert_eq!(later.places().unwrap().len(), 2);
         assert!(later.renew().unwrap().is_empty());
         // Somebody else's program.
+        let made = Command::new("ip").args(["link", "add", "left", "type", "veth", "peer", "name", "right"]).status();
+        assert!(made.expect("the package iproute2 is installed").success());
+        let left = Routing::open().unwrap().link("left").unwrap().index;
+        later.attach(left, "left", &[Mode::Native]).unwrap();
         let beside = mounted.join("baton-direct/2");
         let mut other = Direct::make(&beside, 10).unwrap();
-        let error = other.attach(1, "lo", &either).unwrap_err().to_string();
-        assert!(error.contains("another XDP program") && error.contains("ip link show dev lo"), "{error}");
+        let error = other.attach(left, "left", &[Mode::Native]).unwrap_err().to_string();
+        assert!(error.contains("another XDP program") && error.contains("ip link show dev left"), "{error}");
         other.remove().unwrap();
         // Another version.
         let write = |layout: Layout| {

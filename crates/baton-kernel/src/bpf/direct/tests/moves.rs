@@ -1,9 +1,6 @@
 //! The program on an interface, in the driver and in the stack.
 
-use std::process::Command;
-
 use super::*;
-use crate::route::Routing;
 
 #[test]
 fn it_moves_between_the_driver_and_the_stack_and_stays_where_it_was_when_that_is_refused() {
@@ -31,6 +28,12 @@ fn it_moves_between_the_driver_and_the_stack_and_stays_where_it_was_when_that_is
             assert_eq!(driver(left), Some(Driver { runs: true, sends: false }), "nobody is at the other end");
             assert_eq!(driver(right), Some(Driver { runs: true, sends: true }), "a program is at the other end");
         }
+        for (word, joins) in [("on", true), ("off", false)] {
+            let set = Command::new("ethtool").args(["-K", "left", "gro", word]).status();
+            assert!(set.expect("the package ethtool is installed").success());
+            assert_eq!(joins_packets("left"), Some(joins));
+        }
+        assert_eq!(joins_packets("none"), None);
         direct.remove().unwrap();
     });
 }
