@@ -374,7 +374,13 @@ fn on_a_bond_in_its_driver() {
             }
             vlan(lab, "bond0", "802.1Q");
             let vip: IpAddr = "10.9.0.7".parse().unwrap();
-            set_up(director, &settings(Some("bond0"), Where::Driver), &[service(vip, &["10.9.0.11", "10.9.0.12"])]);
+            let (driver, services) =
+                (settings(Some("bond0"), Where::Driver), [service(vip, &["10.9.0.11", "10.9.0.12"])]);
+            let refused = refused(director, &driver, &services);
+            let because = "interface eth0: VLAN tags are taken off before the program in its driver sees them";
+            assert!(refused.len() == 1 && refused[0].starts_with(because), "{refused:?}");
+            director.run("ethtool -K eth0 rxvlan off");
+            set_up(director, &driver, &services);
             let answers = ask(&lab.client, vip, 10);
             assert!(answers.values().sum::<usize>() == 10 && answers.len() == 2, "on a VLAN: {answers:?}");
         });

@@ -9,7 +9,7 @@ use baton_kernel::route::{Link, Routing, Vlan};
 use super::engine::{Xdp, lead};
 use super::gate::Gate;
 use super::macs::macs;
-use super::place::{Change, Ends, advised, deaf, is_veth, reason, unsent};
+use super::place::{Change, Ends, advised, deaf, is_veth, reason, stripped, unsent, untagged};
 use super::{Settings, Where};
 use crate::{Fault, Refused, Service};
 
@@ -106,9 +106,12 @@ impl Xdp {
         // What becomes of a veth later, `unheard` says.
         let is_news = |link: &Link| !is_veth(link) || change.fresh.contains(link) || change.moves.contains(link);
         let deaf = deaf(links, ends, &attached).filter(|link| change.mode == Mode::Native && is_news(link));
+        let remedy = "leave `driver` out, and the program is in the stack";
         if let Some(link) = deaf {
-            let remedy = "leave `driver` out, and the program is in the stack";
             failed = failed.or(Some(Fault::new(format!("interface {}", link.name), unsent(&link), remedy)));
+        }
+        if let Some(link) = stripped(links, ends).filter(|_| change.mode == Mode::Native) {
+            failed = failed.or(Some(Fault::new(format!("interface {}", link.name), untagged(link), remedy)));
         }
         if !change.fresh.is_empty() || !change.moves.is_empty() {
             self.lead_anew(links)?;
@@ -238,6 +241,10 @@ impl Xdp {
             refused.extend(deaf.map(|link| Refused {
                 what: format!("interface {}", link.name),
                 why: format!("{}: leave `driver` out, and the program is in the stack", unsent(&link)),
+            }));
+            refused.extend(stripped(&links, &ends).map(|link| Refused {
+                what: format!("interface {}", link.name),
+                why: format!("{}, or leave `driver` out, and the program is in the stack", untagged(link)),
             }));
         }
         refused.extend(self.against_moves(&change)?);

@@ -3,7 +3,7 @@
 //! It is one of both for all interfaces. What came by a driver leaves by drivers alone, and a driver that cannot send such packets drops
 //! them without a word; and the two see VLAN tags in different places.
 
-use baton_kernel::bpf::direct::{Mode, Reason, driver, joins_packets};
+use baton_kernel::bpf::direct::{Mode, Reason, driver, joins_packets, strips_tags};
 use baton_kernel::route::Link;
 
 use super::engine::Xdp;
@@ -266,7 +266,8 @@ fn hindrance(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<St
         has_none.then(|| format!("the driver of {} has no XDP", link.name))
     };
     let found = links.iter().filter(|link| tied.contains(&link.index)).find_map(of_one);
-    found.or_else(|| deaf(links, ends, attached).map(|link| unsent(&link)))
+    let untagged = || stripped(links, ends).map(|link| format!("{}: {}", link.name, untagged(link)));
+    found.or_else(|| deaf(links, ends, attached).map(|link| unsent(&link))).or_else(untagged)
 }
 
 /// An interface with the program in its driver that does not send what other interfaces' drivers give to it.
@@ -282,7 +283,30 @@ pub(super) fn deaf(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Opt
     links.iter().find(is_deaf).cloned()
 }
 
-/// What is wrong with such an interface.
+/// An interface below a VLAN by which packets come in or leave, whose driver's program would not see the tags.
+pub(super) fn stripped<'a>(links: &'a [Link], ends: &Ends) -> Option<&'a Link> {
+    let named: &[u32] = if ends.is_named { &ends.coming } else { &[] };
+    let tagged = ends.coming.iter().chain(&ends.leaving).filter_map(|index| {
+        let below = lowered(links, named, *index, false);
+        links.iter().find(|link| link.index == below && below != *index)
+    });
+    let strips = |link: &Link| {
+        // Frames of a bond are seen by the interfaces that are bonded.
+        let mut cards = links.iter().filter(|one| one.index == link.index || one.master == Some(link.index));
+        cards.find(|card| strips_tags(&card.name) == Some(true) && !is_bond(card))
+    };
+    tagged.filter_map(strips).next()
+}
+
+/// What is wrong with it, and what helps.
+pub(super) fn untagged(link: &Link) -> String {
+    format!(
+        "VLAN tags are taken off before the program in its driver sees them: turn that off (ethtool -K {} rxvlan off)",
+        link.name
+    )
+}
+
+/// What is wrong with an interface that is deaf.
 pub(super) fn unsent(link: &Link) -> String {
     format!("the driver of {} sends nothing that came by other drivers", link.name)
 }

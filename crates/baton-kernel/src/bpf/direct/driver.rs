@@ -33,9 +33,12 @@ pub fn driver(interface: u32) -> Option<Driver> {
     Some(Driver { runs: features & BASIC != 0, sends: features & SENDS != 0 })
 }
 
-/// `SIOCETHTOOL` (`include/uapi/linux/sockios.h`), `ETHTOOL_GGRO` and `struct ethtool_value` (`ethtool.h`).
+/// `SIOCETHTOOL` (`include/uapi/linux/sockios.h`), `ETHTOOL_GGRO`, `ETHTOOL_GFLAGS`, `ETH_FLAG_RXVLAN` and `struct ethtool_value`
+/// (`ethtool.h`).
 const ETHTOOL: libc::Ioctl = 0x8946;
 const GET_GRO: u32 = 0x2b;
+const GET_FLAGS: u32 = 0x25;
+const STRIPS: u32 = 1 << 8;
 
 #[repr(C)]
 struct Value {
@@ -46,8 +49,17 @@ struct Value {
 /// Whether packets of a connection that come one after the other are joined to larger ones on an interface (GRO); `None` where the
 /// kernel does not tell or there is no such interface.
 pub fn joins_packets(name: &str) -> Option<bool> {
+    asked(name, GET_GRO).map(|joins| joins != 0)
+}
+
+/// Whether VLAN tags are taken off frames before the driver's program sees them (`rxvlan` of ethtool); `None` as above.
+pub fn strips_tags(name: &str) -> Option<bool> {
+    asked(name, GET_FLAGS).map(|flags| flags & STRIPS != 0)
+}
+
+fn asked(name: &str, command: u32) -> Option<u32> {
     let socket = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None).ok()?;
-    let mut value = Value { command: GET_GRO, data: 0 };
+    let mut value = Value { command, data: 0 };
     // SAFETY: `ifreq` is of integers, arrays of them and a pointer, for all of which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays 0.
@@ -59,5 +71,5 @@ pub fn joins_packets(name: &str) -> Option<bool> {
     // SAFETY: the kernel reads the request, which names the interface, and reads and writes the eight bytes of the value that it points
     // to; both live until it returns.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL, &raw mut request) };
-    (done == 0).then_some(value.data != 0)
+    (done == 0).then_some(value.data)
 }

@@ -32,7 +32,7 @@ use counted::Counted;
 use elements::Elements;
 use links::link_of;
 
-pub use driver::{Driver, driver, joins_packets};
+pub use driver::{Driver, driver, joins_packets, strips_tags};
 pub use links::Mode;
 pub use slots::*;
 
