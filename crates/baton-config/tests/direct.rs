@@ -223,11 +223,34 @@ fn servers_that_packets_cannot_reach_are_refused() {
     ] {
         refused_line(&format!("server b {words}"), message);
     }
+    // The service's port is a masqueraded server's too, where it has none.
+    let twice = |servers: &str| {
+        let text = format!("listen web\n mode direct\n bind 10.0.0.1:80,10.0.0.1:443\n{servers}");
+        faults(&text).iter().filter(|fault| fault.contains("has the address of server 'a'")).count()
+    };
+    assert_eq!(twice(" server a 10.0.0.2 masquerade\n server b 10.0.0.2:80 masquerade\n"), 1);
+    assert_eq!(twice(" server a 10.0.0.2:443 masquerade\n server b 10.0.0.2 masquerade\n"), 1);
+    assert_eq!(twice(" server a 10.0.0.2 masquerade\n server b 10.0.0.2:8080 masquerade\n"), 0);
     let text = "listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2:80\n server b 10.0.0.3:8080 masquerade\n \
                 server c 10.0.0.4 tunnel gue:99 check\n server d [fd00::5] tunnel gre\n server e 10.0.0.6 tunnel weight 3\n";
     let forwarding: Vec<_> =
         model(text).proxies[0].servers.iter().map(|server| format!("{:?}", server.forwarding)).collect();
     assert_eq!(forwarding, ["Direct", "Masquerade", "Tunnel(Gue(99))", "Tunnel(Gre)", "Tunnel(IpIp)"]);
+}
+
+#[test]
+fn a_check_of_a_server_of_udp_is_told_where_to_ask() {
+    let warned = |binds: &str, check: &str| {
+        let text = format!("listen names\n mode direct\n bind {binds}\n option httpchk\n server a 10.0.0.2 {check}\n");
+        assert!(loaded(&text).model.is_some(), "{:?}", faults(&text));
+        faults(&text).iter().any(|fault| fault.contains("'check' asks by TCP, but the service at port 53 is of UDP"))
+    };
+    assert!(warned("udp@10.0.0.1:53", "check"));
+    assert!(!warned("udp@10.0.0.1:53", ""));
+    assert!(!warned("udp@10.0.0.1:53", "check port 53"));
+    assert!(!warned("udp@10.0.0.1:53", "check addr 10.0.0.2:53"));
+    assert!(!warned("udp@10.0.0.1:53\n http-check connect port 8080", "check"));
+    assert!(!warned("udp@10.0.0.1:53\n bind 10.0.0.1:53", "check"));
 }
 
 #[test]

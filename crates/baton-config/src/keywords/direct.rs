@@ -154,6 +154,8 @@ pub(crate) struct DirectDraft {
     pub places: Vec<OwnPlace>,
     /// The port of the service that leads here, for checks.
     pub service_port: Option<u16>,
+    /// That service is of UDP, and none that leads there is of TCP.
+    pub is_udp: bool,
 }
 
 /// An address of a `bind` line that other modes cannot have.

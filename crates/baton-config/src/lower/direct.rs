@@ -13,12 +13,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, Bind, BindOptions, Direct, DirectBind, Forwarding, HttpOptions, Mode, Place, Proxy, RetryOn,
-    Scheduler, TcpOptions, Timeouts,
+    Address, Algorithm, Bind, BindOptions, CheckStep, CheckType, Direct, DirectBind, Forwarding, HttpOptions, Mode,
+    Place, Proxy, RetryOn, Scheduler, TcpOptions, Timeouts,
 };
 
 use super::{Context, Draft, Kind, ServerDraft, late};
 use crate::diagnostic::Severity;
+use crate::keywords::direct::DirectDraft;
 
 /// Keywords that mean something in this mode.
 const KNOWN: [&str; 34] = [
@@ -292,30 +293,47 @@ fn scheduler(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Schedul
 
 /// Gives each backend of this mode the port of the service that leads there, for checks of servers without one.
 pub(super) fn service_ports(drafts: &mut [Draft]) {
-    let mut ports: HashMap<Arc<str>, u16> = HashMap::new();
+    let mut ports: HashMap<Arc<str>, (u16, bool)> = HashMap::new();
     for draft in drafts.iter().filter(|draft| draft.proxy.mode == Mode::Direct && draft.kind != Kind::Backend) {
         let usual = draft.proxy.binds.iter().find_map(|bind| match &bind.address {
             Address::Inet(address) => Some(address.port()),
             Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
         });
-        let Some(port) = usual.or_else(|| draft.direct.places.iter().find_map(|own| own.place.port())) else {
-            continue;
-        };
+        let other = || draft.direct.places.iter().find(|own| own.place.port().is_some());
+        let other = || other().and_then(|own| Some((own.place.port()?, matches!(own.place, Place::Udp(_)))));
+        let Some(port) = usual.map(|port| (port, false)).or_else(other) else { continue };
         let backend = match &draft.proxy.default_backend {
             Some(name) => Arc::from(name.as_str()),
             None => draft.proxy.name.clone(),
         };
-        ports.entry(backend).or_insert(port);
+        // Where a service of TCP leads there too, that is the one to ask.
+        let known = ports.entry(backend).or_insert(port);
+        if known.1 && !port.1 {
+            *known = port;
+        }
     }
     for draft in drafts.iter_mut().filter(|draft| draft.proxy.mode == Mode::Direct && draft.kind != Kind::Frontend) {
-        draft.direct.service_port = ports.get(&draft.proxy.name).copied();
+        let service = ports.get(&draft.proxy.name).copied();
+        (draft.direct.service_port, draft.direct.is_udp) =
+            (service.map(|(port, _)| port), service.is_some_and(|(_, is_udp)| is_udp));
     }
 }
 
-/// Servers without a port are checked at the service's.
-pub(super) fn check_port(server: &mut ServerDraft, service: Option<u16>) {
-    let check = &server.server.check;
+/// Servers without a port are checked at the service's. That is a port of TCP, so it is odd where the service is of UDP.
+pub(super) fn check_port(server: &mut ServerDraft, own: &DirectDraft, kind: &CheckType, context: &mut Context<'_>) {
+    let (check, service) = (&server.server.check, own.service_port);
     let is_given = check.port.is_some() || matches!(check.addr, Some(Address::Inet(address)) if address.port() > 0);
+    let is_step = |step: &CheckStep| matches!(step, CheckStep::Connect { port: Some(_), .. });
+    let is_said = is_given || matches!(kind, CheckType::Http(steps) if steps.iter().any(is_step));
+    if let (Some(port), Some(line), true) = (service, &server.line, check.enabled && own.is_udp && !is_said) {
+        let message = format!(
+            "'server {}' : 'check' asks by TCP, but the service at port {port} is of UDP: a server without TCP there is never up.",
+            server.server.name
+        );
+        let mut diagnostic = late(line, Severity::Warning, "udp-check", 1, message);
+        diagnostic.hint = Some("name a port of TCP that is well when the server is ('check port N')".into());
+        context.report.add(diagnostic);
+    }
     if check.enabled && !server.has_port && !is_given {
         server.server.check.port = service;
     }

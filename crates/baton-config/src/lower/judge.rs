@@ -164,8 +164,8 @@ fn finish_proxy(
     tls::certificates(proxy, &draft.ssl_lines, &draft.uses, context);
     proxy.check.kind = check(draft);
     if proxy.mode == Mode::Direct {
-        let service = draft.direct.service_port;
-        draft.servers.iter_mut().for_each(|server| direct::check_port(server, service));
+        let (own, kind) = (&draft.direct, &proxy.check.kind);
+        draft.servers.iter_mut().for_each(|server| direct::check_port(server, own, kind, context));
     }
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);

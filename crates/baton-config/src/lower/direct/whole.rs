@@ -189,7 +189,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
     };
     let fronts = drafts.iter().filter(|front| front.proxy.mode == Mode::Direct && !front.proxy.disabled).filter(leads);
     let places: Vec<Place> = fronts.flat_map(|front| front.proxy.places()).map(|place| place.place).collect();
-    let mut seen: HashMap<(IpAddr, u16), &str> = HashMap::new();
+    let mut seen: HashMap<(Option<Place>, IpAddr, u16), &str> = HashMap::new();
     for server in &draft.servers {
         let Some(line) = &server.line else { continue };
         if let Some((message, hint)) = fault_of(server, &places) {
@@ -209,7 +209,15 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
         if let Some(Address::Inet(address)) = server.server.address.address {
             let masquerade = server.server.forwarding == Forwarding::Masquerade;
             let port = if masquerade { address.port() } else { 0 };
-            if let Some(other) = seen.insert((address.ip(), port), &server.server.name) {
+            // Without a port of its own it gets packets at the service's.
+            let in_kernel = |place: &Place| if port > 0 { port } else { place.port().unwrap_or_default() };
+            let mut keys: Vec<_> = places.iter().map(|place| (Some(*place), address.ip(), in_kernel(place))).collect();
+            if keys.is_empty() {
+                keys.push((None, address.ip(), port));
+            }
+            let name = &*server.server.name;
+            let others: Vec<&str> = keys.into_iter().filter_map(|key| seen.insert(key, name)).collect();
+            if let Some(other) = others.first() {
                 let message = format!(
                     "'server {}/{}' : has the address of server '{other}', by which the kernel tells them apart.",
                     draft.proxy.name, server.server.name
