@@ -234,6 +234,18 @@ impl Director {
         Ok(plan)
     }
 
+    /// The same as if these were the settings. Those that it has stay.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_by(&mut self, settings: &Settings, desired: &[Service]) -> Result<Plan, Fault> {
+        let own = self.settings.clone();
+        self.set(settings);
+        let plan = self.plan(desired);
+        self.settings = own;
+        plan
+    }
+
     /// Makes the kernel what is asked for. What did not change is not touched, what is not ours is left alone, and what is there
     /// under a key that is asked for becomes ours. A second time there is nothing left to do.
     ///

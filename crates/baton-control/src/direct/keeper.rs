@@ -125,6 +125,14 @@ impl About {
         self.engine == "ipvs"
     }
 
+    /// What shows an operator what the engine has in the kernel.
+    pub fn look(&self) -> &'static str {
+        match self.engine {
+            "ipvs" => "`ipvsadm -Ln`",
+            _ => "`ip link` (xdp) and `ls /sys/fs/bpf/baton-direct`",
+        }
+    }
+
     /// Why there is no other engine in this process.
     pub fn no_other(&self) -> Fault {
         Fault::new(
@@ -341,8 +349,8 @@ impl Desk {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.announce(),
                 Ok(Job::Plan(work, reply)) => {
-                    self.director.set(&work.settings);
-                    let plan = self.director.plan(&work.services_for(&self.director)).map(|mut plan| {
+                    let services = work.services_for(&self.director);
+                    let plan = self.director.plan_by(&work.settings, &services).map(|mut plan| {
                         plan.remarks.extend(self.vips.as_mut().map_or(Vec::new(), |vips| foresee(vips, &work)));
                         plan
                     });

@@ -297,9 +297,12 @@ impl Direct {
         work.services.retain(|service| kept.contains(&service.key));
         let addresses: Vec<_> = kept.iter().filter_map(baton_direct::Key::virtual_address).collect();
         work.managed.retain(|managed| addresses.contains(&managed.address));
+        let look = keeper.about().look();
         match keeper.leave(work) {
             Some(done) => self.conclude(&done),
-            None => vec![Word::Warning("mode direct: the kernel did not answer; look with `ipvsadm -Ln`.".into())],
+            None => {
+                vec![Word::Warning(format!("mode direct: the kernel did not answer; what is left there shows {look}."))]
+            }
         }
     }
 

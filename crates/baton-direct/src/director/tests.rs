@@ -137,6 +137,19 @@ fn nothing_of_ours_stays_in_either_engine() {
 }
 
 #[test]
+fn a_plan_by_other_settings_leaves_those_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut director = director(&Memory::default(), &folder, "");
+    let own = director.settings.clone();
+    let other = Settings { sloppy_tcp: Some(true), ..own.clone() };
+    assert_eq!(
+        director.plan_by(&other, &[crate::testing::service(80)]).unwrap().steps.len(),
+        1 + crate::testing::service(80).destinations.len()
+    );
+    assert_eq!(director.settings, own);
+}
+
+#[test]
 fn a_change_of_engine_is_never_silent() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let services = [crate::testing::service(80)];
