@@ -14,7 +14,7 @@ use std::time::Instant;
 use baton_direct::xdp::Where;
 use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Scheduler, Service, Settings};
 use baton_kernel::route::Mac;
-use flows::{Held, Lab, PATIENCE, ask};
+use flows::{Held, Lab, PATIENCE, ask, second_network};
 use link::{Machine, run, vips};
 
 fn service(vip: IpAddr, servers: &[&str]) -> Service {
@@ -66,20 +66,6 @@ fn refused(machine: &Machine, settings: &Settings, services: &[Service]) -> Vec<
         director.look(settings, services).unwrap()
     });
     refused.into_iter().map(|refused| format!("{}: {}", refused.what, refused.why)).collect()
-}
-
-/// A second network, by which the director reaches servers: 198.51.100.1 for the director and .11, .12 … for the servers.
-fn second_network(lab: &Lab) {
-    run("ip link add br1 type bridge forward_delay 0");
-    run("ip link set br1 up");
-    let machines = [(&lab.director, 1)].into_iter().chain(lab.servers.iter().zip(11..));
-    for (machine, number) in machines {
-        let name = machine.name;
-        run(&format!("ip link add {name}1 type veth peer name eth1 netns {name}"));
-        run(&format!("ip link set {name}1 master br1 up"));
-        machine.run("ip link set eth1 up");
-        machine.run(&format!("ip address add 198.51.100.{number}/24 dev eth1"));
-    }
 }
 
 #[test]

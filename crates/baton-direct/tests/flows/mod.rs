@@ -81,6 +81,20 @@ pub fn new_server(name: &'static str, number: u8) -> Machine {
     machine
 }
 
+/// A second network, by which the director reaches servers: 198.51.100.1 for the director and .11, .12 … for the servers.
+pub fn second_network(lab: &Lab) {
+    run("ip link add br1 type bridge forward_delay 0");
+    run("ip link set br1 up");
+    let machines = [(&lab.director, 1)].into_iter().chain(lab.servers.iter().zip(11..));
+    for (machine, number) in machines {
+        let name = machine.name;
+        run(&format!("ip link add {name}1 type veth peer name eth1 netns {name}"));
+        run(&format!("ip link set {name}1 master br1 up"));
+        machine.run("ip link set eth1 up");
+        machine.run(&format!("ip address add 198.51.100.{number}/24 dev eth1"));
+    }
+}
+
 /// HTTP with its name for an answer; or a line with its name for each line.
 fn serve(mut stream: TcpStream, name: &str) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());

@@ -10,6 +10,7 @@ mod support;
 
 mod addresses;
 mod foreign;
+mod interfaces;
 mod master;
 mod pauses;
 mod service;
