@@ -70,6 +70,13 @@ pub(crate) fn parse(text: &str) -> Result<Text, String> {
     inet(rest, Family::Any, text)
 }
 
+/// What helps who wrote an IPv6 address whose last part is read as a port.
+pub(crate) fn brackets(text: &str) -> Option<String> {
+    text.parse::<std::net::Ipv6Addr>()
+        .ok()
+        .map(|_| format!("write '[{text}]', else what is behind the last ':' is a port"))
+}
+
 fn unix(path: &str) -> Result<Text, String> {
     match path.len() {
         0 => Err("a unix socket needs a path".into()),

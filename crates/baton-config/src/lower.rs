@@ -243,7 +243,7 @@ fn unknown(found: Found, line: &Line, skip: usize, section: &str, in_global: boo
     let message = format!("unknown keyword '{word}' in '{section}' section{guess}");
     let mut diagnostic = line.diagnostic(Severity::Alert, "unknown-keyword", skip, message);
     diagnostic.hint = match keywords::find(!in_global, word, line.word(skip + 1)) {
-        Found::Nothing => None,
+        Found::Nothing => keywords::direct::section_hint(word, line.word(skip + 1)),
         _ if in_global => Some(format!("'{word}' belongs in a proxy section, such as 'defaults'")),
         _ => Some(format!("'{word}' belongs in the 'global' section")),
     };

@@ -93,7 +93,16 @@ fn balance_becomes_a_scheduler() {
     refused_line("balance uri", "'balance uri' is nothing that the kernel can do");
     refused_line("balance first", "'balance first' is nothing that the kernel can do");
     refused_line("balance mh foo", "only accepts 'hash-port' and 'fallback'");
+    for words in
+        ["roundrobin hash-port", "leastconn fallback", "static-rr hash-port", "random(2) fallback", "source fallback x"]
+    {
+        refused_line(&format!("balance {words}"), "cannot handle unexpected argument");
+    }
     assert_eq!(format!("{:?}", direct(" balance mh\n balance source").scheduler), "Source", "the last one counts");
+    let of_defaults =
+        "defaults\n balance leastconn hash-port\nlisten web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n";
+    assert!(faults(of_defaults)[0].starts_with("2 extra-argument"), "{:?}", faults(of_defaults));
+    assert!(loaded(of_defaults).model.is_some(), "a warning");
 }
 
 #[test]
@@ -254,6 +263,54 @@ fn a_check_of_a_server_of_udp_is_told_where_to_ask() {
 }
 
 #[test]
+fn all_faults_are_told_at_once() {
+    let text = "listen web\n mode direct\n bind :80\n balance rr\n server a 10.0.0.2:8080\n server b /tmp/socket\n";
+    let lines: Vec<u32> = loaded(text).diagnostics.iter().map(|fault| fault.line).collect();
+    assert!([3, 4, 5, 6].iter().all(|line| lines.contains(line)), "{:#?}", faults(text));
+    let ssl = text.replace(" bind :80\n balance rr\n", " bind 10.0.0.1:80 ssl crt /tmp/none\n");
+    assert!(faults(&ssl).iter().any(|fault| fault.contains("port 8080 is not the one")), "{:#?}", faults(&ssl));
+}
+
+/// What helps with the first fault of a whole file.
+#[track_caller]
+fn helps(text: &str, words: &str) {
+    let loaded = loaded(text);
+    let alert = loaded.of(baton_config::Severity::Alert).next().unwrap_or_else(|| panic!("taken: {text}"));
+    assert!(alert.hint.as_ref().is_some_and(|hint| hint.contains(words)), "{text}\n{alert:?}");
+}
+
+#[test]
+fn words_of_others_are_answered_with_ours() {
+    let web = |bind: &str, lines: &str| format!("listen web\n mode direct\n bind {bind}\n{lines}\n");
+    for (line, words) in [
+        ("balance wlc", "the kernel's scheduler `wlc` is 'leastconn' here"),
+        ("balance rr", "is 'roundrobin' here"),
+        ("balance sh", "is 'source' here"),
+        ("balance foo", "mh, dh, sed"),
+        ("balance roundrobin hash-port", "of 'source' and 'mh'"),
+        ("server b 10.0.0.3 gate", "nothing is needed"),
+        ("server b 10.0.0.3 nat", "'masquerade'"),
+        ("server b 10.0.0.3 weight 300", "divide the weights"),
+        ("server b 2001:db8:121::15", "write '[2001:db8:121::15]'"),
+        ("server b 2001:db8::15:3", "write '[2001:db8::15:3]'"),
+        ("persistence_timeout 300", "expire 300s'"),
+        ("lb_algo rr", "'balance'"),
+        ("delay_loop 6", "baton convert"),
+    ] {
+        helps(&web("10.0.0.1:80", line), words);
+    }
+    helps(&web("udp://10.0.0.1:53", ""), "write 'udp@10.0.0.1:53'");
+    helps(&web("fwmark@7", " server a 10.0.0.2 check"), "add 'port NUMBER'");
+    for (line, words) in [
+        ("tune.ipvs.timeout-tcp 900", "write '900s'"),
+        ("tune.ipvs.sloppy-tcp 1", "write 'on'"),
+        ("tune.ipvs.sloppy-tcp 0", "write 'off'"),
+    ] {
+        helps(&format!("global\n {line}\n"), words);
+    }
+}
+
+#[test]
 fn persistence_is_what_the_kernel_can() {
     for (lines, words) in [
         ("stick on src", "needs a table that says for how long"),
@@ -304,7 +361,10 @@ fn sections_do_not_get_into_each_others_way() {
             "listen a\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\nlisten b\n bind {address}\n timeout client 1s\n"
         )
     };
-    refused(&listener("10.0.0.1:80"), 3, "they never come here");
+    refused(&listener("10.0.0.1:80"), 6, "(a.cfg:3) in the kernel: they never come here");
+    let every = listener("10.0.0.1:80")
+        .replace("10.0.0.1:80\n server", "10.0.0.1:0\n stick-table type ip size 1m expire 5m\n stick on src\n server");
+    refused(&every, 8, "but packets to all ports of 10.0.0.1 go to");
     assert_eq!(faults(&listener("10.0.0.1:81")).len(), 0);
     let wide = listener(":80");
     assert!(loaded(&wide).model.is_some() && faults(&wide)[0].contains("they never come here"), "{:?}", faults(&wide));

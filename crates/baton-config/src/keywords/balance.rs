@@ -1,6 +1,6 @@
 //! `balance`, `hash-type`, `hash-balance-factor` (configuration manual, 4.2).
 
-use baton_model::{Algorithm, Avalanche, HashFunction, UriHash};
+use baton_model::{Algorithm, Avalanche, HashFunction, Mode, UriHash};
 
 use super::direct;
 use crate::lower::{Call, Draft};
@@ -94,7 +94,8 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
         _ => {
             let message = "balance only supports 'roundrobin', 'static-rr', 'leastconn', 'first', 'random', 'source', \
                            'uri', 'url_param', 'hdr(name)', 'hash' and 'rdp-cookie(name)' options.";
-            return call.wrong(0, message.into());
+            let hint = direct::balance_hint(call.arg(0), draft.proxy.mode == Mode::Direct);
+            return call.error_with(call.first, "bad-value", message.into(), hint);
         }
     };
     draft.proxy.balance.algorithm = algorithm;

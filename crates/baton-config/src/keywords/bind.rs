@@ -111,7 +111,10 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 call.context.objects += more.len();
                 own.extend(more.into_iter().map(|place| (place, refusal.clone())));
             }
-            Err(message) => return call.wrong(0, format!("'bind' : {message}")),
+            Err(message) => {
+                let hint = direct::bind_hint(text).or_else(|| address::brackets(text));
+                return call.error_with(call.first, "bad-value", format!("'bind' : {message}"), hint);
+            }
         }
     }
     let about = format!("'bind {list}' in section '{}' : ", draft.kind.word());

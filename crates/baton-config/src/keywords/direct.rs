@@ -230,6 +230,58 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) -> bool {
     own.is_some()
 }
 
+/// The words of `balance` in `mode direct`.
+pub(crate) const BALANCE: &str =
+    "'mode direct' has roundrobin, static-rr, leastconn, source, random, mh, dh, sed, nq, lblc, lblcr, fo, ovf";
+
+/// What helps who writes another word behind `balance`, such as ipvsadm's.
+pub(crate) fn balance_hint(word: &str, is_direct: bool) -> Option<String> {
+    let ours = match word {
+        "rr" | "wrr" => "roundrobin",
+        "lc" | "wlc" => "leastconn",
+        "sh" => "source",
+        "twos" => "random",
+        _ => return is_direct.then(|| BALANCE.into()),
+    };
+    Some(format!("the kernel's scheduler `{word}` is '{ours}' here; {BALANCE}"))
+}
+
+/// What helps who writes a word of ipvsadm or keepalived behind `server`.
+pub(crate) fn server_hint(word: &str) -> Option<String> {
+    let hint = match word {
+        "gate" | "gatewaying" | "dr" | "droute" => "nothing is needed: 'mode direct' passes packets on as they are",
+        "nat" | "masq" | "masquerading" => "'masquerade' of 'mode direct' does that",
+        "tun" | "ipip" => "'tunnel' of 'mode direct' does that",
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+/// What helps who writes a word of keepalived in a section.
+pub(crate) fn section_hint(word: &str, argument: &str) -> Option<String> {
+    let hint = match word {
+        "persistence_timeout" if argument.parse::<u32>().is_ok() => {
+            let table = format!("'stick-table type ip size 1m expire {argument}s'");
+            return Some(format!("in 'mode direct', {table} and 'stick on src' do that"));
+        }
+        "lb_algo" | "lvs_sched" => "'balance' does that; `baton convert` reads keepalived's files",
+        "lb_kind" | "lvs_method" => {
+            "'masquerade' and 'tunnel' of 'server' do that; `baton convert` reads keepalived's files"
+        }
+        "virtual_server" | "real_server" | "sorry_server" | "delay_loop" | "persistence_timeout" => {
+            "that is keepalived's; `baton convert` reads its files"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+/// What helps who writes a URL for an address of `bind`.
+pub(crate) fn bind_hint(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("udp://")?;
+    Some(format!("write 'udp@{rest}', in 'mode direct'"))
+}
+
 fn engine(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let xdp = EngineChoice::Xdp(XdpWhere::Best);
     let choices = [("auto", EngineChoice::Auto), ("ipvs", EngineChoice::Ipvs), ("xdp", xdp)];
@@ -385,6 +437,11 @@ fn tunnel(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize
 }
 
 fn on_off(call: &mut Call<'_, '_>) -> Option<bool> {
+    if let Some(meant) = ["off", "on"].get(call.arg(0).parse::<usize>().unwrap_or(usize::MAX)) {
+        let message = format!("'{}' only supports 'on', 'off' (got '{}').", call.name, call.arg(0));
+        call.error_with(call.first, "bad-value", message, Some(format!("write '{meant}'")));
+        return None;
+    }
     let value = call.choose(call.first, call.name, &[("on", true), ("off", false)])?;
     call.at_most(1).then_some(value)
 }
@@ -405,7 +462,11 @@ fn sloppy_tcp(ipvs: &mut IpvsTuning, call: &mut Call<'_, '_>) {
 fn seconds(call: &mut Call<'_, '_>, field: &mut Option<Duration>) {
     let Some(time) = call.time() else { return };
     if time.is_zero() || time.subsec_nanos() > 0 {
-        return call.wrong(0, format!("'{}' expects whole seconds, at least one, found '{}'.", call.name, call.arg(0)));
+        let (name, text) = (call.name, call.arg(0));
+        let is_bare = !time.is_zero() && text.chars().all(|char| char.is_ascii_digit());
+        let hint = is_bare.then(|| format!("'{text}' is in milliseconds; write '{text}s'"));
+        let message = format!("'{name}' expects whole seconds, at least one, found '{text}'.");
+        return call.error_with(call.first, "bad-value", message, hint);
     }
     *field = Some(time);
 }

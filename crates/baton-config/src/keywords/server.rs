@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use baton_model::{Address, Family, NetAddress};
 
-use super::Status;
+use super::{Status, direct};
 use crate::address::{self, Port, Text};
 use crate::lower::{About, Call, Draft, MAX_OBJECTS, ServerDraft, is_name, server_words};
 use crate::nearest::nearest;
@@ -112,7 +112,7 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
     let text = call.line.word(word);
     let fault = |message: String, call: &mut Call<'_, '_>| {
         let about = format!("'server {proxy}/{name}' : ");
-        call.error(word, "bad-address", format!("{about}{message}"));
+        call.error_with(word, "bad-address", format!("{about}{message}"), address::brackets(text));
         false
     };
     let target = &mut server.server.address;
@@ -173,7 +173,8 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
             let guess = nearest(word, server_words());
             let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or(".".into());
             let hint = if server.line.is_none() { " Hint: no address was expected for this server." } else { "" };
-            call.error(at, "unknown-keyword", format!("{about}unknown keyword '{word}'{guess}{hint}"));
+            let help = direct::server_hint(word);
+            call.error_with(at, "unknown-keyword", format!("{about}unknown keyword '{word}'{guess}{hint}"), help);
             return false;
         };
         if server.line.is_none() && matches!(word, "id") {

@@ -19,7 +19,7 @@ use baton_model::{
 
 use super::{Context, Draft, Kind, ServerDraft, late};
 use crate::diagnostic::Severity;
-use crate::keywords::direct::DirectDraft;
+use crate::keywords::direct::{BALANCE, DirectDraft};
 
 /// Keywords that mean something in this mode.
 const KNOWN: [&str; 34] = [
@@ -243,14 +243,12 @@ fn places(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Vec<Direct
         if place.address().is_some_and(|address| address.ip().is_unspecified()) {
             let message = format!("'bind {place}' : a virtual service of 'mode direct' needs an address of its own.");
             fault(message, "write the virtual address, or 'fwmark@MARK' for what a firewall marks");
-            continue;
         }
         let plain = BindOptions { interface: bind.options.interface.clone(), ..BindOptions::default() };
         if bind.options != plain {
             let message =
                 format!("'bind {place}' : 'mode direct' has only 'name', 'id' and 'interface' behind an address.");
             fault(message, "clients connect to the server itself, which has all other settings of the connection");
-            continue;
         }
         let interface = bind.options.interface.clone();
         places.push(DirectBind { place, name: bind.name.clone(), id: bind.id, interface, source: bind.source.clone() });
@@ -263,6 +261,7 @@ fn scheduler(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Schedul
     if let Some(own) = draft.direct.scheduler {
         return own;
     }
+    surplus(proxy, draft, context);
     match &proxy.balance.algorithm {
         Algorithm::RoundRobin | Algorithm::StaticRr => Scheduler::RoundRobin,
         Algorithm::LeastConn => Scheduler::LeastConn,
@@ -283,11 +282,38 @@ fn scheduler(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Schedul
             let word = line.word(1);
             let message = format!("'balance {word}' is nothing that the kernel can do for {kind} '{name}'{end}");
             let mut diagnostic = late(line, severity, "without-meaning", 1, message);
-            let words = "'mode direct' has roundrobin, static-rr, leastconn, source, random, mh, dh, sed, nq, lblc, lblcr, fo, ovf";
-            diagnostic.hint = Some(words.into());
+            diagnostic.hint = Some(BALANCE.into());
             context.report.add(diagnostic);
             Scheduler::RoundRobin
         }
+    }
+}
+
+/// Words behind `balance` that other modes do not mind, and that somebody may expect something of here.
+fn surplus(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    use Algorithm::{LeastConn, Random, RoundRobin, Source, StaticRr};
+    let (line, severity) = match (draft.lines.get("balance"), draft.inherited.get("balance")) {
+        (Some(line), _) => (line, Severity::Alert),
+        (None, Some(line)) => (line, Severity::Warning),
+        (None, None) => return,
+    };
+    let accepts: &[&str] = match &proxy.balance.algorithm {
+        Source => &["hash-port", "fallback"],
+        RoundRobin | StaticRr | LeastConn | Random { .. } => &[],
+        _ => return,
+    };
+    let odd = line.texts().enumerate().skip(2).find(|(_, word)| !accepts.contains(word));
+    if let Some((index, word)) = odd {
+        let message = format!(
+            "'balance {}' cannot handle unexpected argument '{word}' for {} '{}', which is in 'mode direct'.",
+            line.word(1),
+            draft.kind.label(),
+            proxy.name
+        );
+        let mut diagnostic = late(line, severity, "extra-argument", index, message);
+        let is_of_hashes = matches!(word, "hash-port" | "fallback");
+        diagnostic.hint = is_of_hashes.then(|| "'hash-port' and 'fallback' are of 'source' and 'mh'".into());
+        context.report.add(diagnostic);
     }
 }
 

@@ -304,7 +304,9 @@ fn judge_server(server: &mut ServerDraft, kind: &str, around: &mut Surroundings<
     let checked_port = check.port.is_some() || matches!(check.addr, Some(Address::Inet(address)) if address.port() > 0);
     if check.enabled && !server.has_port && !checked_port {
         let message = format!("{kind} '{backend}': server '{name}' has neither service port nor check port.");
-        context.report.add(late(&line, Severity::Alert, "no-check-port", 1, message));
+        let mut diagnostic = late(&line, Severity::Alert, "no-check-port", 1, message);
+        diagnostic.hint = Some("add 'port NUMBER' to the server".into());
+        context.report.add(diagnostic);
     }
     if !http && server.server.redir.is_some() {
         let message = format!("{kind} '{backend}' : server '{name}' cannot have a redirect prefix in non-HTTP mode.");

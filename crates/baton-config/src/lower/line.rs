@@ -166,6 +166,14 @@ impl<'l, 'a> Call<'l, 'a> {
         self.say(Severity::Alert, word, id, message);
     }
 
+    /// The same, with what helps.
+    pub fn error_with(&mut self, word: usize, id: &'static str, message: String, hint: Option<String>) {
+        let message = format!("{}{message}", self.about);
+        let mut diagnostic = self.line.diagnostic(Severity::Alert, id, word, message);
+        diagnostic.hint = hint;
+        self.context.report.add(diagnostic);
+    }
+
     pub fn warn(&mut self, word: usize, id: &'static str, message: String) {
         self.say(Severity::Warning, word, id, message);
     }

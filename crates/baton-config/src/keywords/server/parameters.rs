@@ -377,8 +377,16 @@ fn stray_usesrc(_: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usiz
     0
 }
 
+/// The largest weight of a server.
+const WEIGHT_MAX: u32 = 256;
+
 fn weight(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
-    if let Some(value) = number(call, at, 0, 256) {
+    let text = call.line.word(at + 1);
+    if text.parse::<u32>().is_ok_and(|value| value > WEIGHT_MAX) {
+        let hint = "divide the weights of all its servers alike";
+        let message = format!("'weight' value must be between 0 and {WEIGHT_MAX} (was {text}).");
+        call.error_with(at + 1, "out-of-range", message, Some(hint.into()));
+    } else if let Some(value) = number(call, at, 0, i64::from(WEIGHT_MAX)) {
         server.server.weight = value;
     }
     1

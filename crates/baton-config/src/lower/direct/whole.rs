@@ -92,7 +92,11 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
         }
     }
     for (place, draft) in taken {
+        // One without an address of its own was refused already.
         let Place::Tcp(service) = place else { continue };
+        if service.ip().is_unspecified() {
+            continue;
+        }
         for other in enabled() {
             for bind in &other.proxy.binds {
                 let Address::Inet(address) = bind.address else { continue };
@@ -104,17 +108,22 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
                     false if all_of => Severity::Warning,
                     false => continue,
                 };
+                let packets = match service.port() {
+                    0 => format!("all ports of {}", service.ip()),
+                    _ => place.to_string(),
+                };
+                let source = draft.proxy.places().iter().find(|own| own.place == place).map(|own| &own.source);
                 let message = format!(
-                    "{} '{}' ({}) listens at {address}, but packets to {place} go to servers of {} '{}' in the kernel: \
+                    "{} '{}' listens at {address}, but packets to {packets} go to servers of {} '{}' ({}) in the kernel: \
                      they never come here.",
                     other.kind.label(),
                     other.proxy.name,
-                    bind.source,
                     draft.kind.label(),
-                    draft.proxy.name
+                    draft.proxy.name,
+                    source.unwrap_or(&draft.proxy.source)
                 );
-                let line = draft.proxy.places().iter().find(|own| own.place == place).map(|own| line_of(draft, own));
-                let mut diagnostic = late(line.unwrap_or(&draft.head), severity, "service-and-listener", 1, message);
+                let line = other.bind_lines.iter().find(|line| line.number == bind.source.line).unwrap_or(&other.head);
+                let mut diagnostic = late(line, severity, "service-and-listener", 1, message);
                 diagnostic.hint = Some("listen at another address of this machine".into());
                 context.report.add(diagnostic);
             }
@@ -195,7 +204,8 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
         if let Some((message, hint)) = fault_of(server, &places) {
             let about = format!("'server {}/{}' : {message}.", draft.proxy.name, server.server.name);
             let mut diagnostic = late(line, Severity::Alert, "direct", 2, about);
-            diagnostic.hint = Some(hint.into());
+            let is_port = matches!(server.server.address.address, Some(Address::Inet(address)) if address.port() > 0);
+            diagnostic.hint = crate::address::brackets(line.word(2)).filter(|_| is_port).or(Some(hint.into()));
             context.report.add(diagnostic);
         }
         if let Some(word) = ignored(server) {
