@@ -27,6 +27,11 @@ fn files_become_sections() {
         same(&path.with_extension("said"), &said);
         every_remark_is_a_comment(&converted);
         is_accepted(&converted);
+        // What is proposed in comments too.
+        let proposed = ["#global\n", "#defaults\n", "#    "];
+        let config = proposed.iter().fold(converted.config.clone(), |config, line| config.replace(line, &line[1..]));
+        assert!(config.contains("\n    log global\n"), "{config}");
+        is_accepted(&Converted { config, ..converted });
     }
     assert_eq!(seen, 3);
 }

@@ -212,7 +212,7 @@ fn service(line: u32, text: &str, key: Key, options: Options) -> Result<Virtual,
     if let Some(engine) = &options.engine {
         service.remark(line, &format!("--pe {engine}"), "left out: persistence is by the client's address alone");
     }
-    service.one_packet = options.one_packet;
+    service.one_packet = options.one_packet.then_some(service.line);
     service.persistence = options.persistent.map(|seconds| Persistence { seconds, prefix: None });
     if let (Some(persistence), Some(mask)) = (&mut service.persistence, &options.mask) {
         match prefix(mask) {

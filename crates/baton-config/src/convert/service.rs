@@ -69,8 +69,8 @@ pub(super) struct Virtual {
     pub scheduler: Scheduler,
     pub hash_port: bool,
     pub fallback: bool,
-    /// Each datagram by itself.
-    pub one_packet: bool,
+    /// The line by which each datagram goes by itself.
+    pub one_packet: Option<u32>,
     pub persistence: Option<Persistence>,
     pub servers: Vec<Real>,
     pub remarks: Vec<Remark>,
@@ -86,7 +86,7 @@ impl Virtual {
             scheduler,
             hash_port: false,
             fallback: false,
-            one_packet: false,
+            one_packet: None,
             persistence: None,
             servers: Vec::new(),
             remarks: Vec::new(),

@@ -92,8 +92,9 @@ fn leave_out_seen(service: &mut Virtual, seen: &mut BTreeMap<Key, u32>) {
 
 fn settle_service(service: &mut Virtual) {
     let (line, title) = (service.line, service.title.clone());
-    if service.one_packet {
-        service.remark(line, &title, "without one-packet scheduling: datagrams of one flow go to one server");
+    if let Some(at) = service.one_packet {
+        let what = if at == line { &*title } else { "ops" };
+        service.remark(at, what, "without one-packet scheduling: datagrams of one flow go to one server");
     }
     let Some(persistence) = &mut service.persistence else { return };
     let asked = persistence.seconds;

@@ -10,6 +10,17 @@ use super::{Remark, Source, shown};
 /// How many clients a table of persistence may have; the kernel's own has no limit.
 const STICK_TABLE: &str = "1m";
 
+/// What an operator wants besides, for the own taste.
+const OBSERVED: &str = "\
+# Changes of state are in the log, and `show servers state` is asked by a socket, where the configuration has them:
+#global
+#    log /dev/log local0
+#    stats socket /run/baton.sock mode 660 level admin
+#defaults
+#    log global
+#    option log-health-checks
+";
+
 /// The whole file.
 pub(super) fn write(name: &str, source: Source, table: &Table) -> String {
     let mut out = String::new();
@@ -21,6 +32,7 @@ pub(super) fn write(name: &str, source: Source, table: &Table) -> String {
              # ipvsadm 1.31 write thresholds into it: what `ipvsadm -Ln --thresholds` shows is `maxconn` and `minconn` of a server.\n",
         );
     }
+    out.push_str(OBSERVED);
     comment_remarks(&mut out, &table.remarks);
     if !table.global.is_empty() {
         out.push_str("\nglobal\n");

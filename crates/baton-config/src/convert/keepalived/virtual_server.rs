@@ -152,7 +152,7 @@ fn setting(service: &mut Virtual, statement: &Statement, inherited: &mut Inherit
         // As ipvsadm(8) and the kernel number them.
         "flag-1" if matches!(service.scheduler.kernel, "sh" | "mh") => return service.fallback = true,
         "flag-2" if matches!(service.scheduler.kernel, "sh" | "mh") => return service.hash_port = true,
-        "ops" => return service.one_packet = true,
+        "ops" => return service.one_packet = Some(line),
         "persistence_timeout" => match statement.word(1) {
             "" => return persistence(service).seconds = PERSISTENT,
             seconds => match seconds.parse() {
