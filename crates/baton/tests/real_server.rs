@@ -92,10 +92,12 @@ fn a_real_server_comes_and_goes() {
         assert!(found.contains("WRONG: nobody listens on port 80"), "{found}");
 
         let before = ip("-netns server address show");
-        let plan = does("server", "up --vip 192.0.2.7 --dry-run");
+        let plan = does("server", "up --vip 192.0.2.7/32 --dry-run");
         assert!(plan.contains("would put 192.0.2.7/32 on lo"), "{plan}");
         assert_eq!(ip("-netns server address show"), before);
-        let done = does("server", "up --vip 192.0.2.7 --persistent");
+        let done = baton("server", "up --vip 192.0.2.7 --persistent");
+        assert!(text(&done.stderr).contains("systemd does not run here"), "{}", text(&done.stderr));
+        let done = text(&done.stdout);
         assert!(done.contains("set net.ipv4.conf.all.arp_ignore to 1 (it is 0)"), "{done}");
         assert!(done.contains("write and enable the unit baton-real-server@192.0.2.7.service"), "{done}");
         assert_eq!(does("server", "up --vip 192.0.2.7 --persistent"), "nothing to do\n");
@@ -150,6 +152,8 @@ fn a_missing_right_and_wrong_words_are_said() {
         assert!(text(&output.stderr).contains("CAP_NET_RAW"), "{}", text(&output.stderr));
         assert!(finds("server", "up --vip 192.0.2.7 --interface eth7").contains("there is no such interface"));
         assert!(finds("server", "up --vip 127.0.0.1").contains("is no address that clients could ask for"));
+        let output = baton("server", "up --vip 192.0.2.7/24");
+        assert!(text(&output.stderr).contains("write 192.0.2.7"), "{}", text(&output.stderr));
         assert!(finds("server", "up --vip 192.0.2.7 --method arp").contains("there is no method 'arp'"));
         let help = does("server", "--help");
         assert!(help.contains("Examples:\n  baton real-server up --vip"), "{help}");

@@ -11,7 +11,7 @@ use baton_kernel::{Fault, listeners};
 use super::plan::TUNNEL;
 use super::record::{Quiet, Record, Tunnels};
 use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
-use crate::probe::{self, Found, With};
+use crate::probe::{self, Found, Missing, With};
 use crate::station::Station;
 use crate::sysctl::Sysctl;
 use crate::vip::PROTOCOL;
@@ -158,14 +158,18 @@ fn quiet(vip: IpAddr, links: &[&Link], record: &Record, findings: &mut Vec<Findi
     let up = record.up.iter().find(|up| up.vip == vip);
     if let Some(Quiet::Filter(only)) = up.map(|up| &up.quiet) {
         let table = filter::table();
-        if filter::is_there() {
-            findings.push(Finding::right(format!("{table} of nftables keeps quiet about {vip}")));
-        } else {
-            let what = format!(
-                "{table} of nftables is gone (or cannot be seen without CAP_NET_ADMIN): ARP is answered for {vip}"
-            );
-            findings.push(Finding::wrong(what, format!("baton real-server up --vip {vip} --method filter")));
-        }
+        findings.push(match filter::is_there() {
+            Ok(true) => Finding::right(format!("{table} of nftables keeps quiet about {vip}")),
+            Ok(false) => {
+                let what = format!("{table} of nftables is gone: ARP is answered for {vip}");
+                Finding::wrong(what, format!("baton real-server up --vip {vip} --method filter"))
+            }
+            Err(fault) => {
+                let what =
+                    format!("whether {table} of nftables keeps quiet about {vip} cannot be seen: {}", fault.reason);
+                Finding::note(what, "run check as root, or with CAP_NET_ADMIN")
+            }
+        });
         let others = links.iter().filter(|link| !only.is_empty() && !only.contains(&link.name));
         findings.extend(others.map(|link| Finding::note(format!("the filter does not concern {}", link.name), "")));
         return;
@@ -328,7 +332,7 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
             };
             for with in questions {
                 let found = probe::probe(&probe::Asked { vip: *vip, server: *server, with }, asked.within)?;
-                findings.push(on_server(*vip, *server, with, found));
+                findings.push(on_server(*vip, *server, &asked.interface, with, found));
             }
         }
     }
@@ -336,7 +340,7 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
 }
 
 /// Judges what a real server answered.
-fn on_server(vip: IpAddr, server: IpAddr, with: With, found: Found) -> Finding {
+fn on_server(vip: IpAddr, server: IpAddr, interface: &str, with: With, found: Found) -> Finding {
     let what = match with {
         With::Tcp(port) => format!("{vip} port {port} on {server}: {found}"),
         With::Echo => format!("{vip} on {server}: {found}"),
@@ -346,11 +350,21 @@ fn on_server(vip: IpAddr, server: IpAddr, with: With, found: Found) -> Finding {
             Finding::wrong(what, format!("on {server}: start the program that serves {vip}"))
         }
         Found::SetUp { .. } => Finding::right(what),
-        Found::Missing(_) => Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}")),
+        Found::Missing(Missing::NoWay | Missing::Behind(_)) => {
+            Finding::wrong(what, format!("it must be on a network of {interface}"))
+        }
+        Found::Missing(Missing::NotHere) => Finding::wrong(what, format!("baton real-server up --vip {vip}")),
+        Found::Missing(Missing::NoNeighbour) => {
+            Finding::wrong(what, format!("see that {server} runs and is on the network of {interface}"))
+        }
+        Found::Missing(Missing::Silent | Missing::Forwards) => {
+            Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}"))
+        }
     }
 }
 
-/// Judges who answers. `is_ours`: this machine has the address on that interface, so that nobody else may answer.
+/// Judges who answers. `is_ours`: this machine has the address on that interface, so that nobody else may answer. `names`: real servers
+/// that were asked about, none of which may.
 fn answered(
     vip: IpAddr,
     asked: &Outside,
@@ -371,6 +385,7 @@ fn answered(
         if others.is_empty() { mac.to_string() } else { format!("{mac} ({})", others.join(", ")) }
     };
     let quiet = format!("there: baton real-server up --vip {vip}");
+    let is_server = |mac: &Mac| names.iter().any(|(known, _)| known == mac);
     let (right, wrong): (Vec<&Mac>, Vec<&Mac>) = answers.iter().partition(|mac| director == Some(**mac) && !is_ours);
     match (&wrong[..], &right[..]) {
         ([], []) if is_ours || director.is_none() => {
@@ -380,7 +395,7 @@ fn answered(
             findings.push(Finding::wrong(format!("nobody answers for {vip}"), "the director should: look after it"))
         }
         ([], _) => findings.push(Finding::right(format!("the director alone answers for {vip}"))),
-        ([one], []) if !is_ours && director.is_none() => findings.push(Finding::note(
+        ([one], []) if !is_ours && director.is_none() && !is_server(one) => findings.push(Finding::note(
             format!("{} alone answers for {vip}", name(one)),
             format!("that should be the director; --director tells for sure. If it is a real server, {quiet}"),
         )),

@@ -18,9 +18,10 @@ pub(super) fn table() -> Table {
     Table::arp(NAME)
 }
 
-/// Whether the table is there. Where the kernel does not tell without a right, it is not.
-pub(super) fn is_there() -> bool {
-    Nftables::open().and_then(|mut nftables| nftables.has(&table())).unwrap_or(false)
+/// Whether the table is there, which the kernel does not tell without CAP_NET_ADMIN.
+pub(super) fn is_there() -> Result<bool, Fault> {
+    let mut nftables = Nftables::open()?;
+    Ok(nftables.has(&table())?)
 }
 
 /// Makes it, in the place of what it was.

@@ -149,7 +149,12 @@ fn change(
     is_dry: bool,
     wish: impl FnOnce(&mut Seen, &Record) -> Result<(Vec<Up>, Vec<String>), Fault>,
 ) -> Result<Report, Fault> {
-    let state = State::open(RUN)?;
+    // Another folder would not help: the rest takes rights too.
+    let as_root = |fault: Fault| match fault.remedy.is_empty() {
+        true => fault,
+        false => Fault { remedy: "run it as root".into(), ..fault },
+    };
+    let state = State::open(RUN).map_err(as_root)?;
     let lock = state.lock_within(KIND, NAME, PATIENCE)?;
     let record = Record::read(&state)?;
     let mut seen = Seen::look(routing, &record)?;

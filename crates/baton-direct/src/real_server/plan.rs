@@ -98,7 +98,7 @@ impl Seen {
         let ours = Vips::open_in(RUN, OWNER)?.ours()?;
         // Without a filter of ours nothing is asked of nftables: the kernel may load it for the question.
         let is_filtering = record.filter.is_some();
-        let has_filter = is_filtering && filter::is_there();
+        let has_filter = is_filtering && filter::is_there().unwrap_or(false);
         Ok(Seen { links, addresses, ours, has_filter, gone: Vec::new(), keeps_units: false })
     }
 
@@ -109,16 +109,26 @@ impl Seen {
     }
 
     /// Refuses an address that another interface has: packets for it come to this machine anyway, and keeping quiet about it would take it
-    /// from the network.
+    /// from the network. Also one that is there with a network around it, beside which the kernel takes no second one.
     pub fn judge_own(&self, vip: IpAddr) -> Result<(), Fault> {
         let is_elsewhere = |name: &str| name != LOOPBACK && name != TUNNEL;
-        let own = self.addresses.iter().find(|(name, address, _)| *address == vip && is_elsewhere(name));
-        own.map_or(Ok(()), |(name, _, prefix)| {
-            let remedy = format!(
-                "name the address of the service, which the director has; if it is that, `ip address del {vip}/{prefix} dev {name}` first"
-            );
-            Err(Fault::new(format!("virtual address {vip}"), format!("this machine has it on {name}"), remedy))
-        })
+        let refuse = |reason, remedy| Err(Fault::new(format!("virtual address {vip}"), reason, remedy));
+        for (name, _, prefix) in self.addresses.iter().filter(|(_, address, _)| *address == vip) {
+            let remove = format!("`ip address del {vip}/{prefix} dev {name}` first");
+            if is_elsewhere(name) {
+                let remedy =
+                    format!("name the address of the service, which the director has; if it is that, {remove}");
+                return refuse(format!("this machine has it on {name}"), remedy);
+            }
+            if *prefix != bits(vip) {
+                let reason = format!(
+                    "it is on {name} with /{prefix} already: the whole network is this machine's own, and answers to clients in it never \
+                     leave"
+                );
+                return refuse(reason, remove);
+            }
+        }
+        Ok(())
     }
 
     /// How to keep quiet.
@@ -308,7 +318,16 @@ fn units(plan: &mut Plan, record: &Record, seen: &Seen, wish: &[Up]) -> Result<(
     for up in wish.iter().filter(|up| up.is_persistent) {
         match unit::look(up) {
             There::Ours => {}
-            There::Nothing | There::OursOtherwise => plan.steps.push(Step::WriteUnit(up.vip)),
+            There::Nothing | There::OursOtherwise => {
+                plan.steps.push(Step::WriteUnit(up.vip));
+                if !unit::is_read() {
+                    plan.remarks.push(format!(
+                        "systemd does not run here (no {}): nothing starts the unit {}; call this command where the machine starts",
+                        unit::BOOTED,
+                        unit::name(up.vip)
+                    ));
+                }
+            }
             There::Foreign => {
                 let reason = "is there, and was not made by this program";
                 return Err(Fault::new(

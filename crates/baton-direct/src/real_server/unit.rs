@@ -16,7 +16,7 @@ const FOLDER: &str = "/etc/systemd/system";
 /// What starts them.
 const WANTED_BY: &str = "multi-user.target";
 /// There only while systemd is the system's manager (sd_booted(3)).
-const BOOTED: &str = "/run/systemd/system";
+pub(super) const BOOTED: &str = "/run/systemd/system";
 /// The first line, by which ours are known.
 const MARK: &str = "# Made by `baton real-server up --persistent`; `baton real-server down` removes it.";
 
@@ -54,6 +54,11 @@ pub(super) fn look(up: &Up) -> There {
         // What cannot be read is not ours to replace.
         Err(_) => There::Foreign,
     }
+}
+
+/// Whether systemd runs here and reads units.
+pub(super) fn is_read() -> bool {
+    Path::new(BOOTED).is_dir()
 }
 
 /// Whether a unit of ours is there, whatever its words.
@@ -144,7 +149,7 @@ pub(super) fn remove(vip: IpAddr) -> Result<(), Fault> {
 
 /// Has systemd read its units, where it runs. What it thinks of them is seen at the next start.
 fn reload() {
-    if Path::new(BOOTED).is_dir() {
+    if is_read() {
         let mut command = Command::new("systemctl");
         let _ = command.arg("daemon-reload").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }

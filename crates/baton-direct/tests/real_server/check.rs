@@ -57,6 +57,14 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
 
         set_up(&server, &asked(&[vip], Method::Filter));
         assert_eq!(wrong(&look()), [""; 0]);
+        // Without the right to see the filter it says so, and not that it is gone.
+        let found = server.inside(|| {
+            baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
+            check::here(&[vip], &[], &[]).unwrap()
+        });
+        assert_eq!(wrong(&found), [""; 0]);
+        let is_told = |found: &Finding| found.grade == Grade::Note && found.what.contains("cannot be seen");
+        assert!(found.iter().any(is_told), "{found:#?}");
         server.run("nft flush ruleset");
         let found = wrong(&look());
         assert!(found[0].contains("table arp baton-real-server of nftables is gone"), "{found:#?}");
@@ -104,6 +112,13 @@ fn from_outside_who_answers_is_named() {
             found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nobody answers for the virtual address there"),
             "{found:#?}"
         );
+        // Where nobody else has the address, a real server that answers is not taken for the director.
+        director.run("ip address del 192.0.2.7/32 dev eth0");
+        let found = told(&look(&director, None, vec![one.ipv4(), two.ipv4()], SHORT));
+        assert!(found[0].starts_with(&format!("WRONG: {} (192.0.2.11) answers for", one.mac())), "{found:#?}");
+        let found = told(&look(&director, None, vec![IpAddr::from([198, 51, 100, 1])], SHORT));
+        assert!(found.last().unwrap().ends_with("\n    it must be on a network of eth0"), "{found:#?}");
+        director.run("ip address add 192.0.2.7/32 dev eth0");
         let found = told(&look(&two, Some(Answerer::Mac(director.mac())), vec![], SHORT));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains(&one.mac().to_string()), "{found:?}");

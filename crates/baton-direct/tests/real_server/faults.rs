@@ -27,6 +27,17 @@ fn addresses_that_are_no_virtual_ones_are_refused() {
             assert!(fault.contains(said) && fault.contains(&format!("virtual address {vip}")), "{fault}");
         }
         same(&all_of(&server), &before);
+        // Beside the same address with a network around it, the kernel takes no second one.
+        server.run("ip address add 192.0.2.7/24 dev lo");
+        let before = all_of(&server);
+        for is_dry in [true, false] {
+            let fault = server.inside(|| up(&asked(&vips(), Method::Auto), is_dry).unwrap_err().to_string());
+            assert!(
+                fault.contains("on lo with /24") && fault.contains("ip address del 192.0.2.7/24 dev lo"),
+                "{fault}"
+            );
+        }
+        same(&all_of(&server), &before);
     });
 }
 

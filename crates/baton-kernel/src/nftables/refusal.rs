@@ -34,6 +34,9 @@ impl Refusal {
             (Fault::Socket(error), _) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
                 Some("this kernel has no netfilter netlink (CONFIG_NETFILTER_NETLINK)")
             }
+            (_, Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) if self.what.contains("table arp ") => Some(
+                "this kernel has no nf_tables for ARP: it takes CONFIG_NF_TABLES and CONFIG_NF_TABLES_ARP; --method sysctl does without",
+            ),
             (_, Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) => Some(
                 "this kernel has no nf_tables for it: it takes CONFIG_NF_TABLES and CONFIG_NF_TABLES_INET (modprobe nf_tables), \
                  and Linux 5.2 for translation of both families in one table",

@@ -45,7 +45,7 @@ enum What {
   baton real-server up --vip 192.168.121.2 --dry-run")]
 struct UpCommand {
     /// The virtual addresses, IPv4 or IPv6
-    #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
     /// Keep quiet on these interfaces alone, instead of on all
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -71,7 +71,7 @@ struct UpCommand {
   baton real-server down --all --dry-run")]
 struct DownCommand {
     /// The virtual addresses
-    #[arg(long, value_name = "ADDRESS", required_unless_present = "all", value_delimiter = ',')]
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "all", value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
     /// All that are up
     #[arg(long, conflicts_with = "vip")]
@@ -94,7 +94,7 @@ struct DownCommand {
   baton real-server check --vip 192.168.121.2 --from eth0 --server 192.168.121.141,192.168.121.13 --port 80")]
 struct CheckCommand {
     /// The virtual addresses
-    #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
     /// The interfaces by which clients come, instead of all
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "from")]
@@ -114,6 +114,19 @@ struct CheckCommand {
     /// How long answers are waited for, for each question
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     within: Duration,
+}
+
+/// A virtual address, also as `up` puts it on lo: with /32 or /128.
+fn vip(text: &str) -> Result<IpAddr, String> {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let address: IpAddr = address.parse().map_err(|_| format!("'{text}' is no address"))?;
+    let whole = if address.is_ipv4() { "32" } else { "128" };
+    match prefix {
+        Some(prefix) if prefix != whole => {
+            Err(format!("on a real server a virtual address has no network around it: write {address}"))
+        }
+        Some(_) | None => Ok(address),
+    }
 }
 
 fn tunnel(text: &str) -> Result<Tunnels, String> {
