@@ -1,4 +1,5 @@
-//! Clients that stick to a server which leaves: what is open goes on, and what they begin anew goes to another server.
+//! Clients that belong to a server which leaves, by persistence or by `balance dh`: what is open goes on, and what they begin anew goes to
+//! another server.
 
 use super::*;
 
@@ -69,5 +70,30 @@ fn the_engine_xdp_does_the_same() {
             within("client", connect).join().unwrap()
         });
         leave_and_come_back(&director);
+    });
+}
+
+/// Who is found by the virtual address alone.
+#[test]
+fn dh_sends_nobody_to_a_server_that_gets_nothing() {
+    lab::inside(|| {
+        begin();
+        // Ten backups: whichever the virtual address leads to, it is not there before its turn.
+        let backups: String = (1..=10).map(|n| format!("server b{n} 192.168.121.{} backup\n", 20 + n)).collect();
+        let servers = format!("server s1 192.168.121.11\nserver idle 192.168.121.12 weight 0\n{backups}");
+        let director = Director::start(&Text { web: "balance dh", servers: &servers, ..PLAIN });
+        assert_eq!(shares(3), BTreeMap::from([(1, 3)]));
+        assert_eq!(dump().len(), 2, "{:?}", dump());
+        director.change(&Text { web: "balance dh", ..PLAIN });
+        until("both are there", || dump().len() == 3);
+        let by = shares(1).into_keys().next().unwrap();
+        let (serving, long) = Long::begin();
+        assert_eq!(serving, by);
+        director.tell(&format!("set server web/s{by} state drain"));
+        until("it is told", || director.proxy.said().contains("`balance dh` refuses clients that it leads to"));
+        long.goes_on(by);
+        long.end();
+        director.tell(&format!("set server web/s{by} state maint"));
+        goes_to(3 - by);
     });
 }
