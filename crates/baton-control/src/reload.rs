@@ -112,6 +112,8 @@ pub struct Read {
     pub loaded: Loaded,
     /// Certificates and keys, beside those in use; `None` when the files are no good anyway.
     encryption: Option<Result<encryption::Prepared, Vec<Refused>>>,
+    /// What cannot be done in the kernel.
+    direct: Result<(), Vec<Refused>>,
 }
 
 /// Files → parse → lower. Reads files and may ask the name service, so it belongs on a thread of its own.
@@ -119,12 +121,13 @@ pub fn read(options: &Options, outside: &Outside) -> Loaded {
     baton_config::load(options, outside)
 }
 
-/// The same, with what it names for TLS, which may take longer than all else.
-pub fn read_all(options: &Options, outside: &Outside, encryption: &Encryption) -> Read {
+/// The same, with what it names for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
+pub fn read_all(options: &Options, outside: &Outside, encryption: &Encryption, direct: &Foresight) -> Read {
     let loaded = read(options, outside);
     let model = loaded.model.as_ref().filter(|model| has_listener(model));
     let encryption = model.map(|model| encryption.prepare(model, outside));
-    Read { loaded, encryption }
+    let direct = model.map_or(Ok(()), |model| direct.against(model));
+    Read { loaded, encryption, direct }
 }
 
 impl ChangeLine {
@@ -155,7 +158,7 @@ impl ChangeLine {
     /// Changes to what was read, or refuses it whole. Without a difference it is done all the same: a file of patterns may
     /// have changed.
     pub async fn change(&mut self, read: Read, outside: &Outside, workers: &Workers) -> Outcome {
-        let Read { loaded, encryption } = read;
+        let Read { loaded, encryption, direct } = read;
         let pid = std::process::id();
         let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         let Some(model) = loaded.model else { return self.refuse(messages, Vec::new()) };
@@ -166,6 +169,9 @@ impl ChangeLine {
         };
         let notes = encryption.notes.iter();
         messages.extend(notes.map(|(severity, text)| Message::plain(*severity, "certificate", text, pid)));
+        if let Err(reasons) = direct {
+            return self.refuse(messages, reasons);
+        }
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
         let ready = match self.prepare_in_time(Arc::new(model), encryption, outside).await {
@@ -196,6 +202,12 @@ impl ChangeLine {
     /// # Errors
     /// Every reason against it; everything is as before then.
     pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
+        self.direct.foresight(&self.registry).against(&model)?;
+        self.prepare_again(model, outside, now)
+    }
+
+    /// The same for what was not refused by the kernel a moment ago.
+    fn prepare_again(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
         let encryption = match self.read.take() {
             Some((of, encryption)) if Arc::ptr_eq(&of, &model) => encryption,
             Some(_) | None => self.encryption().prepare(&model, outside)?,
@@ -211,7 +223,6 @@ impl ChangeLine {
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
-        self.direct.prepare(&model, &self.registry)?;
         let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         let generation = Generation::prepare(
@@ -259,7 +270,7 @@ impl ChangeLine {
             && Instant::now() < end
         {
             tokio::time::sleep(FREE_EVERY).await;
-            outcome = self.prepare(model.clone(), outside, Instant::now());
+            outcome = self.prepare_again(model.clone(), outside, Instant::now());
         }
         outcome
     }

@@ -65,7 +65,8 @@ impl Control {
         let outside = Arc::new(if is_kept { settings.outside.recording() } else { settings.outside.view() });
         let from = outside.clone();
         let encryption = self.line.encryption();
-        let read = move || Found::new(Box::new(reload::read_all(&settings.options, &from, &encryption)));
+        let direct = self.line.direct.foresight(&self.line.registry);
+        let read = move || Found::new(Box::new(reload::read_all(&settings.options, &from, &encryption, &direct)));
         let loaded = tokio::task::spawn_blocking(read);
         self.reading = Some(Reading { loaded, outside, waiting: vec![waiting] });
     }

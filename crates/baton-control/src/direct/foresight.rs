@@ -1,4 +1,4 @@
-//! What a model would change in the kernel, for `baton plan`. Nothing is changed.
+//! What a model would change in the kernel, for `baton plan`, and what refuses a reload. Nothing is changed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +49,17 @@ impl Foresight {
         Foresight { process: Some(process), registry }
     }
 
+    /// What cannot be done of what this model asks for, which refuses a reload. Blocks for as long as the kernel, and whoever changes it, takes:
+    /// not for the thread of the change line, on which health checks and the runtime API are.
+    ///
+    /// # Errors
+    /// With the reasons.
+    pub fn against(&self, model: &Model) -> Result<(), Vec<Refused>> {
+        // What is there goes when nothing is asked for; that needs no looking ahead.
+        let refused = if model.has_direct() { self.of(model).refused } else { Vec::new() };
+        if refused.is_empty() { Ok(()) } else { Err(refused) }
+    }
+
     /// What this model would change now, and what a reload would refuse.
     pub fn of(&self, model: &Model) -> Foreseen {
         let running = self.process.as_ref().and_then(|process| process.running.as_ref());
@@ -90,13 +101,10 @@ impl Foresight {
         Foreseen { steps, refused, warnings }
     }
 
-    /// As the reload does.
+    /// With what this process lacks.
     fn explain(&self, fault: &Fault) -> String {
         let is_unseen = |process: &Process| process.has_given_up && (process.running.is_some() || process.is_jailed);
-        match self.process.as_ref().is_some_and(is_unseen) {
-            true => fault.to_string(),
-            false => rights::explain(fault),
-        }
+        rights::explain_unless(self.process.as_ref().is_some_and(is_unseen), fault)
     }
 
     /// As nobody does who runs here, by a director of its own.

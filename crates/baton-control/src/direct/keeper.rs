@@ -222,14 +222,6 @@ impl Keeper {
         self.probes.clone()
     }
 
-    /// What work would change. Blocks until the thread has time for it.
-    ///
-    /// # Errors
-    /// As [`Director::plan`], and when it takes too long.
-    pub fn plan(&self, work: Work) -> Result<Plan, Fault> {
-        Planner(self.jobs.clone()).plan(work)
-    }
-
     /// Who can ask for plans on another thread.
     pub fn planner(&self) -> Planner {
         Planner(self.jobs.clone())
@@ -274,13 +266,19 @@ impl Keeper {
 pub struct Planner(Sender<Job>);
 
 impl Planner {
-    /// See [`Keeper::plan`].
+    /// What work would change. Blocks until the thread has time for it.
     ///
     /// # Errors
-    /// See [`Keeper::plan`].
+    /// As [`Director::plan`], and when it takes too long.
     pub fn plan(&self, work: Work) -> Result<Plan, Fault> {
-        let late =
-            || Fault::new("mode direct", "the kernel does not answer in time", "see what it is busy with (dmesg)");
+        let late = || {
+            let reason = "what was asked for before is still being done in the kernel";
+            Fault::new(
+                "mode direct",
+                reason,
+                "try again in a moment; `show info` (Direct_complaints) may say what keeps it",
+            )
+        };
         let (reply, plan) = mpsc::sync_channel(1);
         self.0.send(Job::Plan(Box::new(work), reply)).map_err(|_| late())?;
         plan.recv_timeout(ANSWER_WITHIN).map_err(|_| late())?

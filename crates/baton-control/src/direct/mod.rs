@@ -1,7 +1,7 @@
 //! `mode direct`: the model and the states of servers, made so in the kernel.
 //!
 //! [`lower`] says what shall be there, pure; `keeper` is the thread that does it; `books` enters what the kernel counted. Here is
-//! what the change line has of it: [`Direct::prepare`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
+//! what the change line has of it: the answer of [`Direct::foresight`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
 //! [`Direct::step`] follows the states of servers from then on, tries again what failed, and looks every while whether the kernel
 //! is still as it shall be. Nothing is begun before it is decided that this process serves ([`Direct::begin`]), and nothing is
 //! touched any more once another one does.
@@ -20,7 +20,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_direct::{Director, Fault};
+use baton_direct::Fault;
 use baton_model::Model;
 use baton_proxy::{Generation, Refused, Registry};
 use tokio::sync::Notify;
@@ -90,44 +90,11 @@ pub struct Direct {
     ending: Option<Ending>,
 }
 
-/// What a model asks of the kernel was looked at, and can be done.
-#[derive(Debug, Default)]
-pub struct Prepared {
-    _seen: (),
-}
-
 impl Direct {
-    /// Looks whether the kernel can be made so. Nothing is changed.
-    ///
-    /// # Errors
-    /// What cannot be done, with the reason.
-    pub fn prepare(&self, model: &Model, registry: &Registry) -> Result<Prepared, Vec<Refused>> {
-        if !model.has_direct() {
-            return Ok(Prepared::default());
-        }
-        let work = work(model, registry);
-        let plan = match &self.keeper {
-            Some(keeper) if keeper.about().is_by(lower::engine(model)) => keeper.plan(work),
-            Some(keeper) if self.has_given_up => Err(keeper.about().no_other()),
-            None if self.is_jailed => Err(rights::jailed()),
-            Some(_) | None => Director::open(lower::engine(model), &work.settings).and_then(|mut director| {
-                if self.has_begun && self.keeper.is_none() {
-                    director.look_around()?;
-                }
-                director.plan(&work.services)
-            }),
-        };
-        let refused: Vec<Refused> = match plan {
-            Ok(plan) => plan.refused.into_iter().map(|refused| refuse(model, &refused.what, &refused.why)).collect(),
-            Err(fault) => vec![refuse(model, "mode direct", &self.explainer()(&fault))],
-        };
-        if refused.is_empty() { Ok(Prepared::default()) } else { Err(refused) }
-    }
-
     /// Opens what has to be open before the process gives up its rights, which it does to become `user`.
     ///
     /// # Errors
-    /// As [`Direct::prepare`].
+    /// As [`Foresight::against`].
     pub fn open(&mut self, model: &Model) -> Result<(), Refused> {
         let user = Some((model.global.uid, model.global.gid)).filter(|_| nix::unistd::geteuid().is_root());
         let user = user.and_then(|(uid, gid)| Some((uid?, gid.unwrap_or_else(|| nix::unistd::getegid().as_raw()))));
@@ -145,7 +112,7 @@ impl Direct {
     /// Who adds to a fault what this process lacks. What the keeper's thread has when root was given up, is not to be seen from here.
     fn explainer(&self) -> impl Fn(&Fault) -> String + use<> {
         let is_unseen = self.has_given_up && (self.keeper.is_some() || self.is_jailed);
-        move |fault| if is_unseen { fault.to_string() } else { rights::explain(fault) }
+        move |fault| rights::explain_unless(is_unseen, fault)
     }
 
     fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), Fault> {
@@ -175,7 +142,7 @@ impl Direct {
             return words;
         }
         if let Err(fault) = self.start(model, None) {
-            // It could be opened a moment ago, in `prepare`.
+            // It could be opened a moment ago, when it was asked for.
             words.extend(self.telling.of_failure(rights::explain(&fault)));
         }
         words.extend(self.advise());

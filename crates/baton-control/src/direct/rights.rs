@@ -35,6 +35,11 @@ pub fn explain(fault: &Fault) -> String {
     }
 }
 
+/// The same, unless what is lacking `is_unseen` from here.
+pub fn explain_unless(is_unseen: bool, fault: &Fault) -> String {
+    if is_unseen { fault.to_string() } else { explain(fault) }
+}
+
 /// That nothing can be opened in a jail.
 pub fn jailed() -> Fault {
     Fault::new(

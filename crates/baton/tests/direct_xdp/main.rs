@@ -9,6 +9,7 @@ mod link;
 mod support;
 
 mod addresses;
+mod busy;
 mod foreign;
 mod interfaces;
 mod master;
