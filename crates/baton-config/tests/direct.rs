@@ -377,9 +377,10 @@ fn settings_of_the_kernel_are_read() {
     let text = global(
         " tune.ipvs.timeout-tcp 15m\n tune.ipvs.timeout-tcpfin 30s\n tune.ipvs.timeout-udp 60s\n \
          tune.ipvs.expire-nodest-conn on\n tune.ipvs.sloppy-tcp off\n tune.ipvs.sync-master eth0 id 7\n tune.ipvs.sync-backup eth1\n \
-         tune.ipvs.expire-quiescent-template off\n \
+         tune.ipvs.expire-quiescent-template off\n tune.xdp.connections 2000000\n \
          setcap cap_net_admin,cap_net_raw\n",
     );
+    assert_eq!(model(&text).global.xdp_connections, Some(2_000_000));
     let ipvs = model(&text).global.ipvs;
     assert_eq!(
         (ipvs.timeout_tcp, ipvs.timeout_udp),
@@ -394,6 +395,8 @@ fn settings_of_the_kernel_are_read() {
         ("tune.ipvs.sloppy-tcp maybe", "'on'"),
         ("tune.ipvs.sync-master", "name of a network interface"),
         ("tune.ipvs.sync-master eth0 id 999", "between 0 and 255"),
+        ("tune.xdp.connections 0", "between 1 and 16777216"),
+        ("tune.xdp.connections many", "integer"),
     ] {
         let shown = faults(&global(&format!(" {line}\n")));
         assert!(shown[0].starts_with("2 ") && shown[0].contains(words), "{line}: {shown:?}");

@@ -148,12 +148,10 @@ impl Director {
         self.engine.manner()
     }
 
-    /// Other settings from now on: they are set with the next reconciliation. The owner stays as it was, and how much the engine xdp
-    /// remembers.
+    /// Other settings from now on: they are set with the next reconciliation. The owner stays as it was.
     pub fn set(&mut self, settings: &Settings) {
-        let Settings { owner, xdp, .. } = std::mem::take(&mut self.settings);
-        let xdp = crate::xdp::Settings { flows: xdp.flows, ..settings.xdp.clone() };
-        self.settings = Settings { owner, xdp, ..settings.clone() };
+        let owner = std::mem::take(&mut self.settings).owner;
+        self.settings = Settings { owner, ..settings.clone() };
     }
 
     /// Whether nobody else directs here.

@@ -60,7 +60,7 @@ fn open() -> Director {
 fn settings(interface: &str, place: Where) -> Settings {
     let mut settings = Settings::default();
     settings.xdp.interfaces = vec![interface.into()];
-    settings.xdp.flows = 10_000;
+    settings.xdp.connections = Some(10_000);
     settings.xdp.place = place;
     settings
 }
@@ -358,6 +358,42 @@ fn an_interface_that_is_gone_is_told_and_stops_nothing_else() {
         lab.director.run("ip link set eth1 up");
         assert_eq!(refreshed(), [""; 0]);
         lab.director.inside(|| assert!(both().manner().contains("eth1 (generic"), "{}", both().manner()));
+    });
+}
+
+#[test]
+fn how_many_connections_are_remembered_is_said_and_asked_for() {
+    lab(1, |lab| {
+        let services = services(&[(&lab.servers[0], 1)]);
+        let processors = direct::processors() as u32;
+        lab.director.inside(|| {
+            let by = |connections| {
+                let mut settings = settings("eth0", Where::Stack);
+                settings.xdp.connections = connections;
+                Director::open(Asked::Xdp, &settings).unwrap()
+            };
+            let remembered = || Direct::find(&direct::folder().unwrap()).unwrap().unwrap().remembered().unwrap();
+            let mut director = by(Some(5000 * processors));
+            reconciled(&mut director, &services);
+            assert_eq!(remembered(), 5000 * processors);
+            let each = format!("5000 by each of {processors} processors");
+            assert!(director.manner().contains(&each) || processors == 1, "{}", director.manner());
+            assert_eq!(director.refresh().unwrap(), [""; 0]);
+            drop(director);
+            let mut other = by(Some(7000 * processors));
+            reconciled(&mut other, &services);
+            for said in [other.refresh().unwrap(), other.plan(&services).unwrap().remarks] {
+                let asked = format!("tune.xdp.connections {}: {} connections", 7000 * processors, 5000 * processors);
+                assert!(said.len() == 1 && said[0].contains(&asked) && said[0].contains("on-exit flush"), "{said:?}");
+            }
+            assert_eq!(by(None).refresh().unwrap(), [""; 0], "nobody asks for another number");
+            other.leave(OnExit::Flush).unwrap();
+            reconciled(&mut by(Some(7000 * processors)), &services);
+            assert_eq!(remembered(), 7000 * processors);
+            by(None).leave(OnExit::Flush).unwrap();
+            reconciled(&mut by(None), &services);
+            assert!(remembered() >= 524_288);
+        });
     });
 }
 

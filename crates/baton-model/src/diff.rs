@@ -181,6 +181,7 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("tune.http.maxhdr", old.maxhdr.words(), new.maxhdr.words(), true);
     diff_tls(&old.tls, &new.tls, &mut note);
     diff_ipvs(&old.ipvs, &new.ipvs, &mut note);
+    note("tune.xdp.connections", old.xdp_connections.words(), new.xdp_connections.words(), true);
 }
 
 /// What holds for handshakes after the change. `crt-base` and `ca-base` are part of the paths that they change.

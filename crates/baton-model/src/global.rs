@@ -59,6 +59,8 @@ pub struct Global {
     pub tls: GlobalTls,
     /// `tune.ipvs.*`.
     pub ipvs: IpvsTuning,
+    /// `tune.xdp.connections`: how many the engine xdp remembers. `None` goes by the machine.
+    pub xdp_connections: Option<u32>,
     /// `stats …`: the runtime API.
     pub stats: Stats,
     /// `tune.bufsize` in bytes.
@@ -101,6 +103,7 @@ impl Default for Global {
             max_spread_checks: None,
             tls: GlobalTls::default(),
             ipvs: IpvsTuning::default(),
+            xdp_connections: None,
             stats: Stats::default(),
             bufsize: 16384,
             maxrewrite: 1024,

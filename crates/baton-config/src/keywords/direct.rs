@@ -21,6 +21,8 @@ const BE: Sections = DEFAULTS | BACK;
 
 /// The longest that the kernel remembers where a client goes, as ipvsadm(8) has it.
 const EXPIRE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The most connections that the engine xdp can remember: some 2 GB.
+const XDP_CONNECTIONS_MAX: i64 = 1 << 24;
 /// Bytes in a network interface's name.
 const INTERFACE_MAX: usize = 15;
 
@@ -104,6 +106,17 @@ pub(crate) static GLOBAL_ROWS: &[Keyword] = &[
         |ipvs, call| seconds(call, &mut ipvs.timeout_udp),
         "When a silent UDP flow is forgotten.",
     ),
+    Keyword {
+        name: "tune.xdp.connections",
+        sections: GLOBAL,
+        args: "N",
+        status: Status::Done,
+        doc: "Connections that the engine xdp remembers, in all.",
+        apply: Apply::Global(|global, call| {
+            let number = call.number(1, XDP_CONNECTIONS_MAX).and_then(|number| number.try_into().ok());
+            global.model.xdp_connections = number.or(global.model.xdp_connections);
+        }),
+    },
 ];
 
 /// Words of `server` lines.

@@ -245,6 +245,7 @@ pub fn settings(model: &Model) -> Settings {
     interfaces.sort();
     interfaces.dedup();
     settings.xdp.interfaces = interfaces;
+    settings.xdp.connections = model.global.xdp_connections;
     settings.xdp.place = match engine_asked(model) {
         EngineChoice::Xdp(XdpWhere::Driver) => Where::Driver,
         EngineChoice::Xdp(XdpWhere::Stack) => Where::Stack,

@@ -60,7 +60,7 @@ impl Xdp {
     pub(super) fn ready(&mut self) -> Result<&mut Direct, Fault> {
         let direct = match self.direct.take() {
             Some(direct) => direct,
-            None => Direct::make(&self.folder, self.settings.flows)?,
+            None => Direct::make(&self.folder, self.settings.remembered())?,
         };
         let is_renewed = std::mem::replace(&mut self.is_renewed, true);
         self.direct.insert(direct).take_up()?;
@@ -255,13 +255,15 @@ impl Engine for Xdp {
     }
 
     fn foresee(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
-        self.about_interfaces(&settings.xdp, desired)
+        let mut sentences = self.about_interfaces(&settings.xdp, desired)?;
+        sentences.extend(self.remembers_otherwise(&settings.xdp));
+        Ok(sentences)
     }
 
     fn set(&mut self, settings: &crate::Settings) -> Result<(), Fault> {
         let is_first = !std::mem::replace(&mut self.is_set, true);
         let before = self.settings.clone();
-        self.settings = Settings { flows: before.flows, ..settings.xdp.clone() };
+        self.settings = settings.xdp.clone();
         if self.direct.is_none() || (!is_first && before == self.settings) {
             return Ok(());
         }
@@ -276,6 +278,7 @@ impl Engine for Xdp {
         let mut slots = Slots::read(self.ready()?)?;
         let links = self.routing.links()?;
         let mut troubles: Vec<String> = self.missing(&links).collect();
+        troubles.extend(self.remembers_otherwise(&self.settings));
         let addresses: BTreeSet<IpAddr> = slots.servers().map(|(_, slot)| slot.socket_address().ip()).collect();
         let ways = self.ways(&links, &addresses)?;
         let mut led = Vec::new();

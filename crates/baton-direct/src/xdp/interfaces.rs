@@ -326,6 +326,9 @@ impl Xdp {
                 manner.push_str(&format!("; packets: {counted}"));
             }
         }
+        if let Some(remembers) = self.remembers() {
+            manner.push_str(&format!("; {remembers}"));
+        }
         manner
     }
 }

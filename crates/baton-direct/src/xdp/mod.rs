@@ -16,6 +16,8 @@ mod judge;
 #[cfg(feature = "bpf")]
 mod macs;
 #[cfg(feature = "bpf")]
+mod memory;
+#[cfg(feature = "bpf")]
 mod place;
 #[cfg(feature = "bpf")]
 mod slots;
@@ -29,12 +31,12 @@ mod words;
 use crate::{Engine, Fault};
 
 /// What an operator decides about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Where clients' packets come in. Empty: the interfaces through which destinations are reached.
     pub interfaces: Vec<String>,
-    /// Connections that are remembered at most; those unused for longest make room.
-    pub flows: u32,
+    /// Connections that are remembered at most, in all; those unused for longest make room. `None` goes by the machine.
+    pub connections: Option<u32>,
     /// Where the program sees packets of an interface.
     pub place: Where,
 }
@@ -50,15 +52,6 @@ pub enum Where {
     Driver,
     /// In the stack, also where the driver can do it.
     Stack,
-}
-
-/// As many connections as are remembered when nobody says otherwise: about 60 MiB.
-pub const FLOWS: u32 = 524_288;
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { interfaces: Vec::new(), flows: FLOWS, place: Where::Best }
-    }
 }
 
 /// Opens it for the network namespace of this thread. Nothing is changed before the first step is taken.

@@ -173,6 +173,7 @@ fn settings_of_global_are_in_the_words_of_a_configuration() {
     global.ipvs.timeout_tcp = Some(Duration::from_secs(900));
     global.ipvs.sloppy_tcp = Some(true);
     global.ipvs.sync_master = Some(crate::Sync { interface: "eth0".into(), id: 7 });
+    global.xdp_connections = Some(1_000_000);
     global.hard_stop_after = Some(Duration::from_millis(1500));
     global.close_spread_time = Some(Duration::MAX);
     global.chroot = Some("/var/lib/baton (old)".into());
@@ -196,6 +197,7 @@ fn settings_of_global_are_in_the_words_of_a_configuration() {
             "tune.ipvs.timeout-tcp unset -> 900s",
             "tune.ipvs.sloppy-tcp unset -> on",
             "tune.ipvs.sync-master unset -> eth0 id 7",
+            "tune.xdp.connections unset -> 1000000",
         ]
     );
 }

@@ -73,6 +73,8 @@ fn who_sticks_to_a_server_that_is_down_is_known_to_the_engine() {
     assert_eq!(asked(""), (true, None));
     assert_eq!(asked("tune.ipvs.expire-quiescent-template off"), (true, Some(false)));
     assert!(!settings(&model(&text(TWO))).is_persistent);
+    let remembered = |global: &str| settings(&model(&format!("global\n{global}\n{}", text(TWO)))).xdp.connections;
+    assert_eq!((remembered(""), remembered("tune.xdp.connections 7000")), (None, Some(7000)));
 }
 
 #[test]

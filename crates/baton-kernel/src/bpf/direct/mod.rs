@@ -12,6 +12,7 @@ mod counted;
 mod driver;
 mod elements;
 mod links;
+mod remembered;
 mod slots;
 
 use std::fmt;
@@ -34,6 +35,7 @@ use links::link_of;
 
 pub use driver::{Driver, driver, joins_packets, strips_tags};
 pub use links::Mode;
+pub use remembered::{memory, processors};
 pub use slots::*;
 
 /// The compiled programs: for drivers, and for the network stack.
