@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub(super) use baton_direct::probe::Asked;
-use baton_direct::probe::With;
+use baton_direct::probe::{Found, Missing, With};
 use baton_model::{Address, Forwarding, Model, Place, Proxy, Server};
 
 use super::plan::Plan;
@@ -54,7 +54,11 @@ pub(super) async fn ask(prober: &Prober, plan: &Plan) -> Result<Option<Report>, 
         match prober.ask(*asked, within).await {
             Some(Ok(found)) if found.is_set_up() => {}
             Some(Ok(found)) => {
-                let text = format!("virtual address {} is not set up on the server: {found}", asked.vip);
+                let why = match found {
+                    Found::Missing(Missing::Silent) => "nobody answers for it there".to_owned(),
+                    found => found.to_string(),
+                };
+                let text = format!("virtual address {} is not set up on the server: {why}", asked.vip);
                 return Ok(Some(Report::new(Status::L4Connection).info(text)));
             }
             Some(Err(fault)) => return Err(format!("virtual addresses cannot be asked for: {fault}")),

@@ -57,7 +57,8 @@ fn a_server_without_the_virtual_address_gets_nothing() {
         until("it is out", || weight(2).unwrap_or(0) == 0 && weight(1) > Some(0));
         assert_eq!(shares(4), BTreeMap::from([(1, 4)]));
         let said_of_it = director.tell("show stat");
-        assert!(said_of_it.contains("192.168.121.2"), "{said_of_it}");
+        let why = "virtual address 192.168.121.2 is not set up on the server: nobody answers for it there";
+        assert!(said_of_it.contains(why), "{said_of_it}");
         said("ip -n s2 address add 192.168.121.2/32 dev lo");
         until("it is in", || weight(2) > Some(0));
         assert_eq!(shares(4), BTreeMap::from([(1, 2), (2, 2)]));
