@@ -43,6 +43,8 @@ pub struct Telling {
     repaired: Vec<String>,
     /// Repairs in a row that were told of already.
     repeats: u32,
+    /// Who changes it again and again.
+    fight: Option<String>,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,7 @@ impl Telling {
             let is_over = looked == Looked::AtAll && std::mem::take(&mut self.repeats) > 0;
             if looked == Looked::AtAll {
                 self.repaired.clear();
+                self.fight = None;
             }
             let over = "mode direct: nobody changes any more what is Baton's";
             return is_over.then(|| Word::Over(over.into())).into_iter().collect();
@@ -129,6 +132,9 @@ impl Telling {
         };
         let words: Vec<Word> = steps.iter().map(word).collect();
         self.repeats += u32::from(words.iter().any(|word| matches!(word, Word::Done(_))));
+        self.fight = (self.repeats > 0).then(|| {
+            format!("somebody else changes what is Baton's, and it is put right again and again: {}", steps.join(", "))
+        });
         self.repaired = steps;
         words
     }
@@ -183,7 +189,8 @@ impl Telling {
 
     /// What is in the way, as it was met last.
     pub fn complaints(&self) -> impl Iterator<Item = &str> {
-        self.told.iter().filter(|trouble| trouble.missed == 0).map(|trouble| &*trouble.text)
+        let met = self.told.iter().filter(|trouble| trouble.missed == 0).map(|trouble| &*trouble.text);
+        met.chain(self.fight.as_deref())
     }
 
     /// Nothing is asked for any more, so nothing is in the way.
@@ -260,19 +267,24 @@ mod tests {
     #[test]
     fn who_fights_over_what_is_ours_is_told_of_once() {
         let mut telling = Telling::default();
-        let mut repair = |done: &[&str]| {
+        let repair = |telling: &mut Telling, done: &[&str]| {
             let done = done.iter().map(|text| (*text).to_owned()).collect();
             let services = Ok(Report { done, ..Report::default() });
             telling.of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, true, Fault::to_string).0
         };
-        assert_eq!(warnings(&repair(&["add service x"])).len(), 1);
-        assert_eq!(repair(&[]), [], "somebody's single change");
-        assert_eq!(warnings(&repair(&["add service x"])).len(), 1);
+        assert_eq!(warnings(&repair(&mut telling, &["add service x"])).len(), 1);
+        assert_eq!(repair(&mut telling, &[]), [], "somebody's single change");
+        assert_eq!(warnings(&repair(&mut telling, &["add service x"])).len(), 1);
         for _ in 0..3 {
-            assert_eq!(repair(&["add service x"]), [Word::Done("put right again: add service x".into())]);
+            assert_eq!(repair(&mut telling, &["add service x"]), [Word::Done("put right again: add service x".into())]);
         }
-        assert_eq!(warnings(&repair(&["add service x", "add service y"])).len(), 1);
-        assert!(matches!(&repair(&[])[..], [Word::Over(_)]));
-        assert_eq!(repair(&[]), []);
+        let fights = |telling: &Telling| {
+            telling.complaints().filter(|text| text.contains("again and again: add service x")).count()
+        };
+        assert_eq!(fights(&telling), 1, "show info has it as long as it goes on");
+        assert_eq!(warnings(&repair(&mut telling, &["add service x", "add service y"])).len(), 1);
+        assert!(matches!(&repair(&mut telling, &[])[..], [Word::Over(_)]));
+        assert_eq!(fights(&telling), 0);
+        assert_eq!(repair(&mut telling, &[]), []);
     }
 }
