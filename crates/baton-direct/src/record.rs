@@ -108,8 +108,8 @@ impl Record {
     /// When another one has it all the time; the words name its process.
     pub fn charge(&self, longest: Duration) -> Result<Lock, Fault> {
         self.state.lock_within(CHARGE, &self.owner, longest).map_err(|fault| {
-            let remedy =
-                "have all sections in `mode direct` in one of the two, or run them in network namespaces of their own";
+            let remedy = "take over from it with a new process (baton -sf and its number), also from one that was left of a start before; \
+                          or have all sections in `mode direct` in one of the two, or each in a network namespace of its own";
             Fault::new("another program directs here", fault.reason, remedy)
         })
     }
