@@ -5,8 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::ipvs::Ipvs;
-use crate::{Engine, Fault, Settings, xdp};
+use crate::ipvs::{self, Ipvs};
+use crate::{Engine, Fault, Service, Settings, xdp};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,6 +50,16 @@ const HAS_OURS: &str = "it has services of ours already, whose connections go on
 
 /// All engines' names.
 pub const NAMES: [&str; 2] = ["ipvs", "xdp"];
+
+/// What an engine can never do of a service, and what an operator should know of it, by the configuration alone: this machine need not
+/// have the engine. Of `auto` nobody knows yet.
+pub fn judge(asked: Asked, service: &Service) -> (Vec<String>, Vec<String>) {
+    match asked {
+        Asked::Auto => (Vec::new(), Vec::new()),
+        Asked::Ipvs => (ipvs::judge(service), ipvs::refuses_clients(service).into_iter().collect()),
+        Asked::Xdp => (xdp::judge(service), xdp::advise(service)),
+    }
+}
 
 /// Opens the engine, and says in a sentence why it is this one. `holder` is the name of the one that has services of ours.
 ///

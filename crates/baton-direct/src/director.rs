@@ -195,6 +195,11 @@ impl Director {
         desired.iter().flat_map(reasons).collect()
     }
 
+    /// What an operator should know of these settings and services, one sentence each. It asks the kernel nothing.
+    pub fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+        self.engine.advise(settings, desired)
+    }
+
     /// Whether weight 0 keeps away also clients that stick to a destination, by these settings once they are in force: see
     /// [`Engine::keeps_away`].
     pub fn keeps_away(&self, settings: &Settings) -> bool {

@@ -214,7 +214,7 @@ impl Ipvs {
 }
 
 /// `dh` finds a server by the address asked for alone, and refuses the client where that one has weight 0.
-fn refuses_clients(service: &Service) -> Option<String> {
+pub(crate) fn refuses_clients(service: &Service) -> Option<String> {
     let quiet = service.destinations.iter().filter(|server| server.weight == 0);
     let quiet: Vec<String> = quiet.map(|server| server.address.to_string()).collect();
     let is_so = service.scheduler == Scheduler::Destination && !quiet.is_empty();
@@ -229,7 +229,7 @@ fn refuses_clients(service: &Service) -> Option<String> {
 }
 
 /// What the kernel would refuse, or do otherwise than it is asked for.
-fn judge(service: &Service) -> Vec<String> {
+pub(crate) fn judge(service: &Service) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut refuse = |is_wrong: bool, why: &str| {
         if is_wrong {

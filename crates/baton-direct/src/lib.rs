@@ -27,7 +27,7 @@ mod wire;
 pub mod xdp;
 
 pub use baton_kernel::Fault;
-pub use choose::Asked;
+pub use choose::{Asked, judge};
 pub use director::{Director, OnExit, Report};
 pub use engine::{Counters, DestinationFigures, Engine, Figures, Observed, Step, Tuning};
 pub use plan::{Plan, Planned, Refused};

@@ -67,6 +67,7 @@ impl Foresight {
             return Foreseen::default();
         }
         let work = work(model, &self.registry);
+        let services = work.services.clone();
         let (plan, about) = match (running, &self.process) {
             (Some((planner, about)), _) if about.is_by(lower::engine(model)) || !model.has_direct() => {
                 (planner.plan(work), Some(about.clone()))
@@ -88,7 +89,9 @@ impl Foresight {
             Err(fault) => {
                 let unseen =
                     format!("mode direct: what would be done in the kernel cannot be seen: {}", self.explain(&fault));
-                return Foreseen { warnings: vec![unseen], ..Foreseen::default() };
+                let (refused, mut warnings) = rights::unseen(model, &services);
+                warnings.insert(0, unseen);
+                return Foreseen { refused, warnings, steps: Vec::new() };
             }
         };
         let warnings = std::mem::take(&mut plan.warnings);

@@ -208,6 +208,10 @@ impl Engine for Xdp {
         judge::judge(service)
     }
 
+    fn advise(&self, _settings: &crate::Settings, desired: &[Service]) -> Vec<String> {
+        desired.iter().flat_map(judge::advise).collect()
+    }
+
     fn begin(&mut self, steps: &[&Step]) -> Result<(), Fault> {
         self.prepare(steps)
     }
@@ -221,8 +225,7 @@ impl Engine for Xdp {
     }
 
     fn removal(&self) -> &'static str {
-        "connections of a server that is removed are given to another one: TCP ends there with a reset, which the client sees at once, \
-         and UDP goes on; connections of a service that is removed meet the network stack, as if Baton were not there"
+        "its open connections go elsewhere: TCP ends with a reset, UDP goes on"
     }
 
     fn figures(&mut self) -> Result<Vec<Figures>, Fault> {

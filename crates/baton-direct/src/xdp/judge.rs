@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::{Destination, Forwarding, Key, Protocol, Scheduler, Service};
 
 /// One sentence for each thing; none is well.
-pub(super) fn judge(service: &Service) -> Vec<String> {
+pub(crate) fn judge(service: &Service) -> Vec<String> {
     let mut reasons = Vec::new();
     let virtual_at = match service.key {
         Key::Address { protocol, address } => {
@@ -44,6 +44,17 @@ pub(super) fn judge(service: &Service) -> Vec<String> {
     reasons.extend(service.destinations.iter().flat_map(|destination| of_destination(destination, virtual_at)));
     reasons
 }
+
+/// What an operator should know of a service, one sentence for each thing.
+pub(crate) fn advise(service: &Service) -> Vec<String> {
+    let here = service.destinations.iter().filter(|destination| destination.address.ip().is_loopback());
+    let told = here.map(|destination| format!("service {}: server {}: {LOCAL}", service.key, destination.address));
+    told.collect()
+}
+
+/// Why a server on this machine gets nothing.
+pub(super) const LOCAL: &str = "the engine xdp cannot send to this machine itself: clients reach it only while no other server takes \
+     connections, and if the virtual address is on this machine; or use the engine ipvs";
 
 fn of_destination(destination: &Destination, virtual_at: Option<SocketAddr>) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -103,6 +114,16 @@ mod tests {
             assert!(judge(&Service { scheduler, ..service("192.0.2.1:80") }).is_empty());
         }
         assert!(judge(&service("192.0.2.1:0")).is_empty(), "every port");
+    }
+
+    #[test]
+    fn who_is_here_is_told_of() {
+        let mut service = service("192.0.2.1:80");
+        assert_eq!(advise(&service), [""; 0]);
+        service.destinations[0].address = "127.0.0.1:80".parse().unwrap();
+        let told = advise(&service);
+        assert!(told.len() == 1 && told[0].starts_with("service tcp 192.0.2.1:80: server 127.0.0.1:80: "), "{told:?}");
+        assert!(judge(&service).is_empty());
     }
 
     #[test]

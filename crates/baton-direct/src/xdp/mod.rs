@@ -11,7 +11,6 @@ mod engine;
 mod gate;
 #[cfg(feature = "bpf")]
 mod interfaces;
-#[cfg_attr(all(not(feature = "bpf"), not(test)), expect(dead_code, reason = "only the engine judges"))]
 mod judge;
 #[cfg(feature = "bpf")]
 mod macs;
@@ -29,6 +28,8 @@ mod way;
 mod words;
 
 use crate::{Engine, Fault};
+
+pub(crate) use judge::{advise, judge};
 
 /// What an operator decides about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use baton_kernel::bpf::direct::Mode;
 use baton_kernel::route::{Link, RouteKind, Routing, Vlan};
 
+use super::judge;
 use crate::Fault;
 
 /// How often neighbours are looked for that the kernel has just begun to ask for, and the pause before each time.
@@ -49,9 +50,7 @@ pub(super) fn find(
     match route.kind {
         RouteKind::Unicast => {}
         RouteKind::Local => {
-            return Ok(Err(
-                "it is this machine itself, which the engine xdp cannot send to; use the engine ipvs".into()
-            ));
+            return Ok(Err(judge::LOCAL.into()));
         }
         _ => return Ok(Err("its route is none to a single machine".into())),
     }
