@@ -126,3 +126,17 @@ fn nothing_of_an_input_escapes_its_quotes() {
     let sections = converted.config.lines().filter(|line| !line.starts_with([' ', '#']) && !line.is_empty());
     assert_eq!(sections.collect::<Vec<_>>(), ["listen a_b_listen_evil"]);
 }
+
+#[test]
+fn a_sorry_server_on_this_machine_is_remarked_on() {
+    let text = |sorry: &str| {
+        format!(
+            "virtual_server 192.0.2.1 80 {{\n lb_algo rr\n lb_kind DR\n sorry_server {sorry} 80\n real_server 192.0.2.11 80 {{\n }}\n}}\n"
+        )
+    };
+    let remarked = |sorry: &str| {
+        let converted = convert("a.conf", text(sorry).as_bytes(), None).unwrap();
+        converted.remarks.iter().any(|remark| remark.to_string().contains("engine xdp cannot send to"))
+    };
+    assert!(remarked("127.0.0.1") && !remarked("192.0.2.12"));
+}

@@ -314,9 +314,13 @@ fn real_server(service: &mut Virtual, statement: &Statement, protocol: Protocol,
 /// `sorry_server ADDRESS [PORT]`: for when no other is left.
 fn sorry_server(service: &mut Virtual, statement: &Statement, usual: Forwarding) {
     let Some(sorry) = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server") else { return };
-    let (Ok(address), Ok(port)) = (sorry.word(1).parse(), port(sorry.word(2))) else {
+    let (Ok(address), Ok(port)) = (sorry.word(1).parse::<std::net::IpAddr>(), port(sorry.word(2))) else {
         return service.remark(sorry.line, &sorry.text(), "left out: it has no address");
     };
+    if address.is_loopback() {
+        let why = "on this machine, where the engine xdp cannot send to: 'engine ipvs' can";
+        service.remark(sorry.line, &sorry.text(), why);
+    }
     let method = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server_lvs_method");
     let forwarding = match method.map(|method| (method, forwarding(service, method))) {
         None => usual,
