@@ -14,6 +14,7 @@ mod foreign;
 mod interfaces;
 mod master;
 mod pauses;
+mod plans;
 mod service;
 mod traffic;
 

@@ -1,0 +1,35 @@
+//! What `baton plan` says, and what the reload then does.
+
+use super::*;
+
+#[test]
+fn a_plan_says_what_the_reload_does() {
+    lab(2, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        // With root, so that another engine could be had.
+        let given_up = format!("user nobody\nchroot {}\n", folder.path().display());
+        let of = |weights: &[u32]| text(lab, folder.path(), weights, "flush").replace(&given_up, "");
+        let right = of(&[2, 1]);
+        let proxy = start(lab, &right);
+        lab.director.inside(|| {
+            let plan = proxy.plan();
+            assert!(plan.accepted && plan.plan.is_empty(), "{plan:#?}");
+            // Another weight.
+            proxy.write(&of(&[0, 1]));
+            let plan = proxy.plan();
+            let step = |step: &String| step.contains("weight 0, until now direct, weight 2");
+            assert!(plan.accepted && plan.plan.kernel.iter().any(step), "{plan:#?}");
+            proxy.reload();
+            let again = proxy.plan();
+            assert!(again.plan.kernel.is_empty(), "{again:#?}");
+            // Another name.
+            proxy.write(&of(&[0, 1]).replace("server one ", "server first "));
+            let plan = proxy.plan().plan;
+            assert!(plan.changes.len() == 4 && plan.changes.iter().all(|one| one.disturbs.is_none()), "{plan:#?}");
+            // An engine that this machine may lack.
+            proxy.write(&right.replace("engine xdp", "engine ipvs"));
+            let (plan, reload) = (proxy.plan(), proxy.reload());
+            assert_eq!(plan.accepted, reload.accepted, "{plan:#?}{reload:#?}");
+        });
+    });
+}
