@@ -183,7 +183,7 @@ fn all<const NUMBERS: usize>(
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
 }
 
-/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`, whose values must be `T`s: see [`Elements`](super::elements::Elements), which
+/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`, whose values must be `T`s: see `Elements` of the engine xdp, which
 /// has seen to it. So for the two below.
 pub(super) fn read<T: Pod>(map: impl AsFd, slot: u32, value: &mut T) -> io::Result<()> {
     one(MAP_LOOK_UP, map.as_fd(), slot, std::ptr::from_mut(value) as u64)
