@@ -33,3 +33,22 @@ fn a_plan_says_what_the_reload_does() {
         });
     });
 }
+
+#[test]
+fn a_server_on_the_director_is_told_of_from_the_start() {
+    lab(1, |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let with = text(lab, folder.path(), &[1], "flush").replacen(
+            "server one",
+            "server sorry 127.0.0.1 backup\nserver one",
+            1,
+        );
+        let proxy = start(lab, &with);
+        let words = "server 127.0.0.1:80: the engine xdp cannot send to this machine itself";
+        until("it is a warning", || proxy.said().contains(words));
+        lab.director.inside(|| {
+            let plan = proxy.plan();
+            assert!(plan.accepted && plan.plan.kernel.iter().any(|line| line.contains(words)), "{plan:#?}");
+        });
+    });
+}
