@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use baton_direct::vip::{self, Vip, Vips};
 use baton_direct::who_has::others;
-use baton_direct::{Asked, Director, Fault, Figures, Key, Plan, Report, Service, Settings, probe};
+use baton_direct::{Asked, Director, Fault, Figures, Key, Plan, Report, Service, Settings};
 use baton_kernel::process::capabilities::{self, Capability};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
 
 use super::addresses::{foresee, held, places};
 use super::lower::Managed;
+use super::prober::Prober;
 
 /// How long the change line waits for an answer that it cannot do without.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -25,8 +25,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const WHO_HAS_EVERY: Duration = Duration::from_secs(60);
 /// How long it waits for others who answer.
 const WHO_HAS_WITHIN: Duration = Duration::from_millis(300);
-/// Threads that ask servers for the virtual address: so many are asked at once.
-const PROBERS: usize = 8;
 
 /// What the thread needs: services and addresses, probes and announcements, and for the engine xdp its programs.
 const RIGHTS: [Capability; 4] =
@@ -291,7 +289,7 @@ pub fn about(director: &Director) -> About {
 }
 
 /// Starts a thread that keeps its rights when the process becomes another user.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let start = move || {
         let kept = capabilities::keep_over_user_change();
@@ -309,7 +307,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
 }
 
 /// Puts the rights in force that were kept when the process became another user.
-fn raise_rights(is_raised: &mut bool) {
+pub(super) fn raise_rights(is_raised: &mut bool) {
     if !*is_raised && !nix::unistd::geteuid().is_root() {
         *is_raised = true;
         // What is missing then, the kernel says at what needs it.
@@ -457,48 +455,5 @@ impl Desk {
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         self.others = Some((Instant::now(), found.clone()));
         found
-    }
-}
-
-/// Asks real servers for the virtual address, on threads that have the right to.
-#[derive(Clone)]
-pub struct Prober(Sender<Question>);
-
-struct Question {
-    asked: probe::Asked,
-    within: Duration,
-    reply: oneshot::Sender<Result<probe::Found, Fault>>,
-}
-
-impl Prober {
-    fn start() -> Result<Prober, Fault> {
-        let (ask, asked) = mpsc::channel::<Question>();
-        let asked = std::sync::Arc::new(std::sync::Mutex::new(asked));
-        for number in 0..PROBERS {
-            let asked = asked.clone();
-            spawn(&format!("baton/probe{number}"), move || {
-                let mut is_raised = false;
-                loop {
-                    let next = asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-                    let Ok(Question { asked, within, reply }) = next else { return };
-                    raise_rights(&mut is_raised);
-                    // Who does not wait any more does not want to know.
-                    if !reply.is_closed() {
-                        let _ = reply.send(probe::probe(&asked, within));
-                    }
-                }
-            })?;
-        }
-        Ok(Prober(ask))
-    }
-
-    /// Whether a server has the virtual address.
-    ///
-    /// # Errors
-    /// As [`probe::probe`]; `None` when nobody answers any more.
-    pub async fn ask(&self, asked: probe::Asked, within: Duration) -> Option<Result<probe::Found, Fault>> {
-        let (reply, found) = oneshot::channel();
-        self.0.send(Question { asked, within, reply }).ok()?;
-        found.await.ok()
     }
 }
