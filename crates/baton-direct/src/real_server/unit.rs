@@ -91,6 +91,7 @@ Description=Virtual address {vip} of a real server
 Documentation=man:baton(8)
 Wants={network}
 After={network} systemd-sysctl.service nftables.service
+RequiresMountsFor={program}
 
 [Service]
 Type=oneshot
