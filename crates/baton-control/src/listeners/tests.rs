@@ -1,6 +1,8 @@
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use baton_model::{BindOptions, Proxy, Role, Source};
@@ -25,9 +27,11 @@ fn model(frontends: &[(&str, &[Address])]) -> Model {
     Model { proxies: frontends.iter().map(proxy).collect(), ..Model::default() }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago and that no other test here has: they would share its clients.
 fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    let any = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    (0..10_000).map(|_| any()).find(|address| GIVEN.lock().unwrap().insert(*address)).unwrap()
 }
 
 fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>, Vec<String>> {

@@ -6,6 +6,7 @@ pub mod clients;
 pub mod haproxy;
 pub mod lab;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -30,10 +31,17 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_baton"))
 }
 
-/// A port that was free a moment ago. The kernel hands out others before it comes back to this one.
+/// A port that was free a moment ago, and that this program of tests has not had before: the kernel picks them at random, and two servers
+/// that got the same one would share its clients (SO_REUSEPORT) instead of being refused it.
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address")
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    let any = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        listener.local_addr().expect("a bound socket has an address")
+    };
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = (0..10_000).map(|_| any()).find(|address| given.insert(*address));
+    fresh.expect("loopback has a port that was not used here")
 }
 
 /// Looks until it is so.
