@@ -210,6 +210,23 @@ fn settle_weights(service: &mut Virtual) {
     service.remarks.append(&mut remarks);
 }
 
+/// A check is of TCP. Where clients come by UDP, its port is written, which says that TCP is meant.
+fn name_ports_beside_udp(service: &mut Virtual) {
+    let address = |key: &Key| match key {
+        Key::Address { protocol, port, .. } => Some((*protocol, *port)),
+        Key::Mark { .. } => None,
+    };
+    if service.keys.iter().filter_map(address).any(|(protocol, _)| protocol == Protocol::Tcp) {
+        return;
+    }
+    let of_service = service.keys.iter().filter_map(address).map(|(_, port)| port).find(|port| *port > 0);
+    for server in &mut service.servers {
+        if let Some(check) = &mut server.check {
+            check.port = check.port.or(Some(server.port).filter(|port| *port > 0)).or(of_service);
+        }
+    }
+}
+
 /// A section checks its servers in one way, and a check needs a port.
 fn settle_checks(service: &mut Virtual) {
     let has_port = service.keys.iter().any(|key| matches!(key, Key::Address { port: 1.., .. }));
@@ -221,6 +238,7 @@ fn settle_checks(service: &mut Virtual) {
             remarks.push(Remark::new(check.line, check.title, why));
         }
     }
+    name_ports_beside_udp(service);
     let ways: Vec<&Vec<String>> =
         service.servers.iter().filter_map(|server| Some(&server.check.as_ref()?.lines)).collect();
     let is_one = ways.windows(2).all(|pair| pair[0] == pair[1]);
