@@ -94,6 +94,8 @@ fn dh_sends_nobody_to_a_server_that_gets_nothing() {
         long.goes_on(by);
         long.end();
         director.tell(&format!("set server web/s{by} state maint"));
+        // Until it is removed, clients are refused as before.
+        until("it is removed", || weight(by).is_none());
         goes_to(3 - by);
     });
 }
