@@ -14,13 +14,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use baton_direct::xdp::Where;
-use baton_direct::{
-    Asked, Destination, Director, Forwarding, Key, OnExit, Protocol, Report, Scheduler, Service, Settings,
-};
+use baton_direct::{Asked, Destination, Director, Key, OnExit, Protocol, Report, Service, Settings};
 use baton_kernel::bpf::direct::{self, Direct};
 use baton_kernel::route::Routing;
 use flows::{Held, PATIENCE, all_go_on, ask, hold, lab, machine, new_director, on, pass};
-use link::{Machine, run, vips};
+use link::{Machine, run, vips, web};
 
 /// Lets the test program be the agent of another process.
 const AGENT: &str = "BATON_XDP_TEST_AGENT";
@@ -30,22 +28,7 @@ const JAILED_SERVICES: &str = "BATON_XDP_TEST_JAILED";
 const NOBODY: u32 = 65_534;
 
 fn service(vip: IpAddr, servers: &[(&Machine, u32)]) -> Service {
-    let destination = |(machine, weight): &(&Machine, u32)| Destination {
-        address: SocketAddr::new(machine.address(vip), 80),
-        forwarding: Forwarding::Direct,
-        weight: *weight,
-        upper: 0,
-        lower: 0,
-    };
-    Service {
-        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: servers.iter().map(destination).collect(),
-    }
+    web(vip, servers.iter().map(|(machine, weight)| (machine.address(vip), *weight)))
 }
 
 /// The same for both families.

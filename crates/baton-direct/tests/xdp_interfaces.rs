@@ -7,33 +7,18 @@ mod lab;
 mod link;
 
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use baton_direct::xdp::Where;
-use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Scheduler, Service, Settings};
+use baton_direct::{Asked, Director, Service, Settings};
 use baton_kernel::route::Mac;
 use flows::{Held, Lab, PATIENCE, ask, second_network};
-use link::{Machine, run, vips};
+use link::{Machine, run, vips, web};
 
 fn service(vip: IpAddr, servers: &[&str]) -> Service {
-    let destination = |address: &&str| Destination {
-        address: SocketAddr::new(address.parse().unwrap(), 80),
-        forwarding: Forwarding::Direct,
-        weight: 1,
-        upper: 0,
-        lower: 0,
-    };
-    Service {
-        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
-        scheduler: Scheduler::RoundRobin,
-        hash_port: false,
-        fallback: false,
-        persistence: None,
-        one_packet: false,
-        destinations: servers.iter().map(destination).collect(),
-    }
+    web(vip, servers.iter().map(|address| (address.parse().unwrap(), 1)))
 }
 
 fn settings(interface: Option<&str>, place: Where) -> Settings {

@@ -1,9 +1,10 @@
 //! Machines on a link, for tests: network namespaces on a bridge, seen by one test alone and gone with it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Output};
 
+use baton_direct::{Destination, Forwarding, Key, Protocol, Scheduler, Service};
 use baton_kernel::route::{Mac, Routing};
 use baton_kernel::{namespace, netns};
 use nix::mount::{MsFlags, mount};
@@ -99,4 +100,24 @@ pub fn try_run(words: &str) -> Output {
 /// The virtual addresses of the tests.
 pub fn vips() -> [IpAddr; 2] {
     ["192.0.2.7".parse().unwrap(), "2001:db8::77".parse().unwrap()]
+}
+
+/// A service of TCP at port 80, by direct routing to servers with their weights.
+pub fn web(vip: IpAddr, servers: impl IntoIterator<Item = (IpAddr, u32)>) -> Service {
+    let destination = |(address, weight)| Destination {
+        address: SocketAddr::new(address, 80),
+        forwarding: Forwarding::Direct,
+        weight,
+        upper: 0,
+        lower: 0,
+    };
+    Service {
+        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
+        scheduler: Scheduler::RoundRobin,
+        hash_port: false,
+        fallback: false,
+        persistence: None,
+        one_packet: false,
+        destinations: servers.into_iter().map(destination).collect(),
+    }
 }

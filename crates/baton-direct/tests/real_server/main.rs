@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use baton_direct::real_server::{Asked, Method, Report, down, up};
 use baton_direct::who_has::who_has;
-use link::{Machine, alone, vips};
+use link::{Machine, alone, vips, web};
 
 /// How long an answer may take that is expected; nothing waits for so long.
 const PATIENCE: Duration = Duration::from_secs(20);

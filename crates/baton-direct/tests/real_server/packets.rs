@@ -4,7 +4,7 @@ use baton_direct::probe::{Asked as Probed, Found, With, probe};
 use baton_direct::real_server::Tunnels;
 use baton_direct::real_server::check::{self, Grade};
 use baton_direct::vip::{Vip, Vips, announce};
-use baton_direct::{Destination, Director, Forwarding, Key, Protocol, Scheduler, Service, Settings};
+use baton_direct::{Director, Settings};
 
 use super::*;
 
@@ -48,23 +48,7 @@ fn clients_are_served_by_real_servers_through_a_director() {
             let [client, director] = [Machine::new("client", 2), Machine::new("director", 1)];
             let servers = [Machine::new("one", 11), Machine::new("two", 12)];
             for vip in vips() {
-                let key = Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) };
-                let destination = |server: &Machine| Destination {
-                    address: SocketAddr::new(server.address(vip), 80),
-                    forwarding: Forwarding::Direct,
-                    weight: 1,
-                    upper: 0,
-                    lower: 0,
-                };
-                let service = Service {
-                    key,
-                    scheduler: Scheduler::RoundRobin,
-                    hash_port: false,
-                    fallback: false,
-                    persistence: None,
-                    one_packet: false,
-                    destinations: servers.iter().map(destination).collect(),
-                };
+                let service = web(vip, servers.iter().map(|server| (server.address(vip), 1)));
                 director.inside(|| {
                     let prefix = if vip.is_ipv4() { 32 } else { 128 };
                     let wanted = Vip { address: vip, interface: "eth0".into(), prefix };
