@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use slab::Slab;
 
@@ -109,12 +109,12 @@ impl Core {
         Core {
             number,
             registry,
+            log: LogWriter::new(clock.clone()),
             clock,
             buffers: BufferPool::new(bufsize),
             records: Rc::default(),
             pipes,
             upstreams: Upstreams::default(),
-            log: LogWriter::default(),
             draining: Cell::new(false),
             frontends: RefCell::default(),
             acceptors: RefCell::default(),
@@ -133,6 +133,11 @@ impl Core {
     #[inline]
     pub fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// The date and time of this turn.
+    pub fn wall(&self) -> SystemTime {
+        self.clock.wall()
     }
 
     /// A number for balancing and spreading; not for secrets (xorshift64*).

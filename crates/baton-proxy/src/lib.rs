@@ -3,6 +3,11 @@
 //! Folders stand in the order in which a request passes them; `request.rs` is the line itself. This crate never reads a
 //! configuration file: it works by a [`Generation`], which the change line prepares and hands to every core.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")
+)]
+
 pub mod accept;
 pub mod balance;
 mod buffer;

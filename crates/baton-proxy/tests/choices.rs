@@ -2,6 +2,8 @@
 //! configuration with the server of each request, `recordings/avalanche.txt` values of its `sdbm(1)` converter. With
 //! `BATON_RECORD=1` and a haproxy on this machine these are written anew. `recordings/bounded.txt` says itself how it came to be.
 
+#![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,7 @@
 //! Whole requests through one core, against an origin that does what the test says.
 
+#![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
+
 mod support;
 
 use std::io::{Read, Write};

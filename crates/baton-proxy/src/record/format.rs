@@ -43,7 +43,7 @@ pub fn connect_line(client: &Client, frontend: &FrontendView, out: &mut Vec<u8>)
 pub fn refusal_line(core: &Core, client: &Client, text: &str, out: &mut Vec<u8>) {
     client_address(client, out);
     out.extend_from_slice(b" [");
-    core.log.dates.http(SystemTime::now() - core.now().saturating_duration_since(client.accepted), out);
+    core.log.dates.http(core.clock.wall_at(client.accepted), out);
     out.extend_from_slice(b"] ");
     out.extend_from_slice(client.listener.frontend.proxy.name.as_bytes());
     out.push(b'/');
@@ -144,7 +144,7 @@ fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8]
 
 /// When the request began, by the wall.
 fn wall(core: &Core, entry: &Entry) -> SystemTime {
-    SystemTime::now() - core.now().saturating_duration_since(entry.began)
+    core.clock.wall_at(entry.began)
 }
 
 fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use baton_model::{Global, Level, LogAddress, LogFormat, LogTarget, Logging};
 
+use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
 use crate::record::Entry;
 use crate::record::date::Dates;
@@ -22,8 +23,9 @@ const ERROR: Level = Level(3);
 pub(super) const INFO: Level = Level(6);
 
 /// A core's way to its log targets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogWriter {
+    clock: Rc<Clock>,
     /// Spells dates.
     pub dates: Dates,
     /// Lines that could not be sent.
@@ -77,6 +79,19 @@ impl Sinks {
 }
 
 impl LogWriter {
+    /// A writer that dates its lines by this clock.
+    pub fn new(clock: Rc<Clock>) -> LogWriter {
+        LogWriter {
+            clock,
+            dates: Dates::default(),
+            lost: Cell::default(),
+            identity: RefCell::default(),
+            udp: RefCell::default(),
+            unix: RefCell::default(),
+            scratch: RefCell::default(),
+        }
+    }
+
     /// Takes over tag and host name of a configuration.
     pub fn apply(&self, global: &Global) {
         let hostname = match global.log_hostname.as_deref() {
@@ -110,7 +125,7 @@ impl LogWriter {
         message.clear();
         write(message);
         let turn = sinks.turn.replace(sinks.turn.get() + 1);
-        let now = SystemTime::now();
+        let now = self.clock.wall();
         for target in &sinks.logging.targets {
             if level > target.max || !is_sampled(target, turn) {
                 continue;

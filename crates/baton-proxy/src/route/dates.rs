@@ -16,9 +16,9 @@ const STEP: u64 = 4;
 /// How far in the future a date may be: clocks differ.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The current date in steps, rounded up.
-pub fn today() -> u32 {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+/// A date in steps, rounded up.
+pub fn in_steps(date: SystemTime) -> u32 {
+    let seconds = date.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     u32::try_from(seconds.div_ceil(STEP)).unwrap_or(u32::MAX)
 }
 

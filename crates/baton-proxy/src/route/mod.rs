@@ -152,7 +152,7 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
     if let Some(cookie) = &proxy.cookie {
         let ignored = compiled.has(Ruleset::IgnorePersist)
             && rules::with_request(core, client, work, view, Some(backend), |cx| compiled.ignore_persist(cx));
-        persistence::read(cookie, work, &mut wish, ignored);
+        persistence::read(core, cookie, work, &mut wish, ignored);
     }
     if compiled.has(Ruleset::ForcePersist) {
         wish.force = rules::with_request(core, client, work, view, Some(backend), |cx| compiled.force_persist(cx));
@@ -232,7 +232,7 @@ pub fn response(
     server_tls: Option<&Facts>,
 ) -> Result<(), Ended> {
     if let Some(cookie) = &backend.plan.proxy.cookie {
-        persistence::write(cookie, work, entry, slot);
+        persistence::write(core, cookie, work, entry, slot);
     }
     if !backend.plan.rules.judge_responses() && !entry.frontend.plan.rules.judge_responses() {
         return Ok(());

@@ -4,6 +4,7 @@ use baton_http::{Headers, Method, Name};
 use baton_model::{Cookie, CookieMode, Redispatch};
 
 use crate::balance::{Found, Slot};
+use crate::core::Core;
 use crate::place::{CookieDates, Wish};
 use crate::record::Entry;
 use crate::route::dates;
@@ -14,7 +15,7 @@ const DELIMITER: u8 = b'~';
 
 /// Takes the server's value out of the request's cookie, and the cookie out of the request where the server is not to see
 /// it.
-pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
+pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
     let buf = work.input.pinned();
     let headers = &mut work.request.headers;
     let mut value = None;
@@ -59,8 +60,9 @@ pub fn read(cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
         }
     }
     wish.cookie_seen = seen;
-    wish.cookie_expired =
-        wish.cookie_dates.and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::today()));
+    wish.cookie_expired = wish
+        .cookie_dates
+        .and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::in_steps(core.wall())));
     for (index, kept) in edits {
         if kept.is_empty() {
             headers.remove_at(index);
@@ -101,7 +103,7 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
 }
 
 /// Rewrites, removes or adds the cookie in the response.
-pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
+pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
     let id = slot.server().cookie();
     if id.is_none() && cookie.mode != CookieMode::Insert {
         return;
@@ -146,7 +148,7 @@ pub fn write(cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
     let post_only = cookie.postonly && work.request.method != Method::Post;
     if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !entry.persist_ignored {
         let (idle, life) = (cookie.max_idle, cookie.max_life);
-        let today = if idle.is_some() || life.is_some() { dates::today() } else { 0 };
+        let today = if idle.is_some() || life.is_some() { dates::in_steps(core.wall()) } else { 0 };
         let old = entry.cookie_dates.filter(|dates| dates.is_due(idle, life, today));
         if !entry.by_cookie || old.is_some() {
             insert(cookie, id.as_deref(), old, today, headers);

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::SystemTime;
 
 use baton_http::{Parsed, RequestHead};
 use baton_model::Ruleset;
@@ -83,7 +82,7 @@ fn with<T>(
     let usable_servers = |name: &str| about.frontend.backends.get(name).map(|backend| backend.usable_servers());
     let mut scratch = core.scratch.take();
     let mut cx = Context {
-        now: SystemTime::now(),
+        now: core.wall(),
         client: client.addresses.source,
         destination: client.addresses.destination,
         client_tls: client.stream.facts(),

@@ -1,5 +1,7 @@
 //! One core with one `listen` section, for tests.
 
+#![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
