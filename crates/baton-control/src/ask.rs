@@ -160,10 +160,14 @@ pub(crate) fn reach(pid: u32) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// Sends the request. A process that refuses us replies without reading it and closes: its reply is there to be read all the same.
 fn say(stream: &mut UnixStream, request: Request) -> io::Result<()> {
     let mut line = serde_json::to_vec(&Envelope::new(request))?;
     line.push(b'\n');
-    stream.write_all(&line)
+    match stream.write_all(&line) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+        sent => sent,
+    }
 }
 
 fn hear(stream: UnixStream) -> io::Result<Reply> {
@@ -194,6 +198,25 @@ mod tests {
         check(&[7, 8, 9], &[7, 8], Ok(9));
         check(&[7, 8], &[], Err("several run: 7, 8"));
         check(&[7, 8], &[7, 8], Err("several run"));
+    }
+
+    #[test]
+    fn a_refusal_that_came_before_the_request_is_read() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let refusal = Reply::Failed { reason: "user 7 may not".into() };
+        theirs.write_all(format!("{}\n", serde_json::to_string(&Envelope::new(refusal)).unwrap()).as_bytes()).unwrap();
+        drop(theirs);
+        say(&mut ours, Request::Status).unwrap();
+        let answer = Asked { pid: 1, stream: ours }.answer();
+        assert!(matches!(&answer, Ok(Reply::Failed { reason }) if reason == "user 7 may not"), "{answer:?}");
+    }
+
+    #[test]
+    fn a_process_that_ends_without_a_reply_is_reported() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        say(&mut ours, Request::Status).unwrap();
+        assert_eq!(Asked { pid: 1, stream: ours }.answer(), Err("process 1 ended before it answered".into()));
     }
 
     #[test]

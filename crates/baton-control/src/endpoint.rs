@@ -91,7 +91,7 @@ async fn answer(mut stream: UnixStream, may_ask: &[u32], asked: mpsc::Sender<Ask
     let uid = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();
     let reply = if uid != 0 && !may_ask.contains(&uid) {
-        failed(format!("user {uid} may not ask this process"))
+        failed(refusal(uid, may_ask))
     } else {
         let mut line = String::new();
         let mut reader = BufReader::new(read.take(REQUEST_BYTES_MAX as u64));
@@ -130,6 +130,15 @@ async fn pass_on(request: Request, asked: mpsc::Sender<Asked>) -> Reply {
     answer.await.unwrap_or_else(|_| failed("the process is ending".into()))
 }
 
+/// Names those who may, so that the reader knows as whom to try again.
+fn refusal(uid: u32, may_ask: &[u32]) -> String {
+    let mut users: Vec<u32> = may_ask.iter().copied().filter(|user| *user != 0).collect();
+    users.sort_unstable();
+    users.dedup();
+    let others: String = users.iter().map(|user| format!(" and user {user}")).collect();
+    format!("user {uid} may not send requests to process {}: root{others} may", std::process::id())
+}
+
 fn failed(reason: String) -> Reply {
     Reply::Failed { reason }
 }
@@ -144,6 +153,14 @@ mod tests {
             (Err(reason), Err(expected)) => assert!(reason.contains(expected), "{reason}"),
             (found, _) => panic!("{line}: {found:?}"),
         }
+    }
+
+    #[test]
+    fn a_refusal_names_those_who_may() {
+        let pid = std::process::id();
+        assert_eq!(refusal(9, &[0, 0]), format!("user 9 may not send requests to process {pid}: root may"));
+        let both = format!("user 9 may not send requests to process {pid}: root and user 7 may");
+        assert_eq!(refusal(9, &[7, 0, 7]), both);
     }
 
     #[test]
