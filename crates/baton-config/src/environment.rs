@@ -116,7 +116,7 @@ impl Environment for SystemEnvironment {
     }
 
     fn hostname(&self) -> String {
-        std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_string()).unwrap_or_default()
+        nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
     }
 
     fn is_fd_open(&self, fd: i32) -> bool {

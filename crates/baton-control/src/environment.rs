@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use baton_config::{Environment, MAX_FILE_BYTES, SystemEnvironment};
+use baton_kernel::process::procfs;
 use baton_model::Family;
 use baton_rules::Files;
 pub(crate) use look::{LinkKind, Seen};
@@ -197,7 +198,7 @@ impl Environment for Outside {
     }
 
     fn is_fd_open(&self, fd: i32) -> bool {
-        self.expects_descriptors || SystemEnvironment.is_fd_open(fd)
+        self.expects_descriptors || (fd >= 0 && procfs::exists(&format!("self/fd/{fd}")))
     }
 
     fn tls_files(&self) -> &dyn baton_tls::store::Files {

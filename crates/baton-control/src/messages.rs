@@ -79,8 +79,7 @@ impl Messages {
             |proxy: &Arc<Proxy>| (proxy.name.clone(), (proxy.logging.targets.clone(), proxy.logging.tag.clone()));
         let hostname = match global.log_hostname.as_deref() {
             None => String::new(),
-            Some("") => std::fs::read_to_string("/proc/sys/kernel/hostname")
-                .map_or(String::new(), |name| name.trim().to_owned()),
+            Some("") => baton_kernel::process::hostname(),
             Some(name) => name.to_owned(),
         };
         *self.log.borrow_mut() = Log {

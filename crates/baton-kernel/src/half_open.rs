@@ -4,7 +4,6 @@
 //! available, `/proc/net/tcp` and `tcp6` are read, which list every connection of the machine as text, in pieces
 //! while connections come and go, so that their count may be off by some.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,6 +12,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProto
 
 use crate::Listening;
 use crate::namespace;
+use crate::process::procfs;
 
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
 const DIAG_BY_FAMILY: u16 = 20;
@@ -135,8 +135,8 @@ fn proc_net(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     let mut clients = Vec::new();
     for &family in families(local) {
         // Of this thread: the namespace of the process's first thread may be another one.
-        let file = if family == libc::AF_INET { "/proc/thread-self/net/tcp" } else { "/proc/thread-self/net/tcp6" };
-        let text = fs::read_to_string(file)?;
+        let file = if family == libc::AF_INET { "thread-self/net/tcp" } else { "thread-self/net/tcp6" };
+        let text = procfs::read(file)?;
         let ends = text.lines().filter_map(half_open_line);
         clients.extend(ends.filter(|(found, _)| matches(local, *found)).map(|(_, client)| client));
     }

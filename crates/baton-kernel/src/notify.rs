@@ -12,8 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use nix::sys::stat::fstat;
+use nix::unistd::fchdir;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -74,7 +76,7 @@ impl Queue {
     /// milliseconds where nobody else watches it.
     ///
     /// # Errors
-    /// When it is none, the user's limit is reached (`fs.inotify.max_user_watches`), or there is no `/proc` to name it by.
+    /// When it is none, or the user's limit is reached (`fs.inotify.max_user_watches`).
     pub fn watch(&self, directory: impl AsFd) -> io::Result<Watch> {
         let what = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVE
@@ -85,7 +87,25 @@ impl Queue {
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_ONLYDIR;
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-        Ok(Watch(self.0.add_watch(path.as_str(), what)?.as_raw()))
+        let watch = match self.0.add_watch(path.as_str(), what) {
+            // The root directory has no /proc: `chroot`.
+            Err(Errno::ENOENT) => self.watch_from_inside(directory.as_fd(), what)?,
+            watch => watch?,
+        };
+        Ok(Watch(watch.as_raw()))
+    }
+
+    /// Watches an open directory as the working directory of a thread that has one of its own.
+    fn watch_from_inside(&self, directory: BorrowedFd<'_>, what: AddWatchFlags) -> nix::Result<WatchDescriptor> {
+        let watch = || {
+            unshare(CloneFlags::CLONE_FS)?;
+            fchdir(directory)?;
+            self.0.add_watch(".", what)
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, watch).map_err(|_| Errno::EAGAIN)?;
+            thread.join().unwrap_or(Err(Errno::EAGAIN))
+        })
     }
 }
 

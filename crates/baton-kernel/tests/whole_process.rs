@@ -2,15 +2,16 @@
 //! harness, whose threads forbid forking; each scenario runs in a child that is judged by its exit code.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use baton_kernel::inherit::{self, ReceiveError};
+use baton_kernel::notify::Queue;
 use baton_kernel::process::capabilities;
 use baton_kernel::process::daemon::{Daemonized, Nowhere, daemonize};
 use baton_kernel::process::privileges::{Identity, change_root, drop_to};
-use baton_kernel::process::{forbid_new_rights, ignore_sigpipe, usage};
+use baton_kernel::process::{self, forbid_new_rights, ignore_sigpipe, procfs, usage};
 use baton_kernel::retire::Retiring;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, listen};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -40,9 +41,10 @@ fn main() {
     });
     ready_is_reported();
     if nix::unistd::Uid::effective().is_root() {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         check("rights are given up for good", AS_IT_SHOULD, || rights(folder.path()));
         check("one right is kept", AS_IT_SHOULD, one_right);
+        check("another root directory hides nothing of the process", AS_IT_SHOULD, || jailed(folder.path(), outside.path()));
     } else {
         eprintln!("SKIPPED: giving up rights, for we have none");
     }
@@ -149,6 +151,26 @@ fn rights(root: &Path) -> i32 {
     assert_eq!(nix::unistd::getgroups().unwrap().len(), 2);
     let error = drop_to(&Identity { uid: Some(0), ..Identity::default() }).unwrap_err();
     assert_eq!(error.step, "setuid");
+    AS_IT_SHOULD
+}
+
+/// What a process knows of itself, and what it watches, after `chroot` to a directory without `/proc`.
+fn jailed(cage: &Path, outside: &Path) -> i32 {
+    let watched = File::open(outside).unwrap();
+    let name = process::hostname();
+    let before = usage::open_descriptors().unwrap();
+    change_root(cage).unwrap();
+    assert!(!Path::new("/proc").exists());
+    Queue::new().unwrap().watch(&watched).unwrap();
+    assert_eq!(std::env::current_dir().unwrap(), Path::new("/"), "only the thread that watched was elsewhere");
+    drop_to(&Identity { uid: Some(65_534), gid: Some(65_534), groups: None, capabilities: None }).unwrap();
+    assert!(usage::resident_bytes().unwrap() > 100_000);
+    assert_eq!(usage::open_descriptors().unwrap(), before + 1, "that of /proc");
+    let (one, other) = UnixStream::pair().unwrap();
+    assert_eq!(usage::open_descriptors().unwrap(), before + 3);
+    assert!(procfs::exists(&format!("self/fd/{}", one.as_raw_fd())) && !procfs::exists("self/fd/1000000"));
+    drop((one, other));
+    assert_eq!((process::hostname(), name.is_empty()), (name, false));
     AS_IT_SHOULD
 }
 

@@ -246,6 +246,8 @@ fn rights_are_given_up_and_reloads_still_work() {
     std::fs::set_permissions(proxy.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
     assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    let used = proxy.status();
+    assert!(used.descriptors > 5 && used.resident_bytes > 1 << 20, "without /proc in its root: {used:?}");
     proxy.change(&text_of(&format!(" bind {web}\n bind {other}\n")));
     proxy.change(&text_of(&format!(" bind {web}\n")));
     until("the removed address is closed", || std::net::TcpStream::connect(other).is_err());

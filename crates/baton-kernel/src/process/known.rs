@@ -3,7 +3,6 @@
 //!
 //! It is for processes that are not our children. Those of other PID namespaces are not known here.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -11,6 +10,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
+
+use super::procfs;
 
 /// A process, or one that was. It may be written down and read by others, as long as the machine is not booted anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,7 +73,7 @@ struct Found {
 }
 
 fn look(pid: i32) -> Option<Found> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = procfs::read(&format!("{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; behind it are the third word and all that follow.
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_zombie = matches!(words.next()?, "Z" | "X");

@@ -10,6 +10,7 @@ pub mod memory;
 pub mod over_exec;
 pub mod pid_file;
 pub mod privileges;
+pub mod procfs;
 pub mod usage;
 pub mod users;
 
@@ -18,6 +19,11 @@ use std::io;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
+
+/// The name of this machine; empty if it is no text.
+pub fn hostname() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+}
 
 /// Ignores SIGPIPE: writing to a closed connection is an error value then, not the end of the process. Rust's
 /// start-up does so already; a program started in another way says it again.

@@ -8,6 +8,7 @@ use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, chdir, chroot, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
 
 use super::capabilities::{self, Capability};
+use super::procfs;
 
 /// Whom to become. What is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,11 +95,13 @@ pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
     Ok(())
 }
 
-/// Makes `directory` the root of the file system for this process, and goes there.
+/// Makes `directory` the root of the file system for this process, and goes there. `/proc` stays in reach for
+/// [`procfs`](super::procfs).
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_CHROOT, `NotFound` without the directory; then nothing has changed.
 pub fn change_root(directory: &Path) -> io::Result<()> {
+    procfs::keep();
     chroot(directory)?;
     chdir("/")?;
     Ok(())

@@ -1,7 +1,6 @@
 //! The successor's part: the old process's sockets come in.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,6 +10,7 @@ use super::{ENTRY_MAX, PADDING, PATIENCE, PER_MESSAGE, QUESTION};
 use crate::Endpoint;
 use crate::inherit::{self, ReceiveError};
 use crate::process::limits::OpenFiles;
+use crate::process::procfs;
 
 /// Descriptors that must stay free for everything else besides the sockets that come.
 const RESERVED: u64 = 64;
@@ -145,7 +145,7 @@ fn count(stream: &impl AsFd, limit: usize) -> Result<usize, TakeError> {
 /// How many more descriptors this process may open, with some kept back.
 fn free_descriptors() -> u64 {
     let soft = OpenFiles::now().map_or(0, |limit| limit.soft);
-    let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let open = procfs::count("self/fd").unwrap_or_default() as u64;
     soft.saturating_sub(open + RESERVED)
 }
 

@@ -96,9 +96,7 @@ impl LogWriter {
     pub fn apply(&self, global: &Global) {
         let hostname = match global.log_hostname.as_deref() {
             None => String::new(),
-            Some("") => {
-                std::fs::read_to_string("/proc/sys/kernel/hostname").map_or(String::new(), |name| name.trim().into())
-            }
+            Some("") => baton_kernel::process::hostname(),
             Some(name) => name.to_owned(),
         };
         *self.identity.borrow_mut() = Identity {
