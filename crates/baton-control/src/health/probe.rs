@@ -7,10 +7,11 @@ use baton_model::Address;
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::expect::Answer;
+use super::patience::{Exhausted, Patience};
 use super::plan::{Connection, Exchange, Plan, Tls};
 use super::proxy_header;
 use super::{Report, Status};
@@ -21,12 +22,17 @@ const ANSWER_MAX: usize = 16 * 1024;
 trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// Runs a check. Never longer than its timeouts.
+/// Runs a check. Never longer than its timeouts, our own delays aside.
 pub(super) async fn probe(plan: &Plan) -> Report {
     let started = Instant::now();
     let mut report = Report::new(Status::L4Connection);
+    let mut patience = Patience::new(plan.connect);
     for connection in &plan.connections {
-        report = connect_and_speak(plan, connection, started).await;
+        // Each connection has its own time, unless there is one for the whole check.
+        if plan.read.is_some() {
+            patience = Patience::new(plan.connect);
+        }
+        report = connect_and_speak(plan, connection, &mut patience).await;
         if report.status.verdict() == super::fsm::Verdict::Failed {
             break;
         }
@@ -35,36 +41,35 @@ pub(super) async fn probe(plan: &Plan) -> Report {
     report
 }
 
-async fn connect_and_speak(plan: &Plan, connection: &Connection, started: Instant) -> Report {
+async fn connect_and_speak(plan: &Plan, connection: &Connection, patience: &mut Patience) -> Report {
     let Some(address) = &plan.address else { return Report::new(Status::L4Connection).info("no address") };
-    let begun = if plan.read.is_some() { Instant::now() } else { started };
-    let opened = timeout_at(begun + plan.connect, connect(address, connection.port)).await;
+    let opened = patience.wait(connect(address, connection.port)).await;
     let (mut stream, ends) = match opened {
-        Err(_) => return Report::new(Status::L4Timeout),
+        Err(Exhausted) => return Report::new(Status::L4Timeout),
         Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
         Ok(Ok(opened)) => opened,
     };
     let header = proxy_header::header(connection.send_proxy, ends);
-    let until = begun + plan.connect;
     if !header.is_empty() {
-        match timeout_at(until, stream.write_all(&header)).await {
-            Err(_) => return Report::new(Status::L4Timeout),
+        match patience.wait(stream.write_all(&header)).await {
+            Err(Exhausted) => return Report::new(Status::L4Timeout),
             Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
             Ok(Ok(())) => {}
         }
     }
     if let Some(tls) = &connection.tls {
-        stream = match timeout_at(until, agree(tls, stream)).await {
-            Err(_) => return Report::new(Status::L6Timeout),
+        stream = match patience.wait(agree(tls, stream)).await {
+            Err(Exhausted) => return Report::new(Status::L6Timeout),
             Ok(Err(why)) => return Report::new(Status::L6Response).info(why),
             Ok(Ok(stream)) => stream,
         };
     }
-    let deadline = plan.read.map_or(begun + plan.connect, |read| Instant::now() + read);
+    let mut reading = plan.read.map(Patience::new);
+    let patience = reading.as_mut().unwrap_or(patience);
     let mut report = Report::new(if connection.tls.is_some() { Status::L6Ok } else { Status::L4Ok });
     for exchange in &connection.exchanges {
-        report = match timeout_at(deadline, speak(plan, stream.as_mut(), exchange)).await {
-            Err(_) => Report::new(Status::L7Timeout),
+        report = match patience.wait(speak(plan, stream.as_mut(), exchange)).await {
+            Err(Exhausted) => Report::new(Status::L7Timeout),
             Ok(report) => report,
         };
         if report.status.verdict() == super::fsm::Verdict::Failed {

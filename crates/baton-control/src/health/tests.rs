@@ -213,6 +213,33 @@ fn silence_and_junk_have_their_words() {
     });
 }
 
+/// The server shares our thread, and keeps it for longer than a check may take between accepting a connection and reading it. So
+/// the request can only be sent when the whole time is over by the clock, and the response cannot be there yet.
+#[test]
+fn a_check_does_not_fail_by_our_own_delay() {
+    run(async {
+        let settings = CheckSettings { inter: Duration::from_millis(100), ..quick() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let mut app = proxy("app", httpchk(), vec![server("s1", listener.local_addr().unwrap(), settings.clone())]);
+        app.timeouts.check = None;
+        app.check.log = true;
+        tokio::task::spawn_local(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let begun = Instant::now();
+                while begun.elapsed() < settings.inter * 2 {
+                    std::hint::spin_loop();
+                }
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(FINE.as_bytes()).await;
+            }
+        });
+        let mut bench = Bench::new();
+        bench.apply(vec![app]);
+        let line = bench.line().await;
+        assert!(line.starts_with("Health check for server app/s1 succeeded"), "{line}");
+    });
+}
+
 #[test]
 fn contents_are_judged_when_the_server_closed() {
     run(async {
