@@ -44,7 +44,9 @@ fn main() {
         let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         check("rights are given up for good", AS_IT_SHOULD, || rights(folder.path()));
         check("one right is kept", AS_IT_SHOULD, one_right);
-        check("another root directory hides nothing of the process", AS_IT_SHOULD, || jailed(folder.path(), outside.path()));
+        check("another root directory hides nothing of the process", AS_IT_SHOULD, || {
+            jailed(folder.path(), outside.path())
+        });
     } else {
         eprintln!("SKIPPED: giving up rights, for we have none");
     }

@@ -183,8 +183,21 @@ fn a_program_that_does_not_get_ready_changes_nothing() {
     for file in [&broken, &no_program] {
         running.replace(file);
         assert!(!running.ask(Request::Reload).accepted);
-        assert!(!running.ask(Request::Upgrade).accepted);
+        let outcome = running.ask(Request::Upgrade);
+        let said = outcome.messages.iter().map(|message| &*message.rendered).collect::<String>();
+        assert!(!outcome.accepted && said.contains("the new program ended with exit code"), "{said}");
+        assert!(!said.contains("Loading success"), "what an earlier worker said is no reason: {said}");
     }
+    // A configuration that is wrong is no fault of the program.
+    running.replace(support::program());
+    let text = config(web, origin.address());
+    running.proxy.write(&text.replace("timeout connect", "timeout conect"));
+    let outcome = running.ask(Request::Upgrade);
+    let last = outcome.messages.last().map(|message| message.message.clone()).unwrap_or_default();
+    let place = format!("[{}:", running.proxy.config.display());
+    assert!(!outcome.accepted && last.contains(&place) && last.contains("conect"), "{last}");
+    running.proxy.write(&text);
+    running.replace(&broken);
     let mut stream = TcpStream::connect(web).unwrap();
     let mut answer = String::new();
     write!(stream, "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();

@@ -102,7 +102,8 @@ mod tests {
     async fn our_own_delay_does_not_count_against_the_server() {
         let mut patience = Patience::new(WHOLE);
         // The connection was there at once; we noticed a second later.
-        let (found, ()) = tokio::join!(biased; patience.wait(tokio::task::yield_now()), advance(Duration::from_secs(1)));
+        let (found, ()) =
+            tokio::join!(biased; patience.wait(tokio::task::yield_now()), advance(Duration::from_secs(1)));
         assert_eq!(found, Ok(()));
         // The request is sent only now: the server has most of its time to respond.
         let response = async {

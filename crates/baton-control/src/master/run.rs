@@ -87,8 +87,10 @@ struct Master {
     /// Who waits for an upgrade.
     waiting: Vec<Waiting>,
     since: Instant,
-    /// What workers said when they started.
+    /// What the worker that started last said by then.
     logs: String,
+    /// Which worker that is; `None` after an upgrade of the master.
+    logs_of: Option<WorkerId>,
     /// Whether the worker that serves has answered since it was asked; `None` before the first question.
     answered: Option<bool>,
     /// The first worker has served: `READY=1`, which has to be the first word, was said.
@@ -215,6 +217,7 @@ impl Master {
             waiting: Vec::new(),
             since: Instant::now(),
             logs: String::new(),
+            logs_of: None,
             answered: None,
             is_started: false,
             reloads_under_way: 0,
@@ -407,7 +410,8 @@ impl Master {
                     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), signal);
                 }
             }
-            Effect::Upgraded(is_done) => self.upgraded(is_done),
+            Effect::Upgraded => self.upgraded(),
+            Effect::NotUpgraded { id, ended } => self.not_upgraded(id, ended),
             Effect::Say(tone, text) => self.say(tone, &text),
             Effect::Reexec => self.reexec_soon(),
             Effect::Started | Effect::Exit(_) => {}

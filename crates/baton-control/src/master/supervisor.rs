@@ -111,8 +111,15 @@ pub enum Effect {
     Retire(WorkerId),
     /// Send a signal to a worker, by number.
     Signal(WorkerId, i32),
-    /// An upgrade is over. `false`: the new one failed, and the worker before serves on.
-    Upgraded(bool),
+    /// An upgrade is over: the new worker serves.
+    Upgraded,
+    /// An upgrade is over: the new worker ended before it served. The one before serves on, unless it is gone too.
+    NotUpgraded {
+        /// The new worker.
+        id: WorkerId,
+        /// How it ended.
+        ended: Ended,
+    },
     /// The first worker serves: the start is complete.
     Started,
     /// Say this, and log it.
@@ -232,7 +239,7 @@ impl Supervisor {
                 effects.push(Effect::Retire(before.id));
                 effects.extend(self.leave(before));
             }
-            effects.push(Effect::Upgraded(true));
+            effects.push(Effect::Upgraded);
             effects.push(Effect::Reexec);
         }
         if std::mem::take(&mut self.reload_waits) {
@@ -417,14 +424,12 @@ impl Supervisor {
                 effects.extend(self.replace(now));
             }
             Why::Upgrade if self.current.is_none() => {
-                effects.push(Effect::Upgraded(false));
+                effects.push(Effect::NotUpgraded { id: worker.id, ended });
                 self.count_crash(false);
                 effects.extend(self.replace(now));
             }
             Why::Upgrade => {
-                let text = "The new binary did not get ready; the worker before it serves on.";
-                effects.push(Effect::Say(Tone::Alert, text.into()));
-                effects.push(Effect::Upgraded(false));
+                effects.push(Effect::NotUpgraded { id: worker.id, ended });
                 if std::mem::take(&mut self.reload_waits)
                     && let Some(current) = &self.current
                 {

@@ -11,7 +11,7 @@ use super::{Master, Waiting};
 use crate::master::cli::{One, Processes, Question, Target};
 use crate::master::conversation;
 use crate::master::link::ToWorker;
-use crate::master::supervisor::{Tone, Worker};
+use crate::master::supervisor::{Ended, Tone, Worker, WorkerId};
 use crate::protocol::{Message, Outcome, Reply};
 use crate::runtime::spoken_version;
 
@@ -95,20 +95,31 @@ impl Master {
         self.setup.manager.ready(&self.status());
     }
 
-    pub(super) fn upgraded(&mut self, is_done: bool) {
-        self.supervisor.reloaded(is_done);
+    pub(super) fn upgraded(&mut self) {
+        let done = Message::plain(Severity::Notice, "upgrade", "Another binary serves now.", std::process::id());
+        self.upgrade_is_over(true, vec![done]);
+    }
+
+    /// The reason is what the new worker reported: an error of the configuration is not the program's.
+    pub(super) fn not_upgraded(&mut self, id: WorkerId, ended: Ended) {
         let pid = std::process::id();
-        let (severity, text) = match is_done {
-            true => (Severity::Notice, "Another binary serves now."),
-            false => (Severity::Alert, "The new binary did not get ready; the worker before it serves on."),
+        let logs = if self.logs_of == Some(id) { self.logs.clone() } else { String::new() };
+        let serving = match self.supervisor.current() {
+            Some(_) => "the worker before it serves on",
+            None => "a worker starts with the configuration that was in use",
         };
-        let mut messages = vec![Message::plain(severity, "upgrade", text, pid)];
-        if !is_done && !self.logs.is_empty() {
-            let rendered = self.logs.clone();
-            messages.insert(0, Message { rendered, ..Message::plain(Severity::Alert, "worker", "", pid) });
+        let text = format!("Not upgraded: {}; {serving}.", why_not_ready(&logs, ended));
+        self.messages().alert(&text);
+        let mut messages = vec![Message::plain(Severity::Alert, "upgrade", &text, pid)];
+        if !logs.is_empty() {
+            messages.insert(0, Message { rendered: logs, ..Message::plain(Severity::Alert, "worker", "", pid) });
         }
-        let outcome = Outcome { accepted: is_done, generation: 1, messages, ..Outcome::default() };
-        self.answer(&Reply::Reload(outcome));
+        self.upgrade_is_over(false, messages);
+    }
+
+    fn upgrade_is_over(&mut self, accepted: bool, messages: Vec<Message>) {
+        self.supervisor.reloaded(accepted);
+        self.answer(&Reply::Reload(Outcome { accepted, generation: 1, messages, ..Outcome::default() }));
         self.setup.manager.ready(&self.status());
     }
 
@@ -168,5 +179,39 @@ impl Master {
             }
         };
         self.messages().log(level, text);
+    }
+}
+
+/// Why a new worker did not begin to serve: the first alert that it reported, or how it ended.
+fn why_not_ready(logs: &str, ended: Ended) -> String {
+    let alert = logs.lines().find_map(|line| line.strip_prefix("[ALERT]")?.split_once(" : "));
+    match (alert, ended) {
+        (Some((_, reason)), _) => format!("the new worker refused to start: {}", reason.trim_end_matches('.')),
+        (None, Ended::Exited(code)) => {
+            format!("the new program ended with exit code {code} before it was ready, and reported no reason")
+        }
+        (None, Ended::Signaled(signal)) => {
+            format!("the new program was ended by signal {signal} before it was ready")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_upgrade_names_what_the_worker_reported() {
+        let logs = "[NOTICE]   (7) : baton version is 1\n[ALERT]    (7) : config : parsing [a.cfg:9] : unknown keyword 'x'.\n   \
+                    |   x\n[ALERT]    (7) : config : Fatal errors found in configuration.\n";
+        let check = |logs: &str, ended, expect: &str| assert_eq!(why_not_ready(logs, ended), expect);
+        check(
+            logs,
+            Ended::Exited(1),
+            "the new worker refused to start: config : parsing [a.cfg:9] : unknown keyword 'x'",
+        );
+        let none = "the new program ended with exit code 3 before it was ready, and reported no reason";
+        check("[NOTICE]   (7) : baton version is 1\n", Ended::Exited(3), none);
+        check("", Ended::Signaled(9), "the new program was ended by signal 9 before it was ready");
     }
 }

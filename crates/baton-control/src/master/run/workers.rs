@@ -117,6 +117,7 @@ impl Master {
             ToMaster::Said { text } => {
                 let is_room = text.len() <= LOGS_BYTES_MAX;
                 self.logs = if is_room { text } else { String::new() };
+                self.logs_of = Some(id);
             }
             ToMaster::Ready { version, state } => {
                 if let Some(process) = self.workers.get_mut(&id) {

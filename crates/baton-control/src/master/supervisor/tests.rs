@@ -46,7 +46,8 @@ fn word(effect: &Effect) -> Option<String> {
         Effect::Reload(id) => format!("reload {}", id.0),
         Effect::Retire(id) => format!("retire {}", id.0),
         Effect::Signal(id, signal) => format!("kill {} {signal}", id.0),
-        Effect::Upgraded(is_done) => format!("upgraded {is_done}"),
+        Effect::Upgraded => "upgraded".into(),
+        Effect::NotUpgraded { id, .. } => format!("not upgraded {}", id.0),
         Effect::Started => "started".into(),
         Effect::Reexec => "reexec".into(),
         Effect::Exit(code) => format!("exit {code}"),
@@ -156,7 +157,7 @@ fn an_upgrade_replaces_worker_and_master() {
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          reload:
-         ready 2: retire 1, upgraded true, reexec, reload 2
+         ready 2: retire 1, upgraded, reexec, reload 2
          exit 1 0:",
     );
     assert!(supervisor.leaving().is_empty());
@@ -168,12 +169,12 @@ fn a_failed_upgrade_leaves_the_worker_before() {
         "start: spawn 1 First Files
          ready 1: started
          upgrade: spawn 2 Upgrade Files
-         exit 2 1: upgraded false
+         exit 2 1: not upgraded 2
          upgrade: spawn 3 Upgrade Files
          +59999:
          +1: kill 3 9
          ready 3:
-         exit 3 -9: upgraded false
+         exit 3 -9: not upgraded 3
          reload: reload 1",
     );
 }
@@ -185,14 +186,14 @@ fn a_worker_that_dies_during_an_upgrade_is_replaced_by_the_new_one() {
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          exit 1 -9:
-         exit 2 1: upgraded false, spawn 3 Replace LastGood",
+         exit 2 1: not upgraded 2, spawn 3 Replace LastGood",
     );
     check(
         "start: spawn 1 First Files
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          exit 1 -9:
-         ready 2: upgraded true, reexec
+         ready 2: upgraded, reexec
          reload: reload 2",
     );
     let supervisor = check(
@@ -200,7 +201,7 @@ fn a_worker_that_dies_during_an_upgrade_is_replaced_by_the_new_one() {
          ready 1: started
          upgrade: spawn 2 Upgrade Files
          exit 1 0:
-         ready 2: upgraded true, reexec",
+         ready 2: upgraded, reexec",
     );
     assert_eq!(supervisor.crashed_total, 0, "it ended in peace");
 }
@@ -210,10 +211,8 @@ fn too_many_that_leave_are_ended() {
     let mut story = String::from("start: spawn 1 First Files\n ready 1: started\n");
     for id in 2..=10 {
         let kill = if id == 10 { "kill 1 15, " } else { "" };
-        story += &format!(
-            "upgrade: spawn {id} Upgrade Files\n ready {id}: retire {}, {kill}upgraded true, reexec\n",
-            id - 1
-        );
+        story +=
+            &format!("upgrade: spawn {id} Upgrade Files\n ready {id}: retire {}, {kill}upgraded, reexec\n", id - 1);
     }
     check(&story);
 }
@@ -223,7 +222,7 @@ fn a_soft_stop_waits_for_everybody_and_a_hard_one_does_not() {
     let two = "start: spawn 1 First Files
          ready 1: started
          upgrade: spawn 2 Upgrade Files
-         ready 2: retire 1, upgraded true, reexec\n";
+         ready 2: retire 1, upgraded, reexec\n";
     check(&(two.to_owned() + "soft: kill 2 10\n soft:\n reload:\n exit 2 0:\n +100000:\n exit 1 0: exit 0"));
     check(&(two.to_owned() + "soft: kill 2 10\n term: kill 1 15, kill 2 15\n exit 1 -15:\n exit 2 -15: exit 0"));
     check(&(two.to_owned() + "int: kill 1 2, kill 2 2\n exit 1 -2:\n exit 2 -2: exit 130"));
