@@ -94,8 +94,6 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
                 global.lines.entry(row.name).or_insert_with(|| line.clone());
                 if let Status::NoEffect(why) = row.status {
                     call.notice("no-effect", format!("'{}' has no effect: {why}", row.name));
-                    let args = line.texts().skip(skip + words).map(str::to_string).collect();
-                    global.model.accepted.insert(row.name.into(), args);
                 }
                 match row.apply {
                     Apply::Global(apply) => apply(global, &mut call),

@@ -322,6 +322,10 @@ fn persistence_is_what_the_kernel_can() {
     ] {
         refused_line(lines, words);
     }
+    let stick = "stick-table type ip size 1m expire 5m\n stick on src\n";
+    refused_line(&format!("server n 10.0.0.9 non-stick\n {stick}"), "nothing the kernel can do");
+    direct(&format!(" {stick} default-server non-stick\n server n 10.0.0.9 stick"));
+    direct(" server n 10.0.0.9 non-stick");
     let sticky = direct(" stick-table type ip size 1m expire 5m\n stick on src");
     assert_eq!(format!("{:?}", sticky.persistence), "Some(Stickiness { expire: 300s, prefix: 32, prefix6: 128 })");
 }

@@ -76,9 +76,13 @@ fn parameters(out: &mut String, line: &str, rows: Vec<(&str, usize, Status, &str
         let value = if *args > 0 { " VALUE" } else { "" };
         let _ = writeln!(out, "| `{name}{value}` | {doc} |");
     }
-    let none = rows.iter().filter(|row| matches!(row.2, Status::NoEffect(_))).map(|row| row.0);
+    let _ = writeln!(out, "\nRead without an effect:\n\n| option | why that is harmless |\n|---|---|");
+    for (name, _, status, _) in &rows {
+        if let Status::NoEffect(why) = status {
+            let _ = writeln!(out, "| `{name}` | {why} |");
+        }
+    }
     let later = rows.iter().filter(|row| row.2 == Status::NotYet).map(|row| row.0);
-    let _ = writeln!(out, "\nRead without an effect: {}.", names(none));
     let _ = writeln!(out, "\nRefused until Baton does them: {}.", names(later));
 }
 

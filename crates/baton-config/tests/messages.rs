@@ -52,6 +52,25 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
         "[ALERT] parsing [a.cfg:2] : keyword 'stick' is known to HAProxy but Baton does not do it yet\n   |  stick on \
          src\n   |  ^^^^^\n   | help: in 'mode direct', 'stick on src' is there\n",
     );
+    let transparent = |line: u32| {
+        format!(
+            "[ALERT] parsing [a.cfg:{line}] : 'option transparent' of backend 'b' is known to HAProxy but Baton does not do \
+             it yet\n   |  option transparent\n   |  ^^^^^^\n   | help: 'server any *' connects to where the client wanted \
+             to go\n"
+        )
+    };
+    let timeouts = "defaults\n timeout client 1s\n timeout server 1s\n timeout connect 1s\n";
+    check("backend b\n option transparent\n", &transparent(2));
+    check("defaults\n option transparent\nbackend b\n", &transparent(2));
+    check("defaults\n option transparent\nbackend b\n no option transparent\n", "");
+    check(
+        &format!("{timeouts}backend b\n server s 127.0.0.1:1 tfo\n"),
+        "[WARNING] parsing [a.cfg:6] : 'server b/s' : server has tfo activated, the backend should be configured with at least \
+         'conn-failure', 'empty-response' and 'response-timeout' or we wouldn't be able to retry the connection on \
+         failure.\n   |  server s 127.0.0.1:1 tfo\n   |  ^^^^^^\n",
+    );
+    let retry = "retry-on conn-failure empty-response response-timeout";
+    check(&format!("{timeouts}backend b\n {retry}\n server s 127.0.0.1:1 tfo\n"), "");
     check(
         "peers p\n peer a 1.1.1.1:1\n",
         "[ALERT] parsing [a.cfg:1] : section 'peers' is known to HAProxy but Baton does not do it yet\n   | peers p\n   \

@@ -76,7 +76,7 @@ fn bind_options() {
             let bind = &model.proxies[0].binds[0];
             let options = &bind.options;
             format!(
-                "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {:?} {} {:?}",
+                "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {:?} {:?}",
                 bind.name,
                 bind.id,
                 options.accept_proxy,
@@ -91,11 +91,10 @@ fn bind_options() {
                 options.mss,
                 options.tcp_user_timeout_ms,
                 options.shards,
-                options.nice,
                 options.socket
             )
         },
-        "Some(\"n\") Some(9) true Some(5) Some(6) Some(\"lo\") Some(\"blue\") Some(true) true true true Some(9) Some(2000) Some(3) 2 \
+        "Some(\"n\") Some(9) true Some(5) Some(6) Some(\"lo\") Some(\"blue\") Some(true) true true true Some(9) Some(2000) Some(3) \
          SocketMode { mode: Some(416), uid: Some(4), gid: Some(5) }",
     );
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use socket2::{Protocol, SockRef, Socket, Type};
 
-use crate::Endpoint;
 use crate::stream::{self, Keepalive};
+use crate::{Endpoint, sockopt};
 
 /// How to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,9 @@ pub struct ConnectOptions {
     pub keepalive: Option<Keepalive>,
     /// `TCP_NODELAY`.
     pub nodelay: bool,
+    /// `TCP_FASTOPEN_CONNECT`: towards a peer that gave us a cookie, the SYN waits for the first bytes and carries them. Such a
+    /// connection counts as [`Started::Connected`] although nothing was sent yet, so that only who sends at once may want this.
+    pub fast_open: bool,
 }
 
 /// A connection that was started. The socket is non-blocking and close-on-exec.
@@ -156,6 +159,9 @@ fn set_options(socket: &Socket, is_ipv6: bool, options: &ConnectOptions) -> Resu
     }
     if options.user_timeout.is_some() {
         stream::set_user_timeout(socket, options.user_timeout).map_err(refused("tcp-ut"))?;
+    }
+    if options.fast_open {
+        sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1).map_err(refused("tfo"))?;
     }
     if let Some(bytes) = options.mss {
         socket.set_tcp_mss(bytes).map_err(refused("mss"))?;

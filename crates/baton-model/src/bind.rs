@@ -69,8 +69,6 @@ pub struct BindOptions {
     pub tcp_user_timeout_ms: Option<u32>,
     /// `shards`: listening sockets for the address; `None` is `by-thread`, one for each worker.
     pub shards: Option<u32>,
-    /// `nice`: accepted for compatibility.
-    pub nice: i32,
     /// `ssl`: TLS with clients, and everything about it.
     pub tls: Option<Arc<BindTls>>,
 }

@@ -127,8 +127,6 @@ pub struct CheckSettings {
     pub init_state: InitState,
     /// `track [BACKEND/]SERVER`: copy that server's state instead of checking.
     pub track: Option<String>,
-    /// `agent-check` is a later issue; kept so that its absence is visible.
-    pub agent: bool,
 }
 
 impl Default for CheckSettings {
@@ -154,7 +152,6 @@ impl Default for CheckSettings {
             on_marked_up: MarkedUp::None,
             init_state: InitState::Up,
             track: None,
-            agent: false,
         }
     }
 }

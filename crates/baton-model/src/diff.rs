@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use self::words::Words;
 use crate::{
-    Bind, BindTls, Direct, DirectBind, GlobalTls, IpvsTuning, Level, LogAddress, LogTarget, Model, Process, Proxy,
-    Server, Stats,
+    Bind, BindTls, Direct, DirectBind, Global, GlobalTls, IpvsTuning, Level, LogAddress, LogTarget, Model, Process,
+    Proxy, Server, Stats,
 };
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
@@ -122,8 +122,9 @@ impl ChangeSet {
 /// Compares two models object by object, by name.
 pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     let mut changes = Vec::new();
+    let Model { global: _, proxies: _, crt_stores } = new;
     diff_global(old, new, &mut changes);
-    if old.crt_stores != new.crt_stores {
+    if old.crt_stores != *crt_stores {
         let loads = |model: &Model| {
             let count: usize = model.crt_stores.iter().map(|store| store.loads.len()).sum();
             format!("of {count} certificates")
@@ -149,63 +150,146 @@ fn find<'m>(model: &'m Model, proxy: &Proxy) -> Option<&'m Arc<Proxy>> {
     model.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)
 }
 
+/// Settings that the process takes from a new configuration.
+const LIVE: bool = true;
+/// Settings that a process has for its whole life.
+const AT_START: bool = false;
+
+/// Everything is named here without `..`, so that a setting that is new does not compile until it is noted, or it is said why not.
 fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
-    let (old, new) = (&old.global, &new.global);
     let mut note = |setting, from: String, to: String, live| {
         if from != to {
             changes.push(Change::Global { setting, from, to, live });
         }
     };
-    note("nbthread", old.nbthread.words(), new.nbthread.words(), false);
-    note("maxconn", old.maxconn.words(), new.maxconn.words(), true);
-    note("maxpipes", old.maxpipes.words(), new.maxpipes.words(), true);
-    note("nosplice", old.nosplice.words(), new.nosplice.words(), true);
-    note("ulimit-n", old.ulimit_n.words(), new.ulimit_n.words(), false);
-    note("user", old.uid.words(), new.uid.words(), false);
-    note("group", old.gid.words(), new.gid.words(), false);
-    note("chroot", old.chroot.words(), new.chroot.words(), false);
-    note("pidfile", old.pidfile.words(), new.pidfile.words(), false);
-    diff_process(&old.process, &new.process, &mut note);
-    note("hard-stop-after", old.hard_stop_after.words(), new.hard_stop_after.words(), true);
-    note("grace", old.grace.words(), new.grace.words(), true);
-    note("close-spread-time", old.close_spread_time.words(), new.close_spread_time.words(), true);
-    note("spread-checks", old.spread_checks.words(), new.spread_checks.words(), true);
-    note("log", logs(&old.log), logs(&new.log), true);
-    note("log-tag", old.log_tag.words(), new.log_tag.words(), true);
-    note("log-send-hostname", old.log_hostname.words(), new.log_hostname.words(), true);
-    note("stats socket", sockets(&old.stats), sockets(&new.stats), true);
-    note("stats timeout", old.stats.timeout.words(), new.stats.timeout.words(), true);
-    note("stats maxconn", old.stats.maxconn.words(), new.stats.maxconn.words(), true);
-    note("tune.bufsize", old.bufsize.words(), new.bufsize.words(), false);
-    note("tune.maxrewrite", old.maxrewrite.words(), new.maxrewrite.words(), true);
-    note("tune.http.maxhdr", old.maxhdr.words(), new.maxhdr.words(), true);
-    diff_tls(&old.tls, &new.tls, &mut note);
-    diff_ipvs(&old.ipvs, &new.ipvs, &mut note);
-    note("tune.xdp.connections", old.xdp_connections.words(), new.xdp_connections.words(), true);
+    let (old, new) = (&old.global, &new.global);
+    let Global {
+        daemon,
+        quiet,
+        master_worker,
+        nbthread,
+        maxconn,
+        maxpipes,
+        nosplice,
+        ulimit_n,
+        pidfile,
+        uid,
+        gid,
+        chroot,
+        process,
+        node,
+        description,
+        log,
+        log_tag,
+        log_hostname,
+        hard_stop_after,
+        grace,
+        close_spread_time,
+        spread_checks,
+        max_spread_checks,
+        tls,
+        ipvs,
+        xdp_connections,
+        stats,
+        bufsize,
+        maxrewrite,
+        maxhdr,
+        maxaccept,
+    } = new;
+    note("daemon", old.daemon.words(), daemon.words(), AT_START);
+    note("quiet", old.quiet.words(), quiet.words(), AT_START);
+    note("master-worker", old.master_worker.words(), master_worker.words(), AT_START);
+    note("nbthread", old.nbthread.words(), nbthread.words(), AT_START);
+    note("maxconn", old.maxconn.words(), maxconn.words(), LIVE);
+    note("maxpipes", old.maxpipes.words(), maxpipes.words(), LIVE);
+    note("nosplice", old.nosplice.words(), nosplice.words(), LIVE);
+    note("ulimit-n", old.ulimit_n.words(), ulimit_n.words(), AT_START);
+    note("user", old.uid.words(), uid.words(), AT_START);
+    note("group", old.gid.words(), gid.words(), AT_START);
+    note("chroot", old.chroot.words(), chroot.words(), AT_START);
+    note("pidfile", old.pidfile.words(), pidfile.words(), AT_START);
+    diff_process(&old.process, process, &mut note);
+    note("node", old.node.words(), node.words(), LIVE);
+    note("description", old.description.words(), description.words(), LIVE);
+    note("hard-stop-after", old.hard_stop_after.words(), hard_stop_after.words(), LIVE);
+    note("grace", old.grace.words(), grace.words(), LIVE);
+    note("close-spread-time", old.close_spread_time.words(), close_spread_time.words(), LIVE);
+    note("spread-checks", old.spread_checks.words(), spread_checks.words(), LIVE);
+    note("max-spread-checks", old.max_spread_checks.words(), max_spread_checks.words(), LIVE);
+    note("log", logs(&old.log), logs(log), LIVE);
+    note("log-tag", old.log_tag.words(), log_tag.words(), LIVE);
+    note("log-send-hostname", old.log_hostname.words(), log_hostname.words(), LIVE);
+    diff_stats(&old.stats, stats, &mut note);
+    note("tune.bufsize", old.bufsize.words(), bufsize.words(), AT_START);
+    note("tune.maxrewrite", old.maxrewrite.words(), maxrewrite.words(), LIVE);
+    note("tune.http.maxhdr", old.maxhdr.words(), maxhdr.words(), LIVE);
+    note("tune.maxaccept", accepts(old.maxaccept), accepts(*maxaccept), LIVE);
+    diff_tls(&old.tls, tls, &mut note);
+    diff_ipvs(&old.ipvs, ipvs, &mut note);
+    note("tune.xdp.connections", old.xdp_connections.words(), xdp_connections.words(), LIVE);
 }
 
-/// What holds for handshakes after the change. `crt-base` and `ca-base` are part of the paths that they change.
+/// `tune.maxaccept` as it is written.
+fn accepts(limit: Option<u32>) -> String {
+    if limit == Some(u32::MAX) { "-1".into() } else { limit.words() }
+}
+
+/// The runtime API.
+fn diff_stats(old: &Stats, new: &Stats, note: &mut impl FnMut(&'static str, String, String, bool)) {
+    let Stats { sockets: _, timeout, maxconn } = new;
+    note("stats socket", sockets(old), sockets(new), LIVE);
+    note("stats timeout", old.timeout.words(), timeout.words(), LIVE);
+    note("stats maxconn", old.maxconn.words(), maxconn.words(), LIVE);
+}
+
+/// What holds for handshakes after the change.
 fn diff_tls(old: &GlobalTls, new: &GlobalTls, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("ssl-load-extra-files", old.extra.words(), new.extra.words(), true);
-    note("issuers-chain-path", old.issuers_chain_path.words(), new.issuers_chain_path.words(), true);
-    note("ssl-skip-self-issued-ca", old.skip_self_issued_ca.words(), new.skip_self_issued_ca.words(), true);
-    note("tune.ssl.cachesize", old.cache_size.words(), new.cache_size.words(), true);
-    note("tune.ssl.lifetime", old.lifetime_s.words(), new.lifetime_s.words(), true);
-    note("tune.ssl.maxrecord", old.max_record.words(), new.max_record.words(), true);
-    note("tune.ssl.capture-buffer-size", old.capture_buffer.words(), new.capture_buffer.words(), true);
+    let GlobalTls {
+        crt_base,
+        // Part of the paths that it changes.
+        ca_base: _,
+        extra,
+        issuers_chain_path,
+        // Both are part of the servers that they change.
+        server_verify_none: _,
+        server_defaults: _,
+        skip_self_issued_ca,
+        cache_size,
+        lifetime_s,
+        max_record,
+        capture_buffer,
+    } = new;
+    note("crt-base", old.crt_base.words(), crt_base.words(), LIVE);
+    note("ssl-load-extra-files", old.extra.words(), extra.words(), LIVE);
+    note("issuers-chain-path", old.issuers_chain_path.words(), issuers_chain_path.words(), LIVE);
+    note("ssl-skip-self-issued-ca", old.skip_self_issued_ca.words(), skip_self_issued_ca.words(), LIVE);
+    note("tune.ssl.cachesize", old.cache_size.words(), cache_size.words(), LIVE);
+    note("tune.ssl.lifetime", old.lifetime_s.words(), lifetime_s.words(), LIVE);
+    note("tune.ssl.maxrecord", old.max_record.words(), max_record.words(), LIVE);
+    note("tune.ssl.capture-buffer-size", old.capture_buffer.words(), capture_buffer.words(), LIVE);
 }
 
 /// What the kernel's IPVS has once for all services.
 fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("tune.ipvs.timeout-tcp", old.timeout_tcp.words(), new.timeout_tcp.words(), true);
-    note("tune.ipvs.timeout-tcpfin", old.timeout_tcpfin.words(), new.timeout_tcpfin.words(), true);
-    note("tune.ipvs.timeout-udp", old.timeout_udp.words(), new.timeout_udp.words(), true);
-    note("tune.ipvs.expire-nodest-conn", old.expire_nodest_conn.words(), new.expire_nodest_conn.words(), true);
-    let [before, now] = [old, new].map(|ipvs| ipvs.expire_quiescent_template.words());
-    note("tune.ipvs.expire-quiescent-template", before, now, true);
-    note("tune.ipvs.sloppy-tcp", old.sloppy_tcp.words(), new.sloppy_tcp.words(), true);
-    note("tune.ipvs.sync-master", old.sync_master.words(), new.sync_master.words(), true);
-    note("tune.ipvs.sync-backup", old.sync_backup.words(), new.sync_backup.words(), true);
+    let IpvsTuning {
+        timeout_tcp,
+        timeout_tcpfin,
+        timeout_udp,
+        expire_nodest_conn,
+        sloppy_tcp,
+        expire_quiescent_template,
+        sync_master,
+        sync_backup,
+    } = new;
+    note("tune.ipvs.timeout-tcp", old.timeout_tcp.words(), timeout_tcp.words(), LIVE);
+    note("tune.ipvs.timeout-tcpfin", old.timeout_tcpfin.words(), timeout_tcpfin.words(), LIVE);
+    note("tune.ipvs.timeout-udp", old.timeout_udp.words(), timeout_udp.words(), LIVE);
+    note("tune.ipvs.expire-nodest-conn", old.expire_nodest_conn.words(), expire_nodest_conn.words(), LIVE);
+    let [before, now] = [&old.expire_quiescent_template, expire_quiescent_template].map(Words::words);
+    note("tune.ipvs.expire-quiescent-template", before, now, LIVE);
+    note("tune.ipvs.sloppy-tcp", old.sloppy_tcp.words(), sloppy_tcp.words(), LIVE);
+    note("tune.ipvs.sync-master", old.sync_master.words(), sync_master.words(), LIVE);
+    note("tune.ipvs.sync-backup", old.sync_backup.words(), sync_backup.words(), LIVE);
 }
 
 /// `log` lines without their first word.
@@ -232,12 +316,13 @@ fn logs(targets: &[LogTarget]) -> String {
 
 /// What is done once, when a process starts.
 fn diff_process(old: &Process, new: &Process, note: &mut impl FnMut(&'static str, String, String, bool)) {
-    note("strict-limits", old.strict_limits.words(), new.strict_limits.words(), false);
-    note("fd-hard-limit", old.fd_hard_limit.words(), new.fd_hard_limit.words(), false);
-    note("cpu-map", old.cpu_map.words(), new.cpu_map.words(), false);
-    note("setcap", old.capabilities.words(), new.capabilities.words(), false);
-    note("set-dumpable", old.dumpable.words(), new.dumpable.words(), false);
-    note("insecure-setuid-wanted", old.may_gain_rights.words(), new.may_gain_rights.words(), false);
+    let Process { strict_limits, fd_hard_limit, cpu_map, capabilities, dumpable, may_gain_rights } = new;
+    note("strict-limits", old.strict_limits.words(), strict_limits.words(), AT_START);
+    note("fd-hard-limit", old.fd_hard_limit.words(), fd_hard_limit.words(), AT_START);
+    note("cpu-map", old.cpu_map.words(), cpu_map.words(), AT_START);
+    note("setcap", old.capabilities.words(), capabilities.words(), AT_START);
+    note("set-dumpable", old.dumpable.words(), dumpable.words(), AT_START);
+    note("insecure-setuid-wanted", old.may_gain_rights.words(), may_gain_rights.words(), AT_START);
 }
 
 /// The sockets of the runtime API in a line.
@@ -287,9 +372,11 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
     }
 }
 
-/// Collects the names of the fields that differ.
+/// Collects the names of the fields that differ. Every field of the type stands in one of the two lists, so that one that is new
+/// does not compile until it is compared here, or somewhere else.
 macro_rules! differing {
-    ($old:expr, $new:expr, $($field:ident => $word:literal),* $(,)?) => {{
+    ($type:ident, $old:expr, $new:expr, $($field:ident => $word:literal),*; elsewhere $($other:ident),* $(,)?) => {{
+        let $type { $($field: _,)* $($other: _,)* } = &**$new;
         let mut words = Vec::new();
         $(if $old.$field != $new.$field { words.push($word); })*
         words
@@ -317,9 +404,10 @@ fn diff_places(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
 /// What differs in the settings of `mode direct`; that the mode itself differs says more.
 fn direct_settings(old: &Option<Arc<Direct>>, new: &Option<Arc<Direct>>) -> Vec<&'static str> {
     let (Some(old), Some(new)) = (old, new) else { return Vec::new() };
-    let mut settings = differing!(old, new,
+    let mut settings = differing!(Direct, old, new,
         engine => "engine", on_exit => "on-exit", manage_vip => "manage-vip", persistence => "stick",
-        vip_check => "option direct-vip-check");
+        vip_check => "option direct-vip-check";
+        elsewhere places, scheduler, hash_port, fallback);
     let balance = |direct: &Direct| (direct.scheduler, direct.hash_port, direct.fallback);
     if balance(old) != balance(new) {
         settings.push("balance");
@@ -329,13 +417,14 @@ fn direct_settings(old: &Option<Arc<Direct>>, new: &Option<Arc<Direct>>) -> Vec<
 
 /// What differs in a proxy itself. Its numeric id is left out: without `id` it follows the order of the file, and a section
 /// that moved up a place is not a change to it.
-fn proxy_settings(old: &Proxy, new: &Proxy) -> Vec<&'static str> {
-    let mut settings = differing!(old, new,
-        mode => "mode", disabled => "disabled", description => "description", maxconn => "maxconn",
+fn proxy_settings(old: &Arc<Proxy>, new: &Arc<Proxy>) -> Vec<&'static str> {
+    let mut settings = differing!(Proxy, old, new,
+        mode => "mode", disabled => "disabled", maxconn => "maxconn",
         backlog => "backlog", rate_limit => "rate-limit", default_backend => "default_backend", rules => "rules",
         timeouts => "timeout", http => "http options", tcp => "options", logging => "log", balance => "balance",
-        cookie => "cookie", dynamic_cookie_key => "dynamic-cookie-key", retries => "retries", retry_on => "retry-on",
-        fullconn => "fullconn", check => "check", source_address => "source", grace => "grace");
+        cookie => "cookie", retries => "retries", retry_on => "retry-on",
+        fullconn => "fullconn", check => "check", source_address => "source";
+        elsewhere name, id, role, binds, servers, direct, source);
     settings.extend(direct_settings(&old.direct, &new.direct));
     settings
 }
@@ -366,15 +455,15 @@ fn bind_settings(old: &Bind, new: &Bind) -> Vec<&'static str> {
 }
 
 /// What differs in a server. Its numeric id counts only where it places the server on a consistent hash ring.
-fn server_settings(proxy: &Proxy, old: &Server, new: &Server) -> Vec<&'static str> {
-    let mut settings = differing!(old, new,
+fn server_settings(proxy: &Proxy, old: &Arc<Server>, new: &Arc<Server>) -> Vec<&'static str> {
+    let mut settings = differing!(Server, old, new,
         address => "address", weight => "weight", backup => "backup", disabled => "disabled",
         maxconn => "maxconn", minconn => "minconn", maxqueue => "maxqueue", cookie => "cookie",
         send_proxy => "send-proxy", source_address => "source", slowstart => "slowstart", check => "check",
-        pool_max_conn => "pool-max-conn", pool_low_conn => "pool-low-conn", pool_purge_delay => "pool-purge-delay",
+        pool_max_conn => "pool-max-conn", pool_purge_delay => "pool-purge-delay",
         max_reuse => "max-reuse", tfo => "tfo", tcp_user_timeout_ms => "tcp-ut", redir => "redir",
-        non_stick => "non-stick", tls => "ssl",
-        forwarding => "forwarding", accepted => "other options");
+        tls => "ssl", forwarding => "forwarding";
+        elsewhere name, id, line);
     if old.id != new.id && proxy.balance.hash.consistent {
         settings.push("id");
     }

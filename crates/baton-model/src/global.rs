@@ -1,6 +1,5 @@
 //! The `global` section (configuration manual, 3).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,10 +68,8 @@ pub struct Global {
     pub maxrewrite: usize,
     /// `tune.http.maxhdr`.
     pub maxhdr: usize,
-    /// `tune.maxaccept`.
+    /// `tune.maxaccept`: connections that a listener accepts before other work gets its turn; `u32::MAX` is no limit.
     pub maxaccept: Option<u32>,
-    /// `tune.idletimer`, `tune.rcvbuf.*` …: accepted settings without an effect here, by keyword.
-    pub accepted: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for Global {
@@ -109,7 +106,6 @@ impl Default for Global {
             maxrewrite: 1024,
             maxhdr: 101,
             maxaccept: None,
-            accepted: BTreeMap::new(),
         }
     }
 }

@@ -101,8 +101,6 @@ pub struct TcpOptions {
     pub persist: bool,
     /// `option redispatch`.
     pub redispatch: Redispatch,
-    /// `option transparent`.
-    pub transparent: bool,
     /// `option independent-streams`: what a side is sent does not show that it is alive.
     pub independent_streams: bool,
     /// `option splice-auto`.
@@ -138,8 +136,6 @@ pub struct RetryOn {
     pub junk_response: bool,
     /// `response-timeout`.
     pub response_timeout: bool,
-    /// `0rtt-rejected`.
-    pub early_rejected: bool,
     /// Status codes of responses that are thrown away and tried again.
     pub statuses: Vec<u16>,
 }
@@ -151,7 +147,6 @@ impl Default for RetryOn {
             empty_response: false,
             junk_response: false,
             response_timeout: false,
-            early_rejected: false,
             statuses: Vec::new(),
         }
     }

@@ -73,8 +73,6 @@ pub struct Proxy {
     pub mode: Mode,
     /// `disabled`: reads but takes no part.
     pub disabled: bool,
-    /// `description`.
-    pub description: Option<String>,
     /// `bind` lines, expanded.
     pub binds: Vec<Bind>,
     /// `maxconn` of a frontend; `None` takes the global limit.
@@ -99,8 +97,6 @@ pub struct Proxy {
     pub balance: Balance,
     /// `cookie`.
     pub cookie: Option<Cookie>,
-    /// `dynamic-cookie-key`.
-    pub dynamic_cookie_key: Option<String>,
     /// `server` lines, templates expanded.
     pub servers: Vec<Arc<Server>>,
     /// `retries`.
@@ -113,8 +109,6 @@ pub struct Proxy {
     pub check: Check,
     /// `source` of the backend, where the server has none.
     pub source_address: Option<crate::SourceAddress>,
-    /// `grace`.
-    pub grace: Option<std::time::Duration>,
     /// What `mode direct` has; `None` in the other modes.
     pub direct: Option<Arc<Direct>>,
     /// The section's line.
@@ -130,7 +124,6 @@ impl Proxy {
             role,
             mode: Mode::default(),
             disabled: false,
-            description: None,
             binds: Vec::new(),
             maxconn: None,
             backlog: None,
@@ -143,14 +136,12 @@ impl Proxy {
             logging: Logging::default(),
             balance: Balance::default(),
             cookie: None,
-            dynamic_cookie_key: None,
             servers: Vec::new(),
             retries: 3,
             retry_on: RetryOn::default(),
             fullconn: None,
             check: Check::default(),
             source_address: None,
-            grace: None,
             direct: None,
             source: Source::default(),
         }

@@ -39,8 +39,6 @@ pub struct Server {
     pub check: CheckSettings,
     /// `pool-max-conn`: idle connections kept; -1 is no limit, 0 none.
     pub pool_max_conn: i32,
-    /// `pool-low-conn`.
-    pub pool_low_conn: u32,
     /// `pool-purge-delay`: how often half of the unneeded idle connections is closed.
     pub pool_purge_delay: Duration,
     /// `max-reuse`: requests over one connection; `None` is no limit.
@@ -51,14 +49,10 @@ pub struct Server {
     pub tcp_user_timeout_ms: Option<u32>,
     /// `redir PREFIX`.
     pub redir: Option<String>,
-    /// `non-stick`.
-    pub non_stick: bool,
     /// `ssl`: TLS with the server, and everything about it.
     pub tls: Option<Arc<ServerTls>>,
     /// `tunnel`, `masquerade`: how packets get there in `mode direct`.
     pub forwarding: Forwarding,
-    /// `namespace` and others that only a note remembers: options accepted without effect, as written.
-    pub accepted: Vec<String>,
     /// The `server` or `server-template` line.
     pub line: Source,
 }
@@ -82,16 +76,13 @@ impl Server {
             slowstart: None,
             check: CheckSettings::default(),
             pool_max_conn: -1,
-            pool_low_conn: 0,
             pool_purge_delay: Duration::from_secs(5),
             max_reuse: None,
             tfo: false,
             tcp_user_timeout_ms: None,
             redir: None,
-            non_stick: false,
             tls: None,
             forwarding: Forwarding::Direct,
-            accepted: Vec::new(),
             line: Source::default(),
         }
     }

@@ -32,8 +32,6 @@ pub struct BindTls {
     pub prefer_client_ciphers: bool,
     /// `watch`, Baton's own: directories named by `crt` are watched, and what changes in them is used at once.
     pub watch: bool,
-    /// Words accepted without effect, as written.
-    pub accepted: Vec<String>,
 }
 
 /// Where certificates come from.
@@ -165,8 +163,6 @@ pub struct ServerTls {
     pub no_reuse: bool,
     /// `no-tls-tickets`.
     pub no_tickets: bool,
-    /// Words accepted without effect, as written.
-    pub accepted: Vec<String>,
 }
 
 /// A `crt-store` section (HAProxy 3.0).

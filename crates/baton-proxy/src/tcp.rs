@@ -69,11 +69,12 @@ async fn connect(
             let evaluate = |cx: &mut Context<'_>| encryption.name(cx);
             route::with_stream(core, client, &entry.frontend, Some(backend), true, evaluate)
         });
+        let has_data = client.input.as_ref().is_some_and(|input| !input.is_empty());
         let Client { deadline, registered, addresses, .. } = client;
         count(core, entry, Counter::Connects);
         let count = &|counter| count(core, entry, counter);
         let session = &registered.session;
-        let opening = Opening { core, session, backend: proxy, client: addresses, slot: &slot, count };
+        let opening = Opening { core, session, backend: proxy, client: addresses, slot: &slot, has_data, count };
         match opening.open(deadline, name).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);

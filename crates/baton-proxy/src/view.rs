@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use baton_http::Limits;
 
+use crate::accept::ACCEPTS_PER_TURN;
 use crate::core::Core;
 use crate::generation::{BackendPlan, ByName, FrontendPlan, Generation};
 use crate::pipes::Splicer;
@@ -62,6 +63,8 @@ pub struct FrontendView {
     pub sinks: Rc<Sinks>,
     /// The process's connection limit.
     pub maxconn_global: u32,
+    /// Connections that a socket accepts before other work gets its turn (`tune.maxaccept`).
+    pub accepts_per_turn: u32,
 }
 
 /// A backend of a generation, on one core.
@@ -107,6 +110,7 @@ impl FrontendView {
                 limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
                 sinks: core.log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
+                accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
             })
         };
         generation.frontends.iter().map(|plan| (plan.proxy.name.clone(), view(plan))).collect()

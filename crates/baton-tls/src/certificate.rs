@@ -25,6 +25,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{SignatureScheme, crypto::aws_lc_rs::sign::any_supported_type};
 use rustls_pki_types::CertificateDer;
 
+use chain::Sending;
 pub use chain::{Chain, Chains};
 pub use describe::Description;
 pub use fault::Fault;
@@ -49,6 +50,7 @@ pub struct Certificate {
     split: u32,
     kind: KeyKind,
     chain: Chain,
+    sending: Arc<Sending>,
     not_before: i64,
     not_after: i64,
     extras: Option<Box<Extras>>,
@@ -114,6 +116,7 @@ impl Certificate {
             split: u32::try_from(parts.leaf.len()).map_err(|_| Fault::Certificate(1))?,
             kind,
             chain: chains.chain(&parts.chain),
+            sending: chains.sending(),
             not_before: leaf.not_before,
             not_after: leaf.not_after,
             extras: has_extras.then(|| Box::new(extras)),
@@ -139,7 +142,7 @@ impl Certificate {
         X509::read(self.der()).expect("was read when it was built")
     }
 
-    /// Its issuers as they are sent, the nearest first, in DER.
+    /// Its issuers, the nearest first, in DER. They are sent with it, but for roots where `ssl-skip-self-issued-ca` is set.
     pub fn chain(&self) -> &[Arc<[u8]>] {
         &self.chain
     }
@@ -207,7 +210,7 @@ impl Certificate {
         let (form, key) = self.key_der();
         let key = any_supported_type(&form.wrap(&key)).map_err(|_| Fault::Key)?;
         let mut cert = vec![CertificateDer::from(self.der().to_vec())];
-        cert.extend(self.chain.iter().map(|der| CertificateDer::from(der.to_vec())));
+        cert.extend(self.sending.of(&self.chain).map(|der| CertificateDer::from(der.to_vec())));
         let mut made = CertifiedKey::new(cert, key);
         made.ocsp = self.staple().map(|staple| staple.to_vec());
         Ok(made)
@@ -252,8 +255,10 @@ impl Certificate {
     pub(crate) fn keep_signer(&self, made: CertifiedKey) -> Arc<CertifiedKey> {
         let made = Arc::new(made);
         self.signer.store(Some(made.clone()));
-        // Another response was stapled while it was made.
-        if self.staple().as_ref().map(|staple| &staple[..]) != made.ocsp.as_deref() {
+        // Another response was stapled while it was made, or more or less of the chain is sent.
+        if self.staple().as_ref().map(|staple| &staple[..]) != made.ocsp.as_deref()
+            || self.sending.of(&self.chain).count() + 1 != made.cert.len()
+        {
             self.signer.store(None);
         }
         made
@@ -266,6 +271,11 @@ impl Certificate {
         }
         self.signer.store(None);
         true
+    }
+
+    /// More or less of the chain is sent from now on.
+    pub(crate) fn chain_changed(&self) {
+        self.signer.store(None);
     }
 
     /// Bytes of memory it takes, without its chain.

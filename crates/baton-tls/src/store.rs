@@ -56,6 +56,7 @@ pub struct Store {
 pub(crate) struct Settings {
     extra: ExtraFiles,
     issuers: Arc<Issuers>,
+    skips_roots: bool,
 }
 
 type Entries = HashMap<Arc<Path>, Arc<Entry>>;
@@ -177,7 +178,8 @@ impl Store {
                 Err(error) => problems.push(Problem::new(None, directory.to_owned(), Fault::file(None, &error))),
             }
         }
-        let settings = Settings { extra: wanted.extra, issuers: Arc::new(issuers) };
+        let settings =
+            Settings { extra: wanted.extra, issuers: Arc::new(issuers), skips_roots: wanted.skips_self_issued };
         let loader = Loader::new(files, &self.chains, &settings, &plan.listings);
         let old = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name: &Path| {
@@ -297,6 +299,7 @@ impl Prepared {
     pub fn commit(self) {
         let Prepared { store, mut entries, kept, meanwhile, indexes, settings, .. } = self;
         let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let sends_otherwise = store.chains.skip_roots(settings.skips_roots);
         *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let mut newer = Vec::new();
         for Kept { entry, before, certificate, digest } in kept {
@@ -317,6 +320,9 @@ impl Prepared {
             }
         }
         meanwhile.carry_over(&store, &mut entries, &indexes);
+        if sends_otherwise {
+            entries.values().for_each(|entry| entry.chain_changed());
+        }
         let old = std::mem::replace(&mut *store.entries.write().unwrap_or_else(PoisonError::into_inner), entries);
         *store.indexes.lock().unwrap_or_else(PoisonError::into_inner) = indexes.iter().map(Arc::downgrade).collect();
         drop(old);
@@ -332,6 +338,12 @@ impl Entry {
     /// Uses another certificate.
     fn put(&self, certificate: Arc<Certificate>, digest: Option<Digest>) {
         *self.lock() = State { certificate, digest, problem: None };
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    /// The same certificate is sent with more or less of its chain: who keeps what is sent makes it anew.
+    fn chain_changed(&self) {
+        self.certificate().chain_changed();
         self.edition.fetch_add(1, Ordering::Release);
     }
 

@@ -244,3 +244,55 @@ fn a_check_needs_no_namespace() {
     let checked = Command::new(program()).arg("-c").arg("-f").arg(&file).output().expect("it was built");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
+
+/// A counter of the kernel in this thread's namespace: of TCP beyond the standard.
+fn counter(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/netstat").expect("the kernel counts");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: ")).map(|line| line.split(' '));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let value = names.zip(values).find(|(found, _)| *found == name).map(|(_, value)| value.parse());
+    value.unwrap_or_else(|| panic!("no {name} in\n{text}")).expect("a number")
+}
+
+#[test]
+fn first_bytes_go_with_the_syn_where_both_sides_have_tfo() {
+    alone(|_| {
+        // Both sides; where it is off nobody can.
+        fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3").expect("the namespace is ours");
+        let greeter = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let greets = greeter.local_addr().expect("it is bound");
+        std::thread::spawn(move || {
+            for mut stream in greeter.incoming().map_while(Result::ok) {
+                let _ = stream.write_all(b"hello");
+            }
+        });
+        let config = |options: &str| {
+            let retry = "retry-on conn-failure empty-response response-timeout";
+            config(
+                "",
+                &[
+                    frontend("near", " tfo"),
+                    format!("listen far\n bind 127.0.0.1:81\n http-reuse never\n {retry}\n server s {WEB} {options}\n"),
+                    format!("listen greeting\n mode tcp\n bind 127.0.0.1:82\n {retry}\n server s {greets} {options}\n"),
+                ],
+            )
+        };
+        let proxy = Proxy::start(&config(""));
+        let ask = || assert_eq!(read(TcpStream::connect("127.0.0.1:81").unwrap()).as_deref(), Some("near"));
+        (0..3).for_each(|_| ask());
+        assert_eq!((counter("TCPFastOpenActive"), counter("TCPFastOpenPassive")), (0, 0));
+        // The first connection gets the cookie that the next ones show.
+        proxy.change(&config("tfo"));
+        (0..3).for_each(|_| ask());
+        assert_eq!((counter("TCPFastOpenActive"), counter("TCPFastOpenPassive")), (2, 2));
+        // Nobody says anything before the server: its SYN waits for nothing.
+        let mut client = TcpStream::connect("127.0.0.1:82").unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut greeting = [0; 5];
+        client.read_exact(&mut greeting).expect("the server speaks first");
+        assert_eq!(&greeting, b"hello");
+        proxy.change(&config("tfo no-tfo"));
+        (0..3).for_each(|_| ask());
+        assert_eq!((counter("TCPFastOpenActive"), counter("TCPFastOpenPassive")), (2, 2));
+    });
+}

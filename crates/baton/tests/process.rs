@@ -7,12 +7,14 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{PATIENCE, Proxy, free_address, program, until};
@@ -342,6 +344,53 @@ fn connections_are_computed_from_the_limits() {
 }
 
 /// `Maxconn` of `show info`.
+/// The most connections that a thread accepted between two waits for events.
+fn accepted_at_once(trace: &str) -> usize {
+    let mut now: std::collections::BTreeMap<&str, usize> = Default::default();
+    let mut most = 0;
+    for line in trace.lines() {
+        let (thread, call) = line.trim_start().split_once(' ').unwrap_or_default();
+        let count = now.entry(thread).or_default();
+        if call.contains("epoll_") {
+            *count = 0;
+        } else if call.contains("accept4") && call.contains("SOCK_NONBLOCK") && !call.contains(" = -1 ") {
+            *count += 1;
+            most = most.max(*count);
+        }
+    }
+    most
+}
+
+#[test]
+fn as_many_connections_are_accepted_in_a_row_as_maxaccept_says() {
+    const CLIENTS: usize = 100;
+    // Sockets of which the process gets the queue when there are all clients in it.
+    let sockets: [TcpListener; 4] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    for socket in &sockets {
+        fcntl(socket, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace").display().to_string();
+    let words = ["strace", "-D", "-f", "-qq", "-o", &trace, "-e", "trace=accept4,epoll_wait,epoll_pwait"];
+    let config = |limit: &str, bind: &str| config(&format!(" nbthread 1\n {limit}"), bind);
+    let proxy = Proxy::start_under(&words, &config("", &free_address().to_string()), &[]);
+    let limits = [("", 64), ("tune.maxaccept 3", 3), ("tune.maxaccept -1", CLIENTS), ("tune.maxaccept 1", 1)];
+    for (socket, (limit, expect)) in sockets.iter().zip(limits) {
+        let address = socket.local_addr().unwrap();
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let before = fs::read_to_string(&trace).unwrap().len();
+        proxy.change(&config(limit, &format!("fd@{}", socket.as_raw_fd())));
+        for client in &mut clients {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert_ne!(client.read(&mut [0; 100]).unwrap(), 0, "it is served");
+        }
+        // What was answered was accepted, and written down.
+        let text = fs::read_to_string(&trace).unwrap();
+        assert_eq!(accepted_at_once(&text[before..]), expect, "{limit:?}");
+    }
+}
+
 fn maxconn_of_haproxy(global: &str) -> u32 {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");

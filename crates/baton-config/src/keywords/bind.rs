@@ -63,7 +63,6 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("mss", 1, mss, "Maximum segment size."),
     row("name", 1, name, "Name of the socket in statistics."),
     row("namespace", 1, namespace, "Listen in this network namespace ('ip netns')."),
-    row("nice", 1, nice, "Read for compatibility."),
     row("severity-output", 1, stats::severity, "On a 'stats socket': whether messages begin with their severity."),
     row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
     row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
@@ -73,6 +72,7 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("user", 1, user, "User of the unix socket."),
     row("v4v6", 0, |b, _, _| v6(b, false), "An IPv6 socket accepts IPv4 as well."),
     row("v6only", 0, |b, _, _| v6(b, true), "An IPv6 socket accepts IPv6 only."),
+    none("nice", 1, "connections have their turns in the order of their events"),
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
     later("accept-netscaler-cip", 1),
@@ -305,12 +305,6 @@ fn mss(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
         }
         _ => call.error(at + 1, "bad-value", "expects an MSS with an absolute value between 1 and 65535".into()),
     }
-    1
-}
-
-fn nice(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
-    let value = call.number_at(at + 1, "nice", i64::from(i32::MIN), i64::from(i32::MAX)).unwrap_or_default();
-    bind.options.nice = value.clamp(-1024, 1024) as i32;
     1
 }
 

@@ -74,13 +74,13 @@ pub(crate) fn retry_on(draft: &mut Draft, call: &mut Call<'_, '_>) {
             "empty-response" => retry.empty_response = true,
             "junk-response" => retry.junk_response = true,
             "response-timeout" => retry.response_timeout = true,
-            "0rtt-rejected" => retry.early_rejected = true,
+            // Nothing is sent to a server before the handshake is complete, so nothing of it is rejected.
+            "0rtt-rejected" => {}
             "all-retryable-errors" => {
                 retry.conn_failure = true;
                 retry.empty_response = true;
                 retry.junk_response = true;
                 retry.response_timeout = true;
-                retry.early_rejected = true;
                 for status in [500, 502, 503, 504] {
                     add_status(&mut retry, status);
                 }

@@ -45,7 +45,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         process::insecure_setuid_wanted,
         "Programs started by the process may gain rights by their setuid bit.",
     ),
-    row("localpeer", "NAME", localpeer, "The name of this instance among its peers."),
     row("log", "ADDRESS [len N] [format F] [sample R] FACILITY [MAX [MIN]]", log, "A log target for 'log global'."),
     row("log-send-hostname", "[NAME]", log_hostname, "The host name put into log lines."),
     row("log-tag", "TEXT", log_tag, "The program's name in log lines."),
@@ -91,7 +90,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("strict-limits", "", process::strict_limits, "A limit that cannot be had ends the start (the default)."),
     row("tune.bufsize", "BYTES", limits::bufsize, "Size of a buffer, and so the longest message head."),
     row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Most header fields of a message."),
-    row("tune.maxaccept", "NUMBER", limits::maxaccept, "Connections accepted in one go."),
+    row(
+        "tune.maxaccept",
+        "NUMBER",
+        limits::maxaccept,
+        "Connections that a socket accepts before other work gets its turn: 64; -1 is no limit.",
+    ),
     row("tune.maxrewrite", "BYTES", limits::maxrewrite, "Part of a buffer kept free for added headers."),
     row("uid", "NUMBER", uid, "User id of the process."),
     row("ulimit-n", "NUMBER", limits::ulimit_n, "Limit of open descriptors."),
@@ -113,6 +117,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("httpclient.ssl.ca-file", GLOBAL, "…", INTERNAL),
     none("httpclient.ssl.verify", GLOBAL, "…", INTERNAL),
     none("insecure-fork-wanted", GLOBAL, "…", "Baton starts no programs while it serves"),
+    none("localpeer", GLOBAL, "NAME", "there are no peers"),
     none("lua-prepend-path", GLOBAL, "…", "there are no scripts to find"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),
@@ -358,10 +363,6 @@ fn gid(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     {
         global.model.gid = u32::try_from(gid).ok();
     }
-}
-
-fn localpeer(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
-    call.only("a name as an argument");
 }
 
 fn log(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

@@ -73,8 +73,8 @@ pub(super) fn maxhdr(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 
 pub(super) fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(-1, i64::from(i32::MAX)) {
-        // -1 is no limit.
-        global.model.maxaccept = Some(u32::try_from(value).unwrap_or(u32::MAX));
+        // -1 is no limit, 0 the default.
+        global.model.maxaccept = Some(u32::try_from(value).unwrap_or(u32::MAX)).filter(|value| *value > 0);
     }
 }
 

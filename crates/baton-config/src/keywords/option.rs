@@ -111,7 +111,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("option tcp-smart-connect", BE, "", SMART),
     row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
     row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
-    flag("option transparent", BE, |d| &mut d.proxy.tcp.transparent, "Connect to where the client wanted to go."),
+    flag("option transparent", BE, |d| &mut d.transparent, "Connect to where the client wanted to go."),
     none("option disable-h2-upgrade", FE, "", "connections are always HTTP/1"),
     none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),

@@ -29,7 +29,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("cookie", BE, "NAME …", cookie, "Persistence by cookie."),
     row("default-server", DEFAULTS | BACK | STRICT, "…", default_server, "Settings of the servers below."),
     row("default_backend", FE, "NAME", default_backend, "The backend when no rule chose one."),
-    row("description", FRONT | BACK, "TEXT", description, "A text about the proxy."),
     row("disabled", ALL, "", |d, c| d.proxy.disabled = c.at_most(0), "The proxy takes no part."),
     row("dynamic-cookie-key", BE, "TEXT", dynamic_cookie_key, "Key of dynamic cookies."),
     row("enabled", ALL, "", |d, c| d.proxy.disabled &= !c.at_most(0), "Undoes 'disabled'."),
@@ -181,7 +180,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     row("timeout tarpit", ALL, "TIME", |d, c| timeout(d, c, |t| &mut t.tarpit), "How long a tarpit holds a request."),
     row("timeout tunnel", BE, "TIME", |d, c| timeout(d, c, |t| &mut t.tunnel), "Inactivity of upgraded connections."),
-    row("transparent", BE, "", |d, c| d.proxy.tcp.transparent |= c.at_most(0), "Old name of 'option transparent'."),
+    row("transparent", BE, "", |d, c| d.transparent |= c.at_most(0), "Old name of 'option transparent'."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Chooses a server by a rule."),
     row(
         "ssl-f-use",
@@ -195,6 +194,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("clitcpka-cnt", FE, "…", KEEPALIVE),
     none("clitcpka-idle", FE, "…", KEEPALIVE),
     none("clitcpka-intvl", FE, "…", KEEPALIVE),
+    none("description", FRONT | BACK, "TEXT", "only the HTML page of statistics shows it"),
     none("http-check comment", BE, "…", "it only names the next step in messages"),
     none("max-keep-alive-queue", BE, "…", "a queue does not keep a request from its idle connection"),
     none("srvtcpka-cnt", BE, "…", KEEPALIVE),
@@ -390,16 +390,9 @@ fn default_backend(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
 }
 
-fn description(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    match call.arg(0) {
-        "" => call.expects(0, "a string argument"),
-        _ => draft.proxy.description = Some(call.rest().join(" ")),
-    }
-}
-
 fn dynamic_cookie_key(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if let Some(key) = call.only("a secret key as an argument") {
-        draft.proxy.dynamic_cookie_key = Some(key.into());
+        draft.dynamic_cookie_key = Some(key.into());
     }
 }
 

@@ -208,8 +208,6 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
             }
             Status::NoEffect(why) => {
                 call.notice("no-effect", format!("{about}'{word}' has no effect: {why}"));
-                let text = call.line.texts().skip(at).take(row.args + 1);
-                server.server.accepted.push(text.collect::<Vec<_>>().join(" "));
             }
             Status::NotYet | Status::Removed(_) => {
                 let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");

@@ -183,7 +183,7 @@ pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>
     let Timeouts { connect, check, .. } = proxy.timeouts;
     proxy.timeouts = Timeouts { connect, check, ..Timeouts::default() };
     (proxy.maxconn, proxy.backlog, proxy.rate_limit, proxy.fullconn) = (None, None, None, None);
-    (proxy.cookie, proxy.dynamic_cookie_key) = (None, None);
+    proxy.cookie = None;
     (proxy.retries, proxy.retry_on) = (3, RetryOn::default());
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct ServerDraft {
     pub id: Option<u32>,
     /// The port is given, though relative.
     pub has_port: bool,
+    /// `non-stick`. Outside of `mode direct` nothing sticks to a server.
+    pub non_stick: bool,
     /// What is said about TLS.
     pub tls: Own<TlsWords>,
 }
@@ -104,6 +106,7 @@ impl ServerDraft {
             init_addr: None,
             id: None,
             has_port: false,
+            non_stick: false,
             tls: Own::new(TlsWords::default()),
         }
     }
@@ -165,6 +168,10 @@ pub(crate) struct Draft {
     pub check_steps: Vec<CheckStep>,
     /// `cookie … dynamic`.
     pub cookie_dynamic: bool,
+    /// `dynamic-cookie-key`.
+    pub dynamic_cookie_key: Option<String>,
+    /// `option transparent`.
+    pub transparent: bool,
     /// `id` as written.
     pub id: Option<u32>,
     /// `bind` lines with `ssl`.
@@ -201,6 +208,8 @@ impl Draft {
             check_request: None,
             check_steps: Vec::new(),
             cookie_dynamic: false,
+            dynamic_cookie_key: None,
+            transparent: false,
             id: None,
             ssl_lines: Vec::new(),
             uses: Vec::new(),

@@ -142,7 +142,7 @@ fn finish_proxy(
     if let Some(cookie) = &mut proxy.cookie
         && draft.cookie_dynamic
     {
-        cookie.dynamic_key = proxy.dynamic_cookie_key.clone();
+        cookie.dynamic_key = draft.dynamic_cookie_key.clone();
         if cookie.dynamic_key.is_none()
             && let Some(line) = draft.lines.get("cookie")
         {
@@ -167,6 +167,7 @@ fn finish_proxy(
         let (own, kind) = (&draft.direct, &proxy.check.kind);
         draft.servers.iter_mut().for_each(|server| direct::check_port(server, own, kind, context));
     }
+    transparent(proxy, draft, context);
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);
     proxy.servers = match proxy.role.is_backend() {
@@ -177,6 +178,7 @@ fn finish_proxy(
                 CheckType::Connect => &[],
             };
             let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, files, last: None };
+            fast_open(proxy, draft, context);
             servers(draft, around, context)
         }
     };
@@ -238,6 +240,41 @@ fn check(draft: &Draft) -> CheckType {
             }
             CheckType::Http(steps)
         }
+    }
+}
+
+/// `option transparent`: connections without a server.
+fn transparent(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    if !draft.transparent || !proxy.role.is_backend() || proxy.mode == Mode::Direct {
+        return;
+    }
+    let words = ["option transparent", "transparent"];
+    let line = words.iter().find_map(|word| draft.lines.get(word).or_else(|| draft.inherited.get(word)));
+    let line = line.unwrap_or(&draft.head);
+    let message = format!(
+        "'option transparent' of {} '{}' is known to HAProxy but Baton does not do it yet",
+        draft.kind.label(),
+        proxy.name
+    );
+    let mut diagnostic = late(line, Severity::Alert, "not-yet", 0, message);
+    diagnostic.hint = Some("'server any *' connects to where the client wanted to go".into());
+    context.report.add(diagnostic);
+}
+
+/// What is sent with a SYN is lost with it, and only some events of `retry-on` send it again.
+fn fast_open(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
+    let retry = &proxy.retry_on;
+    if proxy.mode == Mode::Direct || (retry.conn_failure && retry.empty_response && retry.response_timeout) {
+        return;
+    }
+    for server in draft.servers.iter().filter(|server| server.server.tfo) {
+        let Some(line) = &server.line else { continue };
+        let message = format!(
+            "'server {}/{}' : server has tfo activated, the backend should be configured with at least 'conn-failure', \
+             'empty-response' and 'response-timeout' or we wouldn't be able to retry the connection on failure.",
+            proxy.name, server.server.name
+        );
+        context.report.add(late(line, Severity::Warning, "tfo-without-retry", 0, message));
     }
 }
 

@@ -32,6 +32,7 @@ fn connections_have_the_options_asked_for() {
             user_timeout: Some(Duration::from_millis(1500)),
             mss: Some(800),
             interface: Some("lo".into()),
+            fast_open: true,
             ..options()
         };
         let stream = connect(&listener.local_addr().unwrap().into(), &wish);
@@ -40,6 +41,9 @@ fn connections_have_the_options_asked_for() {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(33));
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_millis(1500)));
         assert!(socket.tcp_mss().unwrap() <= 800);
+        let mut fast_open = [0; 4];
+        sockopt::bytes_of(&stream, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &mut fast_open).unwrap();
+        assert_eq!(i32::from_ne_bytes(fast_open), 1);
         assert_eq!(socket.device().unwrap(), Some(b"lo".to_vec()));
         assert_eq!(listener.accept().unwrap().1, stream.local_addr().unwrap());
     }

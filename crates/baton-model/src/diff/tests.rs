@@ -174,6 +174,10 @@ fn settings_of_global_are_in_the_words_of_a_configuration() {
     global.ipvs.sloppy_tcp = Some(true);
     global.ipvs.sync_master = Some(crate::Sync { interface: "eth0".into(), id: 7 });
     global.xdp_connections = Some(1_000_000);
+    global.daemon = true;
+    global.node = Some("east".into());
+    global.maxaccept = Some(u32::MAX);
+    global.max_spread_checks = Some(Duration::from_secs(2));
     global.hard_stop_after = Some(Duration::from_millis(1500));
     global.close_spread_time = Some(Duration::MAX);
     global.chroot = Some("/var/lib/baton (old)".into());
@@ -181,18 +185,24 @@ fn settings_of_global_are_in_the_words_of_a_configuration() {
     global.process.capabilities = crate::Capability::ALL[..2].iter().copied().collect();
     global.tls.extra.bundle = false;
     global.log_hostname = Some(String::new());
+    global.tls.crt_base = Some("/etc/crt".into());
     let changes = diff(&old, &new).changes;
     let lines: Vec<String> = changes.iter().map(|change| change.to_string().replace("global: ", "")).collect();
     let next = "(takes effect with the next process)";
     assert_eq!(
         lines,
         [
+            &format!("daemon off -> on {next}"),
             &format!("chroot unset -> /var/lib/baton (old) {next}"),
             &format!("cpu-map unset -> 1/1 0-2 6 {next}"),
             &format!("setcap unset -> cap_net_admin,cap_net_bind_service {next}"),
+            "node unset -> east",
             "hard-stop-after unset -> 1500ms",
             "close-spread-time unset -> infinite",
+            "max-spread-checks unset -> 2s",
             "log-send-hostname unset -> \"\"",
+            "tune.maxaccept unset -> -1",
+            "crt-base unset -> /etc/crt",
             "ssl-load-extra-files all -> sctl ocsp issuer key",
             "tune.ipvs.timeout-tcp unset -> 900s",
             "tune.ipvs.sloppy-tcp unset -> on",

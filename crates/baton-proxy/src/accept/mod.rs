@@ -22,7 +22,7 @@ use crate::state::{Counter, enter};
 use crate::view::FrontendSlot;
 
 /// Connections accepted before other work gets its turn, unless `tune.maxaccept` says otherwise.
-const ACCEPTS_PER_TURN: usize = 64;
+pub(crate) const ACCEPTS_PER_TURN: u32 = 64;
 /// Pause after the system refused us a descriptor.
 const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
 /// Pause before a socket that could not be watched is tried again.
@@ -90,7 +90,8 @@ async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Tar
     loop {
         wait_for_room(&core, &target).await;
         let Ok(mut ready) = listening.readable().await else { return };
-        for _ in 0..ACCEPTS_PER_TURN {
+        let most = target.borrow().slot.view().accepts_per_turn;
+        for _ in 0..most {
             let now = target.borrow().clone();
             if !has_room(&core, &now) {
                 break;

@@ -268,7 +268,7 @@ async fn connect(
     count(core, entry, Counter::Connects);
     let count = &|counter| count(core, entry, counter);
     let (session, proxy) = (&registered.session, &backend.plan.proxy);
-    let opening = Opening { core, session, backend: proxy, client: addresses, slot, count };
+    let opening = Opening { core, session, backend: proxy, client: addresses, slot, has_data: true, count };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));

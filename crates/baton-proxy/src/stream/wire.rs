@@ -80,7 +80,8 @@ impl Wire {
                     }
                     return Poll::Ready(Ok(count));
                 }
-                Err(Errno::AGAIN) => self.note_full(cx),
+                // A SYN that was to carry these bytes went without them: the peer's cookie does not hold any more.
+                Err(Errno::AGAIN | Errno::INPROGRESS) => self.note_full(cx),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_kernel::Endpoint;
 use baton_kernel::connect::{self, ConnectOptions, Started};
-use baton_model::{Address, Level, Proxy, Server};
+use baton_model::{Address, Level, Proxy, ProxyProtocol, Server};
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::accept::{Addresses, write_header};
@@ -43,6 +43,8 @@ pub struct Opening<'a> {
     pub client: &'a Addresses,
     /// The permission, with the server's settings.
     pub slot: &'a Slot,
+    /// Bytes of the client are there, to be sent as soon as there is a connection.
+    pub has_data: bool,
     /// Counts at the server and its backend.
     pub count: &'a dyn Fn(Counter),
 }
@@ -67,7 +69,8 @@ impl Opening<'_> {
         let config = self.slot.config();
         let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
         let peer = endpoint(config, client).ok_or_else(ours)?;
-        let started = connect::start(&peer, &options(config, backend, client)).map_err(|failed| {
+        let options = ConnectOptions { fast_open: self.may_open_fast(), ..options(config, backend, client) };
+        let started = connect::start(&peer, &options).map_err(|failed| {
             if failed.is_ours() {
                 core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
                 ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
@@ -89,6 +92,14 @@ impl Opening<'_> {
             Ok(Err(_)) => Err(refused()),
             Err(interrupt) => Err(interrupted(interrupt)),
         }
+    }
+
+    /// Whether the server is to get our first bytes with the SYN (`tfo`). Who would wait for the server's bytes first would wait
+    /// for ever: the SYN goes with ours.
+    fn may_open_fast(&self) -> bool {
+        let config = self.slot.config();
+        let sends_first = self.has_data || config.send_proxy != ProxyProtocol::Off || self.slot.encryption().is_some();
+        config.tfo && sends_first
     }
 
     /// The PROXY header.

@@ -1,6 +1,7 @@
 //! Issuers' certificates, of which thousands of certificates share the same few: each is kept once.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::x509::X509;
@@ -12,6 +13,23 @@ pub type Chain = Arc<[Arc<[u8]>]>;
 #[derive(Debug, Default)]
 pub struct Chains {
     kept: Mutex<Kept>,
+    sending: Arc<Sending>,
+}
+
+/// What of a chain is sent, for all certificates.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    /// `ssl-skip-self-issued-ca`.
+    skips_roots: AtomicBool,
+}
+
+impl Sending {
+    /// Those of the issuers that are sent. A client that trusts a root has it; all other clients have no use for it.
+    pub(crate) fn of<'c>(&self, chain: &'c [Arc<[u8]>]) -> impl Iterator<Item = &'c Arc<[u8]>> {
+        let skips = self.skips_roots.load(Ordering::Acquire);
+        let is_root = |der: &[u8]| X509::read(der).is_some_and(|certificate| certificate.is_self_issued());
+        chain.iter().filter(move |der| !(skips && is_root(der)))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +44,16 @@ struct Kept {
 const UNTIDY: usize = 64;
 
 impl Chains {
+    /// Whether roots are sent with the certificates behind them; says whether that is new.
+    pub(crate) fn skip_roots(&self, skips: bool) -> bool {
+        self.sending.skips_roots.swap(skips, Ordering::AcqRel) != skips
+    }
+
+    /// What is sent, as it is said last.
+    pub(crate) fn sending(&self) -> Arc<Sending> {
+        self.sending.clone()
+    }
+
     /// The certificate in `der`, kept from now on; `None` when it is none.
     pub(crate) fn certificate(&self, der: &[u8]) -> Option<Arc<[u8]>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

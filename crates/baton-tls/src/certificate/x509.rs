@@ -192,6 +192,12 @@ impl<'a> X509<'a> {
         self.key_usage().is_none_or(|usage| usage & KEY_ENCIPHERMENT != 0)
     }
 
+    /// Whether it is a root: it has issued itself, as far as it says so.
+    pub(crate) fn is_self_issued(&self) -> bool {
+        let keys = self.authority_key_id().zip(self.subject_key_id());
+        self.subject == self.issuer && keys.is_none_or(|(issuer, own)| issuer == own) && self.may_sign_certificates()
+    }
+
     /// Whether its key may sign certificates.
     pub(crate) fn may_sign_certificates(&self) -> bool {
         const KEY_CERT_SIGN: u8 = 0x04;

@@ -28,6 +28,8 @@ pub struct Wanted<'a> {
     pub extra: ExtraFiles,
     /// `issuers-chain-path`.
     pub issuers_chain_path: Option<&'a Path>,
+    /// `ssl-skip-self-issued-ca`.
+    pub skips_self_issued: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -37,13 +39,14 @@ impl<'a> Wanted<'a> {
         let others = model.proxies.iter().flat_map(|proxy| {
             proxy.servers.iter().filter_map(|server| Some((server.any_tls()?.crt.as_deref()?, &server.line)))
         });
-        let GlobalTls { extra, issuers_chain_path, .. } = &model.global.tls;
+        let GlobalTls { extra, issuers_chain_path, skip_self_issued_ca, .. } = &model.global.tls;
         Wanted {
             binds: binds.filter_map(|bind| Some((bind.options.tls.as_ref()?, &bind.source))).collect(),
             others: others.collect(),
             stores: &model.crt_stores,
             extra: *extra,
             issuers_chain_path: issuers_chain_path.as_deref(),
+            skips_self_issued: *skip_self_issued_ca,
         }
     }
 }

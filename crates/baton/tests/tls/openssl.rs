@@ -2,6 +2,7 @@
 
 use baton_prove::certificates::{Authority, Kind, Wanted};
 
+use crate::support::{Proxy, free_address};
 use crate::tool::{Said, Tool};
 use crate::world::{World, usual};
 
@@ -57,6 +58,34 @@ fn the_chain_is_sent_whole() {
     let said = ask(&world, &["-servername", "a.example", "-verify_return_error", "-verify_hostname", "a.example"]);
     said.says(&["Verification: OK", "Verified peername: a.example", " 1 s:CN = Test\n", "HTTP/1.1 200 "]);
     world.serves();
+}
+
+#[test]
+fn a_root_in_the_file_is_sent_unless_it_is_to_be_skipped() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let authority = Authority::new("Test").expect("an authority");
+    let issued = authority.issue(&Wanted::server(["a.example"])).expect("a certificate");
+    let crt = folder.path().join("rooted.pem");
+    std::fs::write(&crt, issued.bundle_pem() + &authority.root_pem()).expect("the folder is ours");
+    let web = free_address();
+    let config = |global: &str| {
+        format!(
+            "global\n {global}\ndefaults\n mode http\n timeout client 30s\nfrontend web\n bind {web} ssl crt {}\n \
+             http-request return status 200\n",
+            crt.display()
+        )
+    };
+    let sent = || {
+        let said = Tool::new("openssl", &["s_client", "-showcerts", "-connect", &web.to_string()]).input(REQUEST).run();
+        said.out.lines().filter(|line| line.contains(" s:")).count()
+    };
+    // With it HAProxy 2.6 sends the certificate and who issued it, without it the root as well.
+    let proxy = Proxy::start(&config("ssl-skip-self-issued-ca"));
+    assert_eq!(sent(), 2);
+    for (global, expect) in [("", 3), ("ssl-skip-self-issued-ca", 2)] {
+        proxy.change(&config(global));
+        assert_eq!(sent(), expect, "{global:?}");
+    }
 }
 
 #[test]

@@ -59,12 +59,11 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("no-send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy'."),
     row("no-send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy-v2'."),
     row("no-tfo", 0, |s, _, _| set(&mut s.server.tfo, false), "Undoes 'tfo'."),
-    row("non-stick", 0, |s, _, _| set(&mut s.server.non_stick, true), "Never put into a stick table."),
+    row("non-stick", 0, |s, _, _| set(&mut s.non_stick, true), "Never put into a stick table."),
     row("observe", 1, observe, "Traffic that counts as a health report."),
     row("on-error", 1, on_error, "What too many observed errors do."),
     row("on-marked-down", 1, on_marked_down, "What happens to sessions when the server goes down."),
     row("on-marked-up", 1, on_marked_up, "What happens to backup sessions when the server comes up."),
-    row("pool-low-conn", 1, pool_low_conn, "Idle connections below which none is taken from another core."),
     row("pool-max-conn", 1, pool_max_conn, "Idle connections kept."),
     row("pool-purge-delay", 1, pool_purge_delay, "How often half of the unneeded idle connections is closed."),
     row("port", 1, port, "Port for health checks."),
@@ -74,9 +73,14 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
     row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
     row("source", 1, source_parameter, "Address to connect from."),
-    row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
+    row("stick", 0, |s, _, _| set(&mut s.non_stick, false), "Undoes 'non-stick'."),
     row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
-    row("tfo", 0, |s, _, _| set(&mut s.server.tfo, true), "TCP fast open."),
+    row(
+        "tfo",
+        0,
+        |s, _, _| set(&mut s.server.tfo, true),
+        "TCP fast open: a request may go with the SYN. Best with 'retry-on conn-failure empty-response response-timeout'.",
+    ),
     row("track", 1, track, "Copies another server's state instead of checking."),
     row("usesrc", 0, stray_usesrc, "Only behind 'source'."),
     row("weight", 1, weight, "Share of the load, 0 to 256."),
@@ -88,6 +92,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     none("agent-port", 1, "it belongs to 'agent-check'"),
     none("agent-send", 1, "it belongs to 'agent-check'"),
     none("log-proto", 1, "it belongs to logging over TCP"),
+    none("pool-low-conn", 1, "no thread takes an idle connection from another one, however many there are"),
     none("resolve-net", 1, "names are resolved when the file is read"),
     none("resolve-opts", 1, "names are resolved when the file is read"),
     none("resolve-prefer", 1, "names are resolved when the file is read"),
@@ -323,11 +328,6 @@ fn on_marked_up(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) ->
     if let Some(value) = call.choose(at + 1, "on-marked-up", &choices) {
         server.server.check.on_marked_up = value;
     }
-    1
-}
-
-fn pool_low_conn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
-    server.server.pool_low_conn = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
     1
 }
 

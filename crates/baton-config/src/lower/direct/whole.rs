@@ -201,7 +201,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
     let mut seen: HashMap<(Option<Place>, IpAddr, u16), &str> = HashMap::new();
     for server in &draft.servers {
         let Some(line) = &server.line else { continue };
-        if let Some((message, hint)) = fault_of(server, &places) {
+        if let Some((message, hint)) = fault_of(server, &places).or_else(|| sticks_nevertheless(draft, server)) {
             let about = format!("'server {}/{}' : {message}.", draft.proxy.name, server.server.name);
             let mut diagnostic = late(line, Severity::Alert, "direct", 2, about);
             let is_port = matches!(server.server.address.address, Some(Address::Inet(address)) if address.port() > 0);
@@ -304,6 +304,14 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
         }
     }
     None
+}
+
+/// The kernel's persistence is a service's, not a server's.
+fn sticks_nevertheless(draft: &Draft, server: &ServerDraft) -> Option<(String, &'static str)> {
+    (server.non_stick && draft.direct.stick.is_some()).then(|| {
+        let message = "'non-stick' with 'stick on src' is nothing the kernel can do".into();
+        (message, "leave one of the two out: all servers of a service are stuck to, or none")
+    })
 }
 
 /// A word of a server that changes nothing here.

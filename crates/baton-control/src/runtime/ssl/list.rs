@@ -140,7 +140,11 @@ fn try_add(
         return Err(format!("crt-list '{}' does not exist!", list.display()));
     };
     let line = match payload {
-        None => CrtLine { crt: certificate.into(), ..CrtLine::default() },
+        None => {
+            let base = control.line.model.global.tls.crt_base.as_deref().filter(|_| !certificate.starts_with('@'));
+            let crt = base.map_or_else(|| certificate.into(), |base| base.join(certificate));
+            CrtLine { crt, ..CrtLine::default() }
+        }
         Some(payload) => {
             let text = String::from_utf8_lossy(payload);
             let text = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
