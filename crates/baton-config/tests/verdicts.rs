@@ -2,6 +2,9 @@
 //! and on the line of the first error. `verdicts/*.txt` holds the cases, `verdicts/differences.txt` those where Baton answers
 //! otherwise on purpose, with the reason. Without HAProxy the comparison is skipped, aloud.
 
+#[path = "verdicts/effects.rs"]
+mod effects;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
