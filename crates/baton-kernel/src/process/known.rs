@@ -3,12 +3,15 @@
 //!
 //! It is for processes that are not our children. Those of other PID namespaces are not known here.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::procfs;
@@ -38,6 +41,33 @@ impl Known {
         look(self.pid).is_some_and(|found| found.began == self.began && !found.is_zombie)
     }
 
+    /// Whether it began before the other one, or at the same tick of the clock.
+    pub fn is_older_than(self, other: Known) -> bool {
+        self.began <= other.began
+    }
+
+    /// Sends it a signal. One that does not run any more is no error; another process with its PID is left alone.
+    ///
+    /// # Errors
+    /// Without the right to.
+    pub fn signal(self, signal: Signal) -> io::Result<()> {
+        let gone = |error: &io::Error| error.raw_os_error() == Some(libc::ESRCH);
+        let process = match open(self.pid) {
+            Err(error) if gone(&error) => return Ok(()),
+            Ok(process) => Some(process),
+            // Before Linux 5.3 the PID has to do.
+            Err(_) => None,
+        };
+        if !self.is_alive() {
+            return Ok(());
+        }
+        let sent = match &process {
+            Some(process) => send(process, signal as libc::c_int),
+            None => nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), signal).map_err(io::Error::from),
+        };
+        sent.or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })
+    }
+
     /// Ends it by SIGKILL and waits for its end, for so long at most. One that does not run is what is wanted; another process with
     /// its number is left alone.
     ///
@@ -52,7 +82,7 @@ impl Known {
         if !self.is_alive() {
             return Ok(());
         }
-        match kill(&process) {
+        match send(&process, libc::SIGKILL) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
             sent => sent?,
         }
@@ -64,6 +94,24 @@ impl Known {
                 ended => return ended.map(drop).map_err(io::Error::from),
             }
         }
+    }
+}
+
+impl fmt::Display for Known {
+    /// As an argument for another process of ours.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}@{}", self.pid, self.began)
+    }
+}
+
+impl FromStr for Known {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Known> {
+        let parsed = text
+            .split_once('@')
+            .and_then(|(pid, began)| Some(Known { pid: pid.parse().ok()?, began: began.parse().ok()? }));
+        parsed.ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }
 
@@ -90,10 +138,10 @@ fn open(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as libc::c_int) })
 }
 
-fn kill(process: &OwnedFd) -> io::Result<()> {
+fn send(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     let nothing = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: pidfd_send_signal(2) takes an open descriptor, numbers, and a null pointer for "as kill(2) does".
-    let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, nothing, 0) };
+    let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, nothing, 0) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -102,6 +150,21 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn a_signal_is_for_one_process_and_not_for_its_pid() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let known = Known::of(child.id() as i32).unwrap();
+        Known { began: known.began + 1, ..known }.signal(Signal::SIGTERM).unwrap();
+        assert!(child.try_wait().unwrap().is_none(), "it was not the one that was meant");
+        assert!(Known::own().unwrap().is_older_than(known));
+        known.signal(Signal::SIGTERM).unwrap();
+        assert!(!child.wait().unwrap().success());
+        known.signal(Signal::SIGTERM).unwrap();
+        let text = known.to_string();
+        assert_eq!(text.parse::<Known>().ok(), Some(known));
+        assert!("12".parse::<Known>().is_err());
+    }
 
     #[test]
     fn one_with_another_beginning_is_another_one() {

@@ -17,7 +17,7 @@ mod take;
 use std::time::Duration;
 
 pub use give::{Gift, give};
-pub use take::{TakeError, Taken, take, take_from};
+pub use take::{TakeError, Taken, connect, take, take_from};
 
 /// Descriptors in a message.
 pub const PER_MESSAGE: usize = 252;

@@ -76,12 +76,11 @@ impl fmt::Display for TakeError {
 
 impl std::error::Error for TakeError {}
 
-/// Asks the process behind the `stats socket` at `endpoint` for its listening sockets, `limit` at most. Blocks, for
-/// [`PATIENCE`] at each step.
+/// Connects to the process behind the `stats socket` at `endpoint`.
 ///
 /// # Errors
-/// See [`TakeError`].
-pub fn take(endpoint: &Endpoint, limit: usize) -> Result<Vec<Taken>, TakeError> {
+/// [`TakeError::Connect`].
+pub fn connect(endpoint: &Endpoint) -> Result<Socket, TakeError> {
     let connect = || {
         let stream = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
         // Of the wait in a full queue too.
@@ -89,7 +88,16 @@ pub fn take(endpoint: &Endpoint, limit: usize) -> Result<Vec<Taken>, TakeError> 
         stream.connect(&endpoint.to_sockaddr()?)?;
         Ok(stream)
     };
-    take_from(&connect().map_err(TakeError::Connect)?, limit)
+    connect().map_err(TakeError::Connect)
+}
+
+/// Asks the process behind the `stats socket` at `endpoint` for its listening sockets, `limit` at most. Blocks, for
+/// [`PATIENCE`] at each step.
+///
+/// # Errors
+/// See [`TakeError`].
+pub fn take(endpoint: &Endpoint, limit: usize) -> Result<Vec<Taken>, TakeError> {
+    take_from(&connect(endpoint)?, limit)
 }
 
 /// The same, over a stream that leads to the runtime API of the old process already.
