@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use baton_config::Options;
 use baton_kernel::process::end_by;
+use baton_kernel::process::known::Known;
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
 use tokio::sync::mpsc;
@@ -21,9 +22,10 @@ use self::pausing::Resuming;
 use self::reloading::{Reading, Waiting, foresee};
 use self::signals::{Signals, the_end};
 use crate::certificates::{self, Certificates};
+use crate::control_socket::ControlSocket;
 use crate::direct;
 use crate::drain::{Drain, DrainStep, Left};
-use crate::endpoint::{self, Asked};
+use crate::endpoint::{self, Asked, Desk};
 use crate::environment::Outside;
 use crate::handover::giver;
 use crate::handover::succession::{self, Succession};
@@ -33,6 +35,7 @@ use crate::master::{Begun, Found, Servant};
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
 use crate::reload::{ChangeLine, Ready};
+use crate::rights::{Places, Rights};
 use crate::runtime::{self, Question};
 use crate::service_manager::ServiceManager;
 use crate::{early_signals, retirement, status};
@@ -51,13 +54,17 @@ pub struct Settings {
     pub version: String,
     /// Whom to tell how we are.
     pub manager: ServiceManager,
-    /// Users besides root that may ask: the one of the start and the one of now.
-    pub may_ask: Vec<u32>,
+    /// Who may ask besides root.
+    pub rights: Rights,
+    /// This process as it was when its sockets were opened: its PID and when it began. `None` without `/proc`.
+    pub known: Option<Known>,
 }
 
 /// The running process.
 pub struct Control {
     pub(crate) settings: Arc<Settings>,
+    /// Where we are asked.
+    pub(crate) socket: ControlSocket,
     pub(crate) line: ChangeLine,
     pub(crate) workers: Workers,
     pub(crate) messages: Rc<Messages>,
@@ -104,6 +111,7 @@ impl Control {
     /// A sentence.
     pub async fn start(
         settings: Settings,
+        socket: ControlSocket,
         mut line: ChangeLine,
         ready: Ready,
         messages: Rc<Messages>,
@@ -116,6 +124,7 @@ impl Control {
         messages.apply(&line.model);
         Ok(Control {
             settings: Arc::new(settings),
+            socket,
             line,
             workers,
             messages,
@@ -157,16 +166,15 @@ impl Control {
         early_signals::come()?;
         let (asked, mut questions) = mpsc::channel(ASKED_MAX);
         let (events, mut conversations) = mpsc::channel(succession::EVENTS_MAX);
-        match endpoint::listen() {
-            Ok(listener) => {
-                let may_ask = self.settings.may_ask.clone();
-                tokio::spawn(endpoint::serve(listener, may_ask, asked.clone(), events.clone()));
-            }
-            Err(error) => self.messages.warning(&format!("`baton reload` will not find this process: {error}")),
+        let rights = self.settings.rights.clone();
+        let lineage = self.succession.lineage.clone();
+        let desk = Desk { rights, places: Places::default(), lineage, asked, events };
+        for listener in self.socket.listeners()? {
+            tokio::spawn(endpoint::serve(listener, desk.clone()));
         }
         let mut code = 0;
         self.listen_for_the_end(&mut signals)?;
-        match self.take_over(&events).await {
+        match self.take_over(&desk.events).await {
             Ok(()) => {
                 self.begin_direct().await;
                 self.begin_service().await;
@@ -198,10 +206,11 @@ impl Control {
                 Event::Dump => self.dump(),
                 Event::Pause => self.pause(),
                 Event::Resume => self.resume().await,
-                Event::Master(heard) => self.obey(heard, &asked, &events).await,
+                Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
                 Event::HardStop(number) => {
                     self.leave_direct();
+                    self.socket.remove_file();
                     end_by(number);
                 }
                 Event::Time => self.step_direct(None),

@@ -1,5 +1,5 @@
 //! What `baton reload`, `plan` and `status` say to a running process and what it answers: one line of JSON each way over a
-//! unix socket in the abstract namespace that is named after the process.
+//! unix socket of the process (see [`control_socket`](crate::control_socket)).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,6 @@ pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest reply in bytes a client reads.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// The name of a process's socket, without the leading zero byte.
-pub fn socket_name(pid: u32) -> String {
-    format!("baton-{pid}")
-}
 
 /// A line: the version and what is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +60,21 @@ pub enum Request {
     Certificates,
     /// Serve by the program that is on disk now; a master answers when that is so, or is not.
     Upgrade,
+}
+
+impl Request {
+    /// What it does, in front of "process 7".
+    pub fn action(&self) -> &'static str {
+        match self {
+            Request::Reload => "reload",
+            Request::Plan { .. } => "plan a reload of",
+            Request::Status => "see the status of",
+            Request::Handover => "take over from",
+            Request::SyncCertificates => "reload the certificates of",
+            Request::Certificates => "list the certificates of",
+            Request::Upgrade => "upgrade",
+        }
+    }
 }
 
 /// What is answered.
@@ -177,6 +187,9 @@ impl Message {
 pub struct Status {
     /// Process id.
     pub pid: u32,
+    /// Random, made at the start: tells this process from every other one that had or will have its PID.
+    #[serde(default)]
+    pub id: String,
     /// Baton's version.
     pub version: String,
     /// Number of the configuration in use.

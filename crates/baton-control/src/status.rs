@@ -17,6 +17,7 @@ pub(crate) fn status(control: &Control) -> Status {
     let line = &control.line;
     let mut status = Status {
         pid: std::process::id(),
+        id: control.socket.id.clone(),
         version: control.settings.version.clone(),
         generation: line.number(),
         refused: line.refused,

@@ -220,7 +220,7 @@ mod tests {
         assert!(!run("-f a -sf -c").daemon);
         assert!(run("-sf -f a -c").check);
         let over = |line: &str| {
-            let TakeOver { pids, stop } = run(line).take_over;
+            let TakeOver { pids, stop, is_masters: _ } = run(line).take_over;
             (pids, stop)
         };
         assert_eq!(over("-f a -sf"), (vec![], Stop::Soft));

@@ -296,3 +296,34 @@ fn first_bytes_go_with_the_syn_where_both_sides_have_tfo() {
         assert_eq!((counter("TCPFastOpenActive"), counter("TCPFastOpenPassive")), (2, 2));
     });
 }
+
+/// Two that are each the first process of a container, which share a network: each is asked by its own people.
+#[test]
+fn first_processes_of_two_containers_are_told_apart() {
+    alone(|_| {
+        let start = |port: u16| {
+            let text = config("", &[frontend("f", "").replace(WEB, &format!("127.0.0.1:{port}"))]);
+            let wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+            let proxy = Proxy::begin(&wrapper, &text, &[]);
+            until("it serves", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+            let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", proxy.pid()));
+            (children.expect("it runs").trim().to_owned(), proxy)
+        };
+        let (first, second) = (start(8081), start(8082));
+        let ask = |pid: &str, words: &[&str]| {
+            let mut command = Command::new("nsenter");
+            command.args(["-t", pid, "--pid", "--mount", "--"]).arg(program()).args(words);
+            let output = command.output().expect("util-linux is installed");
+            assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let status =
+            |pid: &str| serde_json::from_str::<serde_json::Value>(&ask(pid, &["status", "--json"])).expect("JSON");
+        ask(&second.0, &["reload"]);
+        ask(&second.0, &["reload", "--pid", "1"]);
+        let (one, other) = (status(&first.0), status(&second.0));
+        assert_eq!([&one["generation"], &other["generation"]], [1, 3], "only the second one was asked to");
+        assert_eq!([&one["pid"], &other["pid"]], [1, 1]);
+        assert_ne!(one["id"], other["id"]);
+    });
+}

@@ -38,6 +38,8 @@ pub enum Broken {
     Late(Duration),
     /// It said something that is no message.
     Malformed(String),
+    /// It gave a reason to end.
+    Said(String),
     /// Descriptors were lost on the way, or more came than were announced.
     Descriptors(String),
     /// The system's words.
@@ -50,6 +52,7 @@ impl fmt::Display for Broken {
             Broken::Closed => write!(out, "it ended"),
             Broken::Late(within) => write!(out, "no answer within {} s", within.as_secs_f32()),
             Broken::Malformed(what) => write!(out, "not a message: {what}"),
+            Broken::Said(what) => write!(out, "{what}"),
             Broken::Descriptors(what) => write!(out, "{what}"),
             Broken::Io(error) => write!(out, "{error}"),
         }
@@ -220,7 +223,8 @@ impl Arrived {
         let malformed = |error: &dyn fmt::Display| Broken::Malformed(error.to_string());
         // At once, which is faster than word by word.
         let body = str::from_utf8(body).map_err(|error| malformed(&error))?;
-        let message = serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        let mut message: Message = serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        message.escape();
         self.bytes.drain(..HEAD + length);
         Ok(Some(message))
     }

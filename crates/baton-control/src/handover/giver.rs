@@ -12,12 +12,16 @@ use super::message::{
     Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, State, Welcome,
 };
 use super::report;
+use crate::control_socket::Peer;
+use crate::rights::Place;
 
 /// What conversations tell the change line.
 #[derive(Debug)]
 pub enum Event {
     /// A process wants to take over. Answered at once.
     Asked {
+        /// Whose process it is.
+        uid: u32,
         /// What it said.
         hello: Hello,
         /// Takes what there is to give.
@@ -44,12 +48,14 @@ pub enum Event {
         /// What it reports.
         report: Report,
     },
-    /// A process before us found us by itself.
+    /// A process says that it is one before us, and found us by itself.
     Joined {
-        /// Its number.
+        /// Its number, as the kernel says.
         from: u32,
         /// Tells it where to report to instead.
         moved: oneshot::Sender<u32>,
+        /// Takes whether it is one of them, and listened to.
+        reply: oneshot::Sender<bool>,
     },
     /// A process before us has ended, or reports elsewhere by now.
     Left {
@@ -74,14 +80,26 @@ pub struct Offer {
 }
 
 /// Talks with a process that asked for a handover, until it has said everything.
-pub async fn talk(stream: UnixStream, events: mpsc::Sender<Event>) {
+///
+/// A process before us gives its `place` back: there are no more of them than this process took over from.
+pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: mpsc::Sender<Event>) {
     let mut channel = Channel::new(stream);
     match channel.receive(ANSWER_WITHIN).await {
-        Ok(Message::Hello(hello)) => give(channel, hello, events).await,
-        Ok(Message::Reporting { pid }) => {
-            let (moved, told) = oneshot::channel();
-            if events.send(Event::Joined { from: pid, moved }).await.is_ok() {
-                report::listen(channel, pid, told, events).await;
+        Ok(Message::Hello(hello)) => give(channel, peer.uid, hello, events).await,
+        // What it says of itself does not count.
+        Ok(Message::Reporting { pid: _ }) => {
+            let Some(from) = peer.pid else { return };
+            let ((moved, told), (reply, answer)) = (oneshot::channel(), oneshot::channel());
+            if events.send(Event::Joined { from, moved, reply }).await.is_err() {
+                return;
+            }
+            match answer.await {
+                Ok(true) => {
+                    drop(place);
+                    report::listen(channel, from, told, events).await;
+                }
+                Ok(false) => abort(&mut channel, "it did not take over from the process that reports").await,
+                Err(_) => {}
             }
         }
         Ok(other) => abort(&mut channel, &format!("a conversation does not begin with {}", name(&other))).await,
@@ -89,9 +107,9 @@ pub async fn talk(stream: UnixStream, events: mpsc::Sender<Event>) {
     }
 }
 
-async fn give(mut channel: Channel, hello: Hello, events: mpsc::Sender<Event>) {
+async fn give(mut channel: Channel, uid: u32, hello: Hello, events: mpsc::Sender<Event>) {
     let (reply, answer) = oneshot::channel();
-    if events.send(Event::Asked { hello, reply }).await.is_err() {
+    if events.send(Event::Asked { uid, hello, reply }).await.is_err() {
         return;
     }
     let offer = match answer.await {
@@ -226,6 +244,7 @@ mod tests {
     /// A taker that says so much and then nothing more; how the conversation ended, and what the taker was told.
     async fn silent(said: &[Message]) -> (String, Message) {
         let (one, other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&one).unwrap();
         let (events, seen) = mpsc::channel(4);
         let taker = async {
             let mut channel = Channel::new(other);
@@ -238,7 +257,7 @@ mod tests {
                 }
             }
         };
-        let ((), ended, told) = tokio::join!(talk(one, events), change_line(seen), taker);
+        let ((), ended, told) = tokio::join!(talk(one, peer, None, events), change_line(seen), taker);
         (ended, told)
     }
 

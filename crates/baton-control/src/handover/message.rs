@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use super::named::{Counters, Named};
 use crate::health::Status;
+use crate::printable;
 
 /// The versions this program speaks, the best one first.
 pub const VERSIONS: &[u32] = &[1];
@@ -112,6 +113,34 @@ impl<'de> Visitor<'de> for Reader {
 }
 
 impl Message {
+    /// Escapes what may be shown to a human: it is another process's.
+    pub(super) fn escape(&mut self) {
+        let escape = |text: &mut String| {
+            if let Cow::Owned(escaped) = printable::line(text) {
+                *text = escaped;
+            }
+        };
+        match self {
+            Message::Hello(hello) => escape(&mut hello.program),
+            Message::Welcome(welcome) => escape(&mut welcome.program),
+            Message::Refused(refused) => escape(&mut refused.reason),
+            Message::Abort { reason } => escape(reason),
+            Message::Sockets(sockets) => sockets.sockets.iter_mut().for_each(|socket| {
+                escape(&mut socket.address);
+                socket.namespace.iter_mut().for_each(escape);
+            }),
+            Message::Send
+            | Message::Received
+            | Message::State(_)
+            | Message::Ready(_)
+            | Message::Released(_)
+            | Message::Reporting { .. }
+            | Message::Report(_)
+            | Message::Moved { .. }
+            | Message::Unknown => {}
+        }
+    }
+
     /// The message of that name, of the fields that are left.
     fn named<'de, D: Deserializer<'de>>(say: &str, fields: D) -> Result<Message, D::Error> {
         /// Reads over the fields of a message that has none.

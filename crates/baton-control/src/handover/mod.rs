@@ -1,7 +1,7 @@
 //! Another process takes over: `baton -f FILE -sf PID`.
 //!
 //! ```text
-//!   new process (taker)                                old process (giver), address @baton-PID
+//!   new process (taker)                                old process (giver), its control socket
 //!   reads and judges its files
 //!   {"baton":1,"ask":"handover"} ────────────────────▶ checks who asks
 //!                                ◀──────────────────── {"baton":1,"answer":"handover"}
@@ -25,6 +25,7 @@
 //! state into a message and back, and [`report`] is what follows the handover. Established connections are not handed over:
 //! they stay with the giver until they end.
 
+pub mod belief;
 pub mod channel;
 pub mod giver;
 pub mod message;

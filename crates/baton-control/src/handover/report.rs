@@ -47,7 +47,7 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
 /// Connects to the process to report to.
 async fn reach(pid: u32) -> Result<Channel, Broken> {
     let stream = tokio::task::spawn_blocking(move || taker::connect(pid)).await.map_err(std::io::Error::other)?;
-    let stream = stream.map_err(|error| Broken::Malformed(error.to_string()))?;
+    let stream = stream.map_err(|error| Broken::Said(error.to_string()))?;
     stream.set_nonblocking(true)?;
     let mut channel = Channel::new(UnixStream::from_std(stream)?);
     channel.send(&Message::Reporting { pid: std::process::id() }, &[], ANSWER_WITHIN).await?;

@@ -6,18 +6,21 @@
 //! before: this program once more, which keeps the right, waits for the word, passes it on and ends.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use baton_kernel::holders::{self, Holders};
 use baton_kernel::namespace;
+use baton_kernel::process::known::Known;
 use baton_model::Address;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::listeners::Place;
+use crate::printable;
 
 /// How a process must be called to be sent a signal: a number from an old pid file may be anybody's by now, and a signal
 /// would end it.
@@ -32,10 +35,20 @@ const WORD_BYTES_MAX: u64 = 16;
 /// The most that a messenger may have to say.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
+/// A process to signal.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    pid: u32,
+    /// Which one it was when it was named; `None` without `/proc`.
+    known: Option<Known>,
+}
+
 /// Old processes that know signals only. Dropped while they are paused, it resumes them.
 #[derive(Debug, Default)]
 pub struct Strangers {
     pids: Vec<u32>,
+    /// Which processes these are, where the system says so.
+    known: Vec<Target>,
     is_paused: bool,
     messenger: Option<Child>,
 }
@@ -44,6 +57,8 @@ impl Strangers {
     /// One more of them.
     pub fn add(&mut self, pid: u32) {
         self.pids.push(pid);
+        let known = i32::try_from(pid).ok().and_then(Known::of);
+        self.known.push(Target { pid, known });
     }
 
     /// Whether there is nobody.
@@ -79,7 +94,7 @@ impl Strangers {
     /// When no messenger can be started.
     pub fn keep_right(&mut self) -> io::Result<()> {
         let mut command = Command::new(SAME_PROGRAM);
-        command.arg(MESSENGER_ARGUMENT).args(self.pids.iter().map(u32::to_string));
+        command.arg(MESSENGER_ARGUMENT).args(self.known.iter().map(Target::to_string));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         self.messenger = Some(command.spawn()?);
         Ok(())
@@ -95,7 +110,7 @@ impl Strangers {
         match self.messenger.take() {
             Some(messenger) => send(messenger, signal)
                 .unwrap_or_else(|error| vec![format!("The processes {:?} cannot be told to end: {error}.", self.pids)]),
-            None => tell_all(&self.pids, signal),
+            None => tell_all(&self.known, signal),
         }
     }
 }
@@ -136,26 +151,51 @@ pub fn carry(pids: &[OsString]) -> io::Result<()> {
     io::stdin().lock().take(WORD_BYTES_MAX).read_to_string(&mut word)?;
     let known = [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGTTIN];
     let Some(signal) = known.into_iter().find(|signal| word.trim_end() == signal.as_str()) else { return Ok(()) };
-    let pids: Vec<u32> = pids.iter().filter_map(|pid| pid.to_str()?.parse().ok()).collect();
-    for problem in tell_all(&pids, signal) {
+    let targets: Vec<Target> = pids.iter().filter_map(|pid| Target::of_argument(pid.to_str()?)).collect();
+    for problem in tell_all(&targets, signal) {
         writeln!(io::stdout(), "{problem}")?;
     }
     Ok(())
 }
 
-fn tell_all(pids: &[u32], signal: Signal) -> Vec<String> {
-    pids.iter().filter_map(|&pid| tell(pid, signal).err()).collect()
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.known {
+            Some(known) => write!(out, "{known}"),
+            None => write!(out, "{}", self.pid),
+        }
+    }
 }
 
-/// Signals a process if it is what it is believed to be; one that has gone is no error.
-fn tell(pid: u32, signal: Signal) -> Result<(), String> {
+impl Target {
+    fn of_argument(text: &str) -> Option<Target> {
+        match text.parse::<Known>() {
+            Ok(known) => Some(Target { pid: u32::try_from(known.pid).ok()?, known: Some(known) }),
+            Err(_) => Some(Target { pid: text.parse().ok()?, known: None }),
+        }
+    }
+}
+
+fn tell_all(targets: &[Target], signal: Signal) -> Vec<String> {
+    targets.iter().filter_map(|&target| tell(target, signal).err()).collect()
+}
+
+/// Signals a process if it is what it is believed to be; one that has gone is no error, and another one that has its PID by now is
+/// left alone.
+fn tell(Target { pid, known }: Target, signal: Signal) -> Result<(), String> {
     let called = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     if !called.is_empty() && !CALLED.iter().any(|name| called.starts_with(name)) {
-        return Err(format!("Process {pid} is '{}', not a load balancer: not told to end.", called.trim_end()));
+        let called = printable::line(called.trim_end()).into_owned();
+        return Err(format!("Process {pid} is '{called}', not a load balancer: not told to end."));
     }
     let Ok(number) = i32::try_from(pid) else { return Ok(()) };
-    match kill(Pid::from_raw(number), signal) {
-        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+    let sent = match known {
+        Some(known) => known.signal(signal),
+        None => kill(Pid::from_raw(number), signal).map_err(io::Error::from),
+    };
+    match sent {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
         Err(error) => Err(format!("Process {pid} cannot be told to end: {error}.")),
     }
 }

@@ -2,10 +2,11 @@
 //! and the figures that processes before us still report.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use baton_kernel::listen::Identity;
+use baton_kernel::process::known::Known;
 use baton_model::{Address, Level};
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,10 +27,25 @@ pub const EVENTS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Succession {
     stage: Stage,
-    /// Whom we took over from, the oldest first.
-    lineage: Vec<u32>,
+    /// Whom we took over from.
+    pub(crate) lineage: Lineage,
     /// Processes before us that still report.
     predecessors: HashMap<u32, Predecessor>,
+}
+
+/// PIDs of the processes from which this one took over, the oldest first. There are none until it has.
+#[derive(Clone, Debug, Default)]
+pub struct Lineage(Arc<OnceLock<Vec<u32>>>);
+
+impl Lineage {
+    fn pids(&self) -> &[u32] {
+        self.0.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it took over from that process, directly or through others.
+    pub fn has(&self, pid: u32) -> bool {
+        self.pids().contains(&pid)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -116,8 +132,8 @@ impl Control {
     /// Something happened in a conversation.
     pub(crate) async fn converse(&mut self, event: Event) {
         match event {
-            Event::Asked { hello, reply } => {
-                let offer = self.offer(&hello);
+            Event::Asked { uid, hello, reply } => {
+                let offer = self.offer(uid, &hello);
                 let pid = hello.pid;
                 if let Err(Ok(_)) = reply.send(offer) {
                     // The taker left in this moment.
@@ -130,19 +146,27 @@ impl Control {
             Event::Ready { ready, reply, done } => self.hand_over(ready, reply, done).await,
             Event::Failed { reason } => self.keep_serving(&reason),
             Event::Report { from, report } => self.reported(from, &report),
-            Event::Joined { from, moved } => self.joined(from, moved),
+            Event::Joined { from, moved, reply } => self.joined(from, moved, reply),
             Event::Left { from } => self.left(from),
         }
     }
 
     /// What there is to give.
-    fn offer(&mut self, hello: &Hello) -> Result<Offer, Refused> {
+    fn offer(&mut self, uid: u32, hello: &Hello) -> Result<Offer, Refused> {
         let refuse = |kind, reason: String| Err(Refused { kind, reason, successor: None });
+        if !self.settings.rights.may_take(uid, &self.line.model) {
+            let reason = format!(
+                "user {uid} may not take its listening sockets: root may, who started it, and the `user` of a `stats socket` with \
+                 `expose-fd listeners` in its configuration"
+            );
+            self.messages.warning(&format!("Process {} of user {uid} wanted to take over and may not.", hello.pid));
+            return refuse(RefusedKind::Never, reason);
+        }
         let Some(version) = VERSIONS.iter().find(|version| hello.versions.contains(version)) else {
             let reason = format!("it speaks versions {VERSIONS:?} of the handover, not {:?}", hello.versions);
             return refuse(RefusedKind::Never, reason);
         };
-        if let Some(after) = hello.after.filter(|after| !self.succession.lineage.contains(after)) {
+        if let Some(after) = hello.after.filter(|after| !self.succession.lineage.has(*after)) {
             return refuse(RefusedKind::Never, format!("it did not take over from process {after}"));
         }
         if let Some(successor) = self.succession.successor() {
@@ -184,7 +208,7 @@ impl Control {
         state.tickets = tickets::remember(&self.line.tickets);
         let counts = state.counts.clone();
         self.succession.stage = Stage::Giving(Giving { pid: hello.pid, places, counts, is_stop_wanted: false });
-        let (program, lineage) = (self.settings.version.clone(), self.succession.lineage.clone());
+        let (program, lineage) = (self.settings.version.clone(), self.succession.lineage.pids().to_vec());
         Ok(Offer { version: *version, program, lineage, sockets, state })
     }
 
@@ -278,7 +302,7 @@ impl Control {
             match tokio::time::timeout_at(end, conversations.recv()).await {
                 Ok(Some(Event::Report { from, report })) => self.reported(from, &report),
                 Ok(Some(Event::Left { from })) => self.left(from),
-                Ok(Some(Event::Joined { from, moved })) => self.joined(from, moved),
+                Ok(Some(Event::Joined { from, moved, reply })) => self.joined(from, moved, reply),
                 // Nobody can take over any more.
                 Ok(Some(Event::Asked { .. } | Event::Ready { .. } | Event::Failed { .. })) => {}
                 Ok(None) | Err(_) => break,
@@ -310,7 +334,7 @@ impl Control {
     async fn tell_givers(&mut self, mut taken: Taken, events: &mpsc::Sender<Event>) -> Result<(), String> {
         let states = std::mem::take(&mut taken.states);
         let older = taken.lineage.len().saturating_sub(LINEAGE_MAX);
-        self.succession.lineage = taken.lineage.split_off(older);
+        let _ = self.succession.lineage.0.set(taken.lineage.split_off(older));
         let concluded = taken.ready(self.line.listeners.left()).await?;
         concluded.notices.iter().for_each(|notice| self.messages.notice(notice));
         for (pid, channel) in concluded.reporting {
@@ -334,8 +358,19 @@ impl Control {
         given.map(|offer| offer.place.clone()).collect()
     }
 
-    /// A process before us found us.
-    fn joined(&mut self, from: u32, moved: oneshot::Sender<u32>) {
+    /// A process found us that says it is one before us. It is if we took over from its PID, and it was there before we were: a
+    /// PID is given to another process some day.
+    fn joined(&mut self, from: u32, moved: oneshot::Sender<u32>, reply: oneshot::Sender<bool>) {
+        let is_older = || match (i32::try_from(from).ok().and_then(Known::of), self.settings.known) {
+            (Some(found), Some(own)) => found.is_older_than(own),
+            // In a root directory without /proc it cannot be told.
+            (None, _) | (_, None) => true,
+        };
+        let is_one = self.succession.lineage.has(from) && is_older();
+        let _ = reply.send(is_one);
+        if !is_one {
+            return;
+        }
         let moved = match self.succession.successor() {
             // On to the next one.
             Some(to) => {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 
+use super::belief::{Belief, Believed};
 use super::channel::{ANSWER_WITHIN, Broken, Channel, MESSAGE_BYTES_MAX, Parked};
 use super::giver::name;
 use super::message::{
@@ -25,8 +25,9 @@ use super::message::{
 };
 use super::strangers::Strangers;
 use crate::ask;
+use crate::control_socket::find::{self, Reached, Where};
 use crate::listeners::{Inherited, Known};
-use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request};
+use crate::protocol::{Reply, Request};
 
 /// How long to ask again while another handover or a reload is under way.
 pub const BUSY_WITHIN: Duration = Duration::from_secs(20);
@@ -54,6 +55,8 @@ pub struct TakeOver {
     pub pids: Vec<u32>,
     /// `-sf` or `-st`.
     pub stop: Stop,
+    /// They are named by our master, whose workers they are.
+    pub is_masters: bool,
 }
 
 /// Everything that was taken, and who has to be told.
@@ -80,8 +83,8 @@ pub struct Taken {
 struct Giver {
     pid: u32,
     channel: Parked,
-    /// The kernel's numbers of the sockets that came, in their order.
-    sockets: Vec<u64>,
+    /// The kernel's numbers of the sockets that came, in their order; `None` of one that was not taken.
+    sockets: Vec<Option<u64>>,
 }
 
 /// How a handover was ended.
@@ -117,15 +120,19 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// Asks each process, and those that took over from them since, also when it is gone by now. `program` is our version; `may_give` are users, besides root
-/// and our own, whose processes are trusted.
+/// Asks each process, and those that took over from them since, also when it is gone by now. `program` is our version; `may_give` is
+/// the `user` of our configuration, of whose processes sockets are taken that root or we opened.
 ///
 /// # Errors
 /// A sentence: somebody does not let us, and it would be wrong to go on without. All asked go on as before.
-pub fn take(over: &TakeOver, program: &str, may_give: &[u32]) -> Result<Taken, String> {
+pub fn take(over: &TakeOver, program: &str, may_give: Option<u32>) -> Result<Taken, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot ask the running process: {error}"))?;
     runtime.block_on(async {
+        let believed = match over.is_masters {
+            true => Believed::everybody(),
+            false => Believed::with_user(may_give),
+        };
         let mut taken = Taken { stop: over.stop, ..Taken::default() };
         let mut left: VecDeque<Asked> = over.pids.iter().map(|&pid| Asked { pid, after: None }).collect();
         let mut asked = HashSet::new();
@@ -133,14 +140,14 @@ pub fn take(over: &TakeOver, program: &str, may_give: &[u32]) -> Result<Taken, S
             if next.pid == std::process::id() || asked.len() >= ASKED_MAX || !asked.insert(next) {
                 continue;
             }
-            match taken.ask(next, program, may_give).await {
+            match taken.ask(next, program, &believed).await {
                 Ok(Answer::Everything | Answer::Nothing) => {}
                 Ok(Answer::Successor(pid)) => left.extend([Asked { pid, ..next }]),
                 Ok(Answer::Gone) => {
                     // Another process may have taken over from it since its number was read.
                     let after = next.after.or(Some(next.pid));
-                    let heirs = ask::running().unwrap_or_default();
-                    left.extend(heirs.into_iter().map(|pid| Asked { pid, after }));
+                    let heirs = find::running().into_iter().filter(|heir| believed.judge(heir.uid).is_ok());
+                    left.extend(heirs.map(|heir| Asked { pid: heir.pid, after }));
                 }
                 // Nobody named it, and it may be somebody else's.
                 Err(reason) if next.after.is_some() => {
@@ -180,16 +187,16 @@ enum Answer {
 
 impl Taken {
     /// Takes what this process has.
-    async fn ask(&mut self, asked: Asked, program: &str, may_give: &[u32]) -> Result<Answer, String> {
+    async fn ask(&mut self, asked: Asked, program: &str, believed: &Believed) -> Result<Answer, String> {
         let Asked { pid, after } = asked;
         let end = Instant::now() + BUSY_WITHIN;
         // Since when it does not listen.
         let mut silent = None;
         loop {
-            let stream = match reach(pid, may_give) {
-                Ok(stream) => {
+            let (stream, belief) = match reach(pid, believed) {
+                Ok(reached) => {
                     silent = None;
-                    stream
+                    reached
                 }
                 Err(Unreachable::Nobody) => return Ok(Answer::Gone),
                 Err(Unreachable::Ended) => {
@@ -215,7 +222,7 @@ impl Taken {
             let mut channel = Parked::new(stream).resume().map_err(|error| error.to_string())?;
             let hello = Hello { versions: VERSIONS.to_vec(), pid: std::process::id(), program: program.into(), after };
             let before = self.sockets.len();
-            match self.receive(pid, &mut channel, hello).await {
+            match self.receive(pid, &mut channel, hello, belief).await {
                 Ok(Received::All(sockets)) => {
                     let channel = channel.park().map_err(|error| error.to_string())?;
                     self.givers.push(Giver { pid, channel, sockets });
@@ -250,7 +257,13 @@ impl Taken {
     }
 
     /// Receives everything. What arrived before it broke off is kept: it may be all there is.
-    async fn receive(&mut self, pid: u32, channel: &mut Channel, hello: Hello) -> Result<Received, Broken> {
+    async fn receive(
+        &mut self,
+        pid: u32,
+        channel: &mut Channel,
+        hello: Hello,
+        belief: Belief,
+    ) -> Result<Received, Broken> {
         channel.send(&Message::Hello(hello), &[], ANSWER_WITHIN).await?;
         let welcome = match channel.receive(ANSWER_WITHIN).await? {
             Message::Welcome(welcome) => welcome,
@@ -260,7 +273,7 @@ impl Taken {
         has_room(&welcome).map_err(Broken::Descriptors)?;
         self.lineage.extend(welcome.lineage.iter().copied().chain([pid]).take(LINEAGE_MAX + 1));
         channel.send(&Message::Send, &[], ANSWER_WITHIN).await?;
-        let mut sockets = Vec::new();
+        let mut sockets: Vec<Option<u64>> = Vec::new();
         while sockets.len() < welcome.sockets as usize {
             let some = match channel.receive(ANSWER_WITHIN).await? {
                 Message::Sockets(some) if !some.sockets.is_empty() => some.sockets,
@@ -268,16 +281,34 @@ impl Taken {
             };
             let fds = channel.take_fds(some.len())?;
             for (socket, fd) in some.into_iter().zip(fds) {
-                let identity = Identity::of(&fd).ok().flatten();
-                sockets.push(identity.map_or(0, |identity| identity.socket));
-                if let Err(error) = self.sockets.add_known(fd, socket.namespace, socket.number) {
-                    self.notices.push(format!("{} of process {pid} is not taken: {error}.", socket.address));
-                }
+                let added = belief.may_take(&fd).and_then(|()| {
+                    let identity = Identity::of(&fd).ok().flatten();
+                    let added = self.sockets.add_known(fd, socket.namespace, socket.number);
+                    added.map(|()| identity.map(|identity| identity.socket)).map_err(|error| error.to_string())
+                });
+                sockets.push(added.unwrap_or_else(|reason| {
+                    self.notices.push(format!("{} of process {pid} is not taken: {reason}.", socket.address));
+                    None
+                }));
             }
+        }
+        if let Belief::Bounded { uid } = belief
+            && !sockets.iter().any(Option::is_some)
+        {
+            let reason = format!(
+                "it belongs to user {uid}, who opened its sockets and may have given them to others; stop it first"
+            );
+            return Err(Broken::Said(reason));
         }
         channel.send(&Message::Received, &[], ANSWER_WITHIN).await?;
         match channel.receive(ANSWER_WITHIN).await? {
-            Message::State(state) => self.states.push((pid, *state)),
+            Message::State(mut state) => {
+                if belief != Belief::Whole {
+                    // Who knows a key can read what it protects.
+                    state.tickets = State::default().tickets;
+                }
+                self.states.push((pid, *state));
+            }
             other => return Err(unexpected(other)),
         }
         Ok(Received::All(sockets))
@@ -290,7 +321,7 @@ impl Taken {
 
     /// Whether a socket with this number of the kernel came from another process.
     pub fn has_socket(&self, cookie: u64) -> bool {
-        self.givers.iter().any(|giver| giver.sockets.contains(&cookie))
+        self.givers.iter().any(|giver| giver.sockets.contains(&Some(cookie)))
     }
 
     /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use.
@@ -302,7 +333,8 @@ impl Taken {
         let unused: HashSet<u64> = unused.known().map(|known: &Known| known.identity.socket).collect();
         let mut is_decided = false;
         for Giver { pid, channel, sockets } in self.givers {
-            let taken = (0..).zip(&sockets).filter(|(_, socket)| !unused.contains(*socket)).map(|(at, _)| at).collect();
+            let is_used = |socket: &Option<u64>| socket.is_some_and(|socket| !unused.contains(&socket));
+            let taken = (0..).zip(&sockets).filter(|(_, socket)| is_used(socket)).map(|(at, _)| at).collect();
             let ready = Ready { pid: std::process::id(), taken, stop: self.stop };
             let mut channel = channel.resume().map_err(|error| error.to_string())?;
             match conclude(&mut channel, ready).await {
@@ -335,8 +367,8 @@ impl Taken {
 
 /// What came of asking.
 enum Received {
-    /// Everything; the kernel's numbers of the sockets.
-    All(Vec<u64>),
+    /// Everything; the kernel's numbers of the sockets that are taken.
+    All(Vec<Option<u64>>),
     /// Nothing.
     Refused(Refused),
 }
@@ -383,65 +415,46 @@ fn has_room(welcome: &Welcome) -> Result<(), String> {
 
 fn unexpected(message: Message) -> Broken {
     match message {
-        Message::Abort { reason } => Broken::Malformed(reason),
+        Message::Abort { reason } => Broken::Said(reason),
         other => Broken::Malformed(format!("unexpected: {}", name(&other))),
     }
 }
 
-/// Connects to a process whose user we trust.
-fn reach(pid: u32, may_give: &[u32]) -> Result<StdStream, Unreachable> {
-    let stream = connect(pid)?;
-    let odd = |error: Errno| Unreachable::Odd(error.to_string());
-    let uid = getsockopt(&stream, PeerCredentials).map_err(odd)?.uid();
-    let ours = nix::unistd::geteuid().as_raw();
-    if uid != 0 && uid != ours && !may_give.contains(&uid) {
-        return Err(Unreachable::Odd(format!(
-            "it belongs to user {uid}, who is neither root nor us nor the 'user' of this configuration; stop it first"
-        )));
-    }
-    Ok(stream)
+/// Connects to a process that is believed.
+fn reach(pid: u32, believed: &Believed) -> Result<(StdStream, Belief), Unreachable> {
+    let reached = dial(pid)?;
+    let belief = believed.judge(reached.peer.uid).map_err(Unreachable::Odd)?;
+    Ok((request(pid, reached)?, belief))
 }
 
 /// Connects to the address of a process and asks for a handover; from then on messages follow.
 pub(super) fn connect(pid: u32) -> Result<StdStream, Unreachable> {
+    request(pid, dial(pid)?)
+}
+
+/// Connects to the process of that PID, in our network namespace, whoever else listens at names of it.
+fn dial(pid: u32) -> Result<Reached, Unreachable> {
+    find::reach(pid, Where::Here).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused if is_running(pid) => Unreachable::Stranger,
+        io::ErrorKind::ConnectionRefused => Unreachable::Nobody,
+        _ => Unreachable::Odd(error.to_string()),
+    })
+}
+
+fn request(pid: u32, reached: Reached) -> Result<StdStream, Unreachable> {
     let odd = |error: io::Error| Unreachable::Odd(error.to_string());
-    let mut stream = match ask::reach(pid) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            return Err(if is_running(pid) { Unreachable::Stranger } else { Unreachable::Nobody });
-        }
-        Err(error) => return Err(odd(error)),
-    };
-    stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(odd)?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN)).map_err(odd)?;
-    let mut line = serde_json::to_vec(&Envelope::new(Request::Handover)).map_err(|error| odd(error.into()))?;
-    line.push(b'\n');
-    let answer = stream.write_all(&line).and_then(|()| {
-        let mut answer = String::new();
-        // Nothing follows this line before we say more, so reading ahead loses nothing.
-        BufReader::new((&stream).take(REQUEST_BYTES_MAX as u64)).read_line(&mut answer)?;
-        Ok(answer)
-    });
-    let answer = match answer {
-        Ok(answer) if answer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-        other => other,
-    };
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(error) => {
-            return Err(match error.kind() {
-                io::ErrorKind::WouldBlock => {
-                    Unreachable::Odd(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))
-                }
-                _ if is_gone(pid) => Unreachable::Ended,
-                _ => odd(error),
-            });
-        }
-    };
-    match serde_json::from_str::<Envelope<Reply>>(&answer).map(|envelope| envelope.body) {
-        Ok(Reply::Handover) => Ok(stream),
+    let mut line = ask::Line::new(reached.stream, ANSWER_WITHIN);
+    // Nothing follows the answer before we say more, so reading ahead loses nothing.
+    match line.say(&Request::Handover).and_then(|()| line.hear()) {
+        Ok(Reply::Handover) => Ok(line.into_stream()),
         Ok(Reply::Failed { reason }) => Err(Unreachable::Odd(reason)),
-        Ok(_) | Err(_) => Err(Unreachable::Odd("it does not know how to hand over".into())),
+        Ok(_) => Err(Unreachable::Odd("it does not know how to hand over".into())),
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::TimedOut => Unreachable::Odd(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
+            io::ErrorKind::InvalidData => Unreachable::Odd("it does not know how to hand over".into()),
+            _ if is_gone(pid) => Unreachable::Ended,
+            _ => odd(error),
+        }),
     }
 }
 

@@ -2,48 +2,58 @@
 //! to the worker with the connection, so that the worker knows who asks.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Weak;
 use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv};
-use std::os::fd::AsRawFd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 use super::run::Event;
-use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, socket_name};
+use crate::control_socket::Peer;
+use crate::control_socket::find::{self, Where};
+use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request};
+use crate::rights::{Places, Rights};
 
 /// How long an asker may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to read an answer.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 /// Bytes that are looked at to tell what is asked.
 const LOOK_BYTES: usize = 256;
 
+/// What every conversation needs.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    /// Who may ask for what.
+    pub rights: Rights,
+    /// How many are listened to at a time.
+    pub places: Places,
+    /// Held by each conversation until the master knows of it.
+    pub busy: Weak<()>,
+    /// Takes what is asked for.
+    pub events: mpsc::UnboundedSender<Event>,
+}
+
 /// Accepts askers until the master is gone.
-///
-/// Each conversation holds `busy` until the master knows of it.
-pub async fn serve(
-    listener: StdListener,
-    may_ask: u32,
-    busy: Weak<()>,
-    events: mpsc::UnboundedSender<Event>,
-) -> io::Result<()> {
+pub async fn serve(listener: StdListener, desk: Desk) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (events, busy) = (events.clone(), busy.upgrade());
+        let (busy, desk) = (desk.busy.upgrade(), desk.clone());
         tokio::task::spawn_local(async move {
             // Who is nobody, says nothing or left is not our trouble.
-            let Ok(credentials) = stream.peer_cred() else { return };
-            let is_allowed = credentials.uid() == 0 || credentials.uid() == may_ask;
+            let Ok(peer) = Peer::of(&stream) else { return };
+            let Some(_place) = desk.places.take(peer.uid, desk.rights.is_starter(peer.uid)) else { return };
             let Ok(Ok(request)) = tokio::time::timeout(PATIENCE, first_words(&stream)).await else { return };
             // The worker refuses those who may not ask, in words.
-            let event = match request.filter(|_| is_allowed) {
+            let event = match request.filter(|request| desk.rights.may(peer.uid, request)) {
                 Some(Request::Reload) => Event::AskedReload { stream, is_upgrade: false },
                 Some(Request::Upgrade) => Event::AskedReload { stream, is_upgrade: true },
                 Some(
@@ -55,7 +65,7 @@ pub async fn serve(
                 )
                 | None => Event::Conversation(stream),
             };
-            let _ = events.send(event);
+            let _ = desk.events.send(event);
             drop(busy);
         });
     }
@@ -73,10 +83,11 @@ async fn first_words(stream: &UnixStream) -> io::Result<Option<Request>> {
 /// Takes the request that was looked at, and answers it.
 pub async fn answer(mut stream: UnixStream, reply: Reply) -> io::Result<()> {
     let (read, mut write) = stream.split();
-    BufReader::new(read.take(LOOK_BYTES as u64)).read_line(&mut String::new()).await?;
+    let mut asked = BufReader::new(read.take(LOOK_BYTES as u64));
+    tokio::time::timeout(PATIENCE, asked.read_line(&mut String::new())).await.map_err(io::Error::other)??;
     let mut line = serde_json::to_vec(&Envelope::new(reply)).map_err(io::Error::other)?;
     line.push(b'\n');
-    write.write_all(&line).await
+    tokio::time::timeout(READ_WITHIN, write.write_all(&line)).await.map_err(io::Error::other)?
 }
 
 /// Asks a worker and waits for the answer, however long it takes.
@@ -85,8 +96,10 @@ pub async fn answer(mut stream: UnixStream, reply: Reply) -> io::Result<()> {
 /// A sentence: it is gone, or ended before it answered.
 pub async fn ask(pid: i32, request: Request) -> Result<Reply, String> {
     let talk = async {
-        let name = socket_name(u32::try_from(pid).map_err(io::Error::other)?);
-        let stream = StdStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let pid = u32::try_from(pid).map_err(io::Error::other)?;
+        // It is our child, so that its PID says it all.
+        let reached = tokio::task::spawn_blocking(move || find::reach(pid, Where::Anywhere));
+        let stream = reached.await.map_err(io::Error::other)??.stream;
         stream.set_nonblocking(true)?;
         let mut stream = UnixStream::from_std(stream)?;
         let mut line = serde_json::to_vec(&Envelope::new(request)).map_err(io::Error::other)?;

@@ -111,6 +111,9 @@ pub enum ToMaster {
         version: String,
         /// The version of [`super::state`] its binary reads: whether its master could take up from this one.
         state: u32,
+        /// Whether its binary, as a master, goes on at the socket file of the master before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps_file: bool,
     },
     /// What it said while it started, also when it failed.
     Said {
@@ -252,7 +255,9 @@ mod tests {
         check(ToMaster::Open, r#"{"say":"open"}"#);
         check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);
         check(ToMaster::Release { sockets: vec![1, 2] }, r#"{"say":"release","sockets":[1,2]}"#);
-        check(ToMaster::Ready { version: "0.1.0".into(), state: 1 }, r#"{"say":"ready","version":"0.1.0","state":1}"#);
+        let ready = |keeps_file| ToMaster::Ready { version: "0.1.0".into(), state: 1, keeps_file };
+        check(ready(false), r#"{"say":"ready","version":"0.1.0","state":1}"#);
+        check(ready(true), r#"{"say":"ready","version":"0.1.0","state":1,"keeps_file":true}"#);
         check(ToMaster::HandedOver { to: 7 }, r#"{"say":"handed-over","to":7}"#);
     }
 

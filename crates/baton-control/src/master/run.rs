@@ -9,7 +9,6 @@ use std::collections::{HashMap, VecDeque};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -28,9 +27,10 @@ use super::link::{Link, ToMaster};
 use super::opening::Reading;
 use super::process::Program;
 use super::supervisor::{Effect, Stop, Supervisor, WorkerId};
-use crate::endpoint;
+use crate::control_socket::{self, ControlSocket};
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
+use crate::rights::{Places, Rights};
 use crate::runtime::spoken_version;
 use crate::service_manager::ServiceManager;
 
@@ -98,11 +98,13 @@ struct Master {
     /// Reloads that the worker has not answered yet.
     reloads_under_way: usize,
     /// Where `baton reload` asks: a second descriptor, for the next binary.
-    endpoint: Option<StdListener>,
+    socket: Option<ControlSocket>,
     /// Held by every conversation that we do not know of yet.
     busy: Rc<()>,
     /// How often becoming the new binary was put off.
     put_off: u32,
+    /// Of conversations at our sockets.
+    places: Places,
     /// A second descriptor of the socket of `-S`, for the next binary.
     cli: Option<OwnedFd>,
     events: mpsc::UnboundedSender<Event>,
@@ -116,6 +118,8 @@ struct Process {
     reader: JoinHandle<()>,
     /// The version of the state its binary reads.
     state: u32,
+    /// Whether its binary goes on at our socket file.
+    keeps_file: bool,
     /// A conversation about new addresses.
     opening: Option<JoinHandle<()>>,
 }
@@ -222,8 +226,9 @@ impl Master {
             is_started: false,
             reloads_under_way: 0,
             cli: None,
-            endpoint: None,
+            socket: None,
             busy: Rc::default(),
+            places: Places::default(),
             put_off: 0,
             events,
         })
@@ -235,19 +240,15 @@ impl Master {
         started: impl FnOnce(),
     ) -> std::io::Result<u8> {
         let mut signals = Signals::listen()?;
-        let listening = match self.endpoint.take() {
-            Some(listener) => Ok(listener),
-            None => endpoint::listen(),
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => ControlSocket::open().map_err(|error| {
+                std::io::Error::other(format!("`baton reload` would not find this process: {error}"))
+            })?,
         };
-        match listening {
-            Ok(listener) => {
-                self.endpoint = Some(listener.try_clone()?);
-                let may_ask = nix::unistd::geteuid().as_raw();
-                let busy = Rc::downgrade(&self.busy);
-                tokio::task::spawn_local(conversation::serve(listener, may_ask, busy, self.events.clone()));
-            }
-            Err(error) => self.messages().warning(&format!("`baton reload` will not find this process: {error}")),
-        }
+        socket.notices.drain(..).for_each(|notice| self.messages().notice(&notice));
+        self.socket = Some(socket);
+        self.listen_for_askers()?;
         if let Some(cli) = self.setup.cli.take() {
             self.cli = Some(cli.another()?);
             tokio::task::spawn_local(cli.serve(spoken_version(&self.setup.version), self.events.clone()));
@@ -269,7 +270,12 @@ impl Master {
                 let mut next = Vec::new();
                 for effect in todo {
                     match effect {
-                        Effect::Exit(code) => return Ok(u8::try_from(code).unwrap_or(u8::MAX)),
+                        Effect::Exit(code) => {
+                            drop(self.socket.take());
+                            // Workers that became another user could not remove theirs.
+                            control_socket::sweep();
+                            return Ok(u8::try_from(code).unwrap_or(u8::MAX));
+                        }
                         Effect::Started => {
                             self.started();
                             started.take().into_iter().for_each(|started| started());
@@ -282,6 +288,23 @@ impl Master {
             let event = self.next(&mut signals, &mut happened, &mut watchdog).await;
             effects = self.happen(event, &mut happened).await;
         }
+    }
+
+    /// Serves all who ask at our sockets.
+    fn listen_for_askers(&self) -> std::io::Result<()> {
+        let uid = nix::unistd::geteuid().as_raw();
+        let desk = conversation::Desk {
+            rights: Rights { starters: vec![uid], runs_as: uid },
+            places: self.places.clone(),
+            busy: Rc::downgrade(&self.busy),
+            events: self.events.clone(),
+        };
+        for listener in self.socket.iter().map(ControlSocket::listeners) {
+            for listener in listener? {
+                tokio::task::spawn_local(conversation::serve(listener, desk.clone()));
+            }
+        }
+        Ok(())
     }
 
     fn messages(&self) -> &Messages {

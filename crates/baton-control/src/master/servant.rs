@@ -234,7 +234,8 @@ impl Servant {
     /// As [`Servant::report`].
     pub async fn ready(&self, version: &str, said: &str) -> io::Result<()> {
         self.link.say(&said_message(said), &[]).await?;
-        self.link.say(&ToMaster::Ready { version: version.into(), state: state::VERSION }, &[]).await
+        let ready = ToMaster::Ready { version: version.into(), state: state::VERSION, keeps_file: true };
+        self.link.say(&ready, &[]).await
     }
 
     /// Says that another process took over from us.

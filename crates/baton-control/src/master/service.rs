@@ -9,15 +9,13 @@ use std::time::Instant;
 use baton_model::{AccessLevel, Model};
 use socket2::Socket;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::link::{self, Heard, ToWorker};
 use super::{Summoned, opening};
 use crate::control::Control;
-use crate::endpoint::{self, Asked};
+use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
-use crate::handover::giver;
 use crate::listeners::Granted;
 use crate::reload::Read;
 
@@ -159,12 +157,7 @@ impl Control {
     }
 
     /// Does what the master says.
-    pub(crate) async fn obey(
-        &mut self,
-        heard: io::Result<Heard<ToWorker>>,
-        asked: &mpsc::Sender<Asked>,
-        events: &mpsc::Sender<giver::Event>,
-    ) {
+    pub(crate) async fn obey(&mut self, heard: io::Result<Heard<ToWorker>>, desk: &Desk) {
         let (message, fds) = match heard {
             Ok(Heard::Message(message, fds)) => (message, fds),
             Ok(Heard::Unknown) => return,
@@ -179,8 +172,7 @@ impl Control {
         match message {
             ToWorker::Serve => {
                 if let Some(stream) = stream(fds) {
-                    let may_ask = self.settings.may_ask.clone();
-                    tokio::spawn(endpoint::serve_one(stream, may_ask, asked.clone(), events.clone()));
+                    tokio::spawn(endpoint::serve_one(stream, desk.clone()));
                 }
             }
             ToWorker::Ping => {

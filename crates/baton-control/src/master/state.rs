@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -40,8 +41,11 @@ pub struct State {
     pub tickets: Option<RawFd>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
-    /// Where `baton reload` asks.
+    /// Where `baton reload` asks: the abstract socket.
     pub asked: Option<RawFd>,
+    /// The socket in the run directory, and its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<(RawFd, PathBuf)>,
     /// Nobody sees standard output and error.
     pub is_detached: bool,
     /// Milliseconds since the master was started.

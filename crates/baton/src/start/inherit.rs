@@ -9,12 +9,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use baton_control::Messages;
+use baton_control::control_socket::Peer;
+use baton_control::handover::belief::{Belief, Believed};
 use baton_control::listeners::{INHERITED_MAX, Inherited};
 use baton_control::master::STORED_AS;
+use baton_control::{Messages, printable};
 use baton_kernel::process::over_exec;
 use baton_kernel::transfer::{TakeError, Taken};
 use baton_kernel::{Endpoint, listen, transfer};
+use baton_model::Model;
 
 use super::Stop;
 use crate::arguments::Run;
@@ -30,13 +33,13 @@ const TRIES_MAX: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that is passed to us. The configuration takes what it names.
-pub(super) fn sockets(run: &Run, messages: &Messages) -> Result<Inherited, Stop> {
+pub(super) fn sockets(run: &Run, model: &Model, messages: &Messages) -> Result<Inherited, Stop> {
     let mut inherited = Inherited::of_strangers();
     activation(&mut inherited, messages)?;
     match run.old_socket.as_deref() {
         None => {}
         Some(name) if name == NOBODY => {}
-        Some(name) => old_process(name, &mut inherited, messages)?,
+        Some(name) => old_process(name, &Believed::with_user(model.global.uid), &mut inherited, messages)?,
     }
     Ok(inherited)
 }
@@ -79,16 +82,19 @@ fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop
 }
 
 /// `-x`: asks the old process for its sockets. It goes on serving until it is told to stop.
-fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop> {
+fn old_process(name: &OsStr, believed: &Believed, inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop> {
     let shown = name.to_string_lossy();
     let failed =
         |reason: &dyn std::fmt::Display| format!("Failed to get the sockets from the old process! '{shown}': {reason}");
     let endpoint = endpoint(name).map_err(|reason| failed(&reason))?;
-    let taken = ask(&endpoint).map_err(|error| failed(&error))?;
+    let (belief, taken) = ask(&endpoint, believed).map_err(|reason| failed(&reason))?;
     for socket in taken {
         let namespace = Some(socket.namespace).filter(|name| !name.is_empty());
-        if let Err(reason) = inherited.add_known(socket.fd, namespace, None) {
-            messages.warning(&format!("a socket of the old process is not taken: {reason}"));
+        let added = belief
+            .may_take(&socket.fd)
+            .and_then(|()| inherited.add_known(socket.fd, namespace, None).map_err(|reason| reason.to_string()));
+        if let Err(reason) = added {
+            messages.warning(&format!("a socket of the old process is not taken: {}", printable::line(&reason)));
         }
     }
     Ok(())
@@ -96,16 +102,25 @@ fn old_process(name: &OsStr, inherited: &mut Inherited, messages: &Messages) -> 
 
 /// Asks for the sockets, again if the old process does not answer in time. One that was replaced itself a moment ago
 /// may have heard us instead of its successor, with nothing to give any more.
-fn ask(endpoint: &Endpoint) -> Result<Vec<Taken>, TakeError> {
+fn ask(endpoint: &Endpoint, believed: &Believed) -> Result<(Belief, Vec<Taken>), String> {
     for _ in 1..TRIES_MAX {
-        match transfer::take(endpoint, INHERITED_MAX) {
-            Err(TakeError::Talk(_)) => {}
-            Err(TakeError::NotExposed) => thread::sleep(PAUSE),
-            Ok(none) if none.is_empty() => thread::sleep(PAUSE),
-            other => return other,
+        match take(endpoint, believed)? {
+            (_, Err(TakeError::Talk(_))) => {}
+            (_, Err(TakeError::NotExposed)) => thread::sleep(PAUSE),
+            (_, Ok(none)) if none.is_empty() => thread::sleep(PAUSE),
+            (belief, other) => return other.map(|taken| (belief, taken)).map_err(|error| error.to_string()),
         }
     }
-    transfer::take(endpoint, INHERITED_MAX)
+    let (belief, taken) = take(endpoint, believed)?;
+    taken.map(|taken| (belief, taken)).map_err(|error| error.to_string())
+}
+
+/// Asks once, if whoever listens there may be believed.
+fn take(endpoint: &Endpoint, believed: &Believed) -> Result<(Belief, Result<Vec<Taken>, TakeError>), String> {
+    let stream = transfer::connect(endpoint).map_err(|error| error.to_string())?;
+    let peer = Peer::of(&stream).map_err(|error| error.to_string())?;
+    let belief = believed.judge(peer.uid)?;
+    Ok((belief, transfer::take_from(&stream, INHERITED_MAX)))
 }
 
 /// A unix socket by its path, with or without `unix@`, or an abstract one (`abns@`).

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::Taken;
 use baton_control::master::Begun;
 use baton_control::reload::Ready;
@@ -13,6 +14,7 @@ use super::Stop;
 /// Starts the cores and serves; gives the exit code. `announce` is called once we do serve.
 pub(super) fn live(
     settings: Settings,
+    socket: ControlSocket,
     line: ChangeLine,
     ready: Ready,
     begun: Option<Begun>,
@@ -24,7 +26,7 @@ pub(super) fn live(
     let runtime = runtime.enable_all().thread_name("baton/files").build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let control = Control::start(settings, line, ready, messages.clone()).await?;
+        let control = Control::start(settings, socket, line, ready, messages.clone()).await?;
         let control = match begun {
             Some(begun) => control.under(begun),
             None => control,

@@ -19,14 +19,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
+use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::{TakeOver, Taken};
 use baton_control::listeners::Inherited;
 use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
+use baton_control::rights::Rights;
 use baton_control::tickets::{recall_kept, wall_seconds};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption};
 use baton_kernel::process::ignore_sigpipe;
+use baton_kernel::process::known::Known;
 use baton_model::Model;
 use baton_tls::tickets::TicketVault;
 
@@ -95,7 +98,7 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         run.take_over.pids.clear();
     }
     if let Some(before) = origin.summons.as_ref().and_then(|summons| summons.begin.take_over) {
-        run.take_over = TakeOver { pids: vec![before], ..TakeOver::default() };
+        run.take_over = TakeOver { pids: vec![before], is_masters: true, ..TakeOver::default() };
     }
     let outside = look_outside(&run.options, &mut origin).map_err(|error| format!("cannot look around: {error}"))?;
     let has_numbers = origin.summons.as_ref().is_some_and(Summons::has_numbers);
@@ -203,7 +206,7 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     let started_as = nix::unistd::geteuid().as_raw();
     let Views { outside, view } = views;
     let mut taken = take_over::take(&run, &model, messages)?;
-    let mut inherited = inherit::sockets(&run, messages)?;
+    let mut inherited = inherit::sockets(&run, &model, messages)?;
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
     let kept = origin.summons.as_mut().and_then(|summons| summons.tickets.take());
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
@@ -220,15 +223,22 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     };
     let ready = line.open(ready).map_err(|refused| refused.to_string())?;
     take_over::keep_right(taken.as_mut(), &model.global, messages);
+    // Whoever connects sees as whom we were started, and finds us in a directory that the user of later may not write to.
+    let mut socket = ControlSocket::open().map_err(|error| {
+        format!("cannot listen for `baton reload`: {error}: set BATON_RUN_DIR to a directory of yours")
+    })?;
+    socket.notices.drain(..).for_each(|notice| messages.notice(&notice));
+    let known = Known::own();
     rights::give_up(&model.global, messages)?;
-    let mut may_ask = vec![started_as, nix::unistd::geteuid().as_raw()];
-    may_ask.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
-    let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, may_ask };
+    let mut starters = vec![started_as];
+    starters.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
+    let rights = Rights { starters, runs_as: nix::unistd::geteuid().as_raw() };
+    let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, rights, known };
     let begun = summoned.map(|summoned| {
         let (text, then) = (view.record(), first.map(|_| (model, view)));
         Begun { summoned, text, then }
     });
-    live::live(settings, line, ready, begun, taken, messages, || terminal.serving())
+    live::live(settings, socket, line, ready, begun, taken, messages, || terminal.serving())
 }
 
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the

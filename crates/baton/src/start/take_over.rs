@@ -22,9 +22,8 @@ pub(super) fn take(run: &Run, model: &Model, messages: &Messages) -> Result<Opti
     if run.take_over.pids.is_empty() {
         return Ok(None);
     }
-    let may_give: Vec<u32> = model.global.uid.into_iter().collect();
-    let taken =
-        taker::take(&run.take_over, VERSION, &may_give).map_err(|reason| format!("[haproxy.main()] {reason}"))?;
+    let taken = taker::take(&run.take_over, VERSION, model.global.uid)
+        .map_err(|reason| format!("[haproxy.main()] {reason}"))?;
     taken.notices.iter().for_each(|notice| messages.notice(notice));
     Ok(Some(taken))
 }

@@ -66,7 +66,7 @@ fn is_any_running() -> bool {
 fn from_process(command: &PlanCommand) -> Result<Outcome, String> {
     let absolute = |file: &PathBuf| std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()));
     let files = command.files.iter().map(absolute).collect::<Result<_, _>>()?;
-    match ask::ask(command.process.whom(), Request::Plan { files })? {
+    match command.process.ask(Request::Plan { files })? {
         Reply::Plan(outcome) => Ok(outcome),
         Reply::Failed { reason } => Err(reason),
         other => Err(format!("unexpected answer: {other:?}")),

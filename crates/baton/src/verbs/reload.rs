@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use baton_control::ask;
 use baton_control::protocol::{Outcome, Reply, Request};
 use clap::Args;
 
@@ -24,7 +23,7 @@ pub struct Reload {
 
 /// Asks and prints.
 pub fn run(command: &Reload) -> Result<ExitCode, String> {
-    match ask::ask(command.process.whom(), Request::Reload)? {
+    match command.process.ask(Request::Reload)? {
         Reply::Reload(outcome) => Ok(print(&outcome, command.json)),
         Reply::Failed { reason } => Err(reason),
         other => Err(format!("unexpected answer: {other:?}")),

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_control::ask;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
 use clap::Args;
 
@@ -22,7 +21,7 @@ pub struct StatusCommand {
 
 /// Asks and prints.
 pub fn run(command: &StatusCommand) -> Result<ExitCode, String> {
-    match ask::ask(command.process.whom(), Request::Status)? {
+    match command.process.ask(Request::Status)? {
         Reply::Status(status) if command.json => {
             println!("{}", serde_json::to_string(&status).unwrap_or_default());
         }

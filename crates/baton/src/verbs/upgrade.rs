@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use baton_control::ask;
 use baton_control::protocol::{Reply, Request};
 use clap::Args;
 
@@ -23,7 +22,7 @@ pub struct Upgrade {
 
 /// Asks and prints.
 pub fn run(command: &Upgrade) -> Result<ExitCode, String> {
-    match ask::ask(command.process.whom(), Request::Upgrade)? {
+    match command.process.ask(Request::Upgrade)? {
         Reply::Reload(outcome) => {
             for message in &outcome.messages {
                 eprint!("{}", message.rendered);

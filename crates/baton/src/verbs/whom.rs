@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use baton_control::ask::Whom;
+use baton_control::ask::{self, Whom};
+use baton_control::protocol::{Reply, Request};
 use clap::Args;
 
 /// The choice among running processes; not needed when there is only one.
@@ -22,8 +23,16 @@ impl Process {
         self.pid.is_some() || self.pid_file.is_some()
     }
 
-    /// For [`baton_control::ask::ask`].
-    pub fn whom(&self) -> Whom<'_> {
+    /// Sends it a request and waits for the reply. A process of somebody else is remarked: what it says need not be so.
+    pub fn ask(&self, request: Request) -> Result<Reply, String> {
+        let asked = ask::send(self.whom(), request)?;
+        if let Some(uid) = asked.stranger() {
+            eprintln!("Process {} belongs to user {uid}, who is neither root nor you.", asked.pid());
+        }
+        asked.answer()
+    }
+
+    fn whom(&self) -> Whom<'_> {
         match (self.pid, &self.pid_file) {
             (Some(pid), _) => Whom::Pid(pid),
             (None, Some(path)) => Whom::PidFile(path),

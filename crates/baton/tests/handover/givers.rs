@@ -1,6 +1,7 @@
 //! The old process fails: it is killed at each step, stopped, or goes back on its word. What plays it is this test program
 //! itself, started again as a process of its own: a number to be named, sockets to be taken, and a life to be lost.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 
+use crate::rights::AS_NOBODY;
 use crate::support::{PATIENCE, Proxy, free_address, frontend_counter, until};
 use crate::{Client, config, get, origins};
 
@@ -24,15 +26,37 @@ const PART: &str = "HANDOVER_TEST_GIVER";
 const COUNTED: u64 = 41;
 
 /// An old process that ends at some step.
-struct Giver(Child);
+pub struct Giver(Child);
+
+/// Whose process it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Owner {
+    /// Ours.
+    Us,
+    /// User nobody's.
+    Nobody,
+    /// Root's when it opened the first socket, nobody's from then on.
+    Dropped,
+}
 
 impl Giver {
     /// It listens on both addresses, accepts nobody, and has been asked nothing.
     fn start(step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
+        Giver::start_as(Owner::Us, step, first, second)
+    }
+
+    /// The same, as a process of somebody.
+    pub fn start_as(owner: Owner, step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
         let program = std::env::current_exe().expect("we run");
-        let mut child = Command::new(program)
+        let mut words: Vec<&OsStr> = match owner {
+            Owner::Us | Owner::Dropped => Vec::new(),
+            Owner::Nobody => AS_NOBODY.iter().map(OsStr::new).collect(),
+        };
+        words.push(program.as_os_str());
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(["--exact", "givers::plays_an_old_process_when_told_to", "--nocapture"])
-            .env(PART, format!("{step} {first} {second}"))
+            .env(PART, format!("{step} {first} {second} {owner:?}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,12 +66,12 @@ impl Giver {
         Giver(child)
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
     /// Tells it who takes over. Others ask too: who looks for the successor of a process that is gone asks everybody.
-    fn meets(&mut self, taker: &Proxy) {
+    pub fn meets(&mut self, taker: &Proxy) {
         let mut stdin = self.0.stdin.take().expect("it meets one");
         writeln!(stdin, "{}", taker.pid()).expect("it reads");
     }
@@ -65,7 +89,11 @@ fn plays_an_old_process_when_told_to() {
     let Ok(part) = std::env::var(PART) else { return };
     let words: Vec<&str> = part.split(' ').collect();
     let listen = |word: &str| TcpListener::bind(word.parse::<SocketAddr>().expect("an address")).expect("it is free");
-    let sockets = [listen(words[1]), listen(words[2])];
+    let first = listen(words[1]);
+    if words[3] == "Dropped" {
+        nix::unistd::setgid(65534.into()).and_then(|()| nix::unistd::setuid(65534.into())).expect("we are root");
+    }
+    let sockets = [first, listen(words[2])];
     let name = UnixAddress::from_abstract_name(format!("baton-{}", std::process::id())).expect("a short name");
     let ours = UnixListener::bind_addr(&name).expect("nobody has our number");
     println!("listening");
@@ -210,7 +238,7 @@ fn a_version_that_is_unknown_is_said() {
 
 #[test]
 fn who_is_ready_too_late_takes_no_part() {
-    check_refused("late", "serves on: not a message: no answer within 30 s");
+    check_refused("late", "serves on: no answer within 30 s");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod givers;
 mod load;
 mod messages;
 mod peers;
+mod rights;
 #[path = "../support/mod.rs"]
 mod support;
 

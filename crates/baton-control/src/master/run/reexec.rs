@@ -11,6 +11,7 @@ use socket2::Socket;
 use tokio::sync::mpsc;
 
 use super::{ANSWERED_WITHIN, Event, Master, Setup};
+use crate::control_socket::ControlSocket;
 use crate::early_signals;
 use crate::master::state::{self, STATE_ARGUMENT, SavedWorker, State};
 use crate::master::supervisor::WorkerId;
@@ -86,8 +87,17 @@ impl Master {
         });
     }
 
-    fn try_reexec(&self) -> std::io::Result<std::convert::Infallible> {
+    fn try_reexec(&mut self) -> std::io::Result<std::convert::Infallible> {
         let now = Instant::now();
+        let current = self.supervisor.current().and_then(|worker| self.workers.get(&worker.id));
+        if !current.is_some_and(|process| process.keeps_file)
+            && let Some(socket) = &mut self.socket
+        {
+            // A program that does not know of it would leave everybody waiting there.
+            socket.remove_file();
+        }
+        let by_name = self.socket.as_ref().and_then(ControlSocket::by_name);
+        let by_path = self.socket.as_ref().and_then(ControlSocket::by_path);
         let workers = self.supervisor.leaving().iter().chain(self.supervisor.current());
         let lines: Vec<_> = workers.filter_map(|worker| Some((worker, self.workers.get(&worker.id)?))).collect();
         let mut kept = Vec::new();
@@ -108,7 +118,8 @@ impl Master {
             earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
             tickets: self.tickets.as_ref().map(AsRawFd::as_raw_fd),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
-            asked: self.endpoint.as_ref().map(AsRawFd::as_raw_fd),
+            asked: by_name.map(AsRawFd::as_raw_fd),
+            asked_at: by_path.map(|(listener, path)| (AsRawFd::as_raw_fd(listener), path.to_owned())),
             is_detached: self.setup.is_detached,
             uptime_ms: u64::try_from(now.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX),
             reloads: self.supervisor.reloads,
@@ -117,7 +128,7 @@ impl Master {
             startup_logs: self.logs.clone(),
         };
         kept.extend(self.held.fds());
-        kept.extend(self.endpoint.iter().map(AsFd::as_fd));
+        kept.extend(by_name.into_iter().chain(by_path.map(|(listener, _)| listener)).map(AsFd::as_fd));
         kept.extend(
             self.input
                 .iter()
@@ -166,7 +177,14 @@ impl Master {
         master.text = state.text.and_then(|number| take(number).ok());
         master.earlier = state.earlier.into_iter().filter_map(|number| take(number).ok()).collect();
         master.tickets = state.tickets.and_then(|number| take(number).ok());
-        master.endpoint = state.asked.and_then(|number| take(number).ok()).map(Into::into);
+        let listener = |number: RawFd| take(number).ok().map(Into::into);
+        let by_path = state.asked_at.and_then(|(number, path)| Some((listener(number)?, path)));
+        let mut socket = ControlSocket::resumed(state.asked.and_then(listener), by_path);
+        if !socket.has_file() {
+            // The master before did not know of it.
+            socket.open_file();
+        }
+        master.socket = Some(socket);
         let current = state.workers.last().map(|worker| WorkerId(worker.id));
         for number in state.sockets {
             let named = state.numbers.iter().find(|(fd, _)| *fd == number).map(|(_, number)| *number);

@@ -57,7 +57,7 @@ impl Master {
     pub(super) fn follow(&mut self, id: WorkerId, pid: i32, line: Socket, state: u32) -> std::io::Result<Rc<Link>> {
         let link = Rc::new(Link::new(line)?);
         let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
-        self.workers.insert(id, Process { pid, link: link.clone(), reader, state, opening: None });
+        self.workers.insert(id, Process { pid, link: link.clone(), reader, state, keeps_file: true, opening: None });
         Ok(link)
     }
 
@@ -119,9 +119,9 @@ impl Master {
                 self.logs = if is_room { text } else { String::new() };
                 self.logs_of = Some(id);
             }
-            ToMaster::Ready { version, state } => {
+            ToMaster::Ready { version, state, keeps_file } => {
                 if let Some(process) = self.workers.get_mut(&id) {
-                    process.state = state;
+                    (process.state, process.keeps_file) = (state, keeps_file);
                 }
                 self.answered = None;
                 let effects = self.supervisor.ready(id, &version, Instant::now());

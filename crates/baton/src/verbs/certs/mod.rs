@@ -6,7 +6,6 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use baton_control::ask;
 use baton_control::protocol::{CertificateFacts, Certificates, Reply, Request, Synced};
 use clap::{Args, Subcommand};
 
@@ -79,7 +78,7 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
             println!("{} can be used, {} cannot", certificates.len(), refused.len());
             Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Action::Sync { process, json } => match ask::ask(process.whom(), Request::SyncCertificates)? {
+        Action::Sync { process, json } => match process.ask(Request::SyncCertificates)? {
             Reply::Synced(synced) => {
                 match json {
                     true => println!("{}", serde_json::to_string(&synced).unwrap_or_default()),
@@ -93,7 +92,7 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
 }
 
 fn in_use(process: &Process) -> Result<Certificates, String> {
-    match ask::ask(process.whom(), Request::Certificates)? {
+    match process.ask(Request::Certificates)? {
         Reply::Certificates(certificates) => Ok(*certificates),
         other => Err(unexpected(other)),
     }
