@@ -59,6 +59,8 @@ impl Giver {
             .env(PART, format!("{step} {first} {second} {owner:?}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // It expects to be listened to, and nobody's is not.
+            .stderr(if owner == Owner::Nobody { Stdio::null() } else { Stdio::inherit() })
             .spawn()
             .expect("we can be started again");
         let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines().map_while(Result::ok);
