@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use baton_rules::Context;
 
 use crate::accept::Client;
+use crate::balance::Slot;
 use crate::core::Core;
-use crate::ended::Ended;
+use crate::ended::{Cause, Ended};
 use crate::place::{self, Wish};
 use crate::record::{self, Entry};
 use crate::relay::attempts::Attempts;
@@ -22,21 +23,47 @@ use crate::view::BackendView;
 /// Serves a connection to its end.
 pub async fn serve(core: &Rc<Core>, client: &mut Client) {
     let mut entry = record::start(core, client);
-    let outcome = relay(core, client, &mut entry).await;
+    let opened = open(core, client, &mut entry).await;
+    let unserved = opened.as_ref().err().copied();
+    let outcome = match opened {
+        Ok((backend, connection)) => relay(core, client, &mut entry, &backend, connection).await,
+        Err(ended) => Err(ended),
+    };
     if let Some(backend) = &entry.backend {
         backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
     }
     record::write(core, client, &entry, outcome, &[]);
+    let Some(ended) = unserved else { return };
+    // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
+    if !entry.frontend.plan.proxy.tcp.no_linger {
+        client.leave();
+        client.drain(core, ended.cause == Cause::Proxy).await;
+    }
 }
 
-async fn relay(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<(), Ended> {
+/// The backend, and a connection to one of its servers.
+async fn open(
+    core: &Rc<Core>,
+    client: &mut Client,
+    entry: &mut Entry,
+) -> Result<(Rc<BackendView>, (Connection, Slot)), Ended> {
     let backend = route::tcp_backend(core, client, entry).await?;
     enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
     entry.backend = Some(backend.clone());
     let connection = connect(core, client, entry, &backend).await?;
+    Ok((backend, connection))
+}
+
+async fn relay(
+    core: &Rc<Core>,
+    client: &mut Client,
+    entry: &mut Entry,
+    backend: &BackendView,
+    connection: (Connection, Slot),
+) -> Result<(), Ended> {
     record::write_early(core, client, entry, &[]);
-    let patience = entry.frontend.patience(&backend);
-    let (splice_up, splice_down) = entry.frontend.splicers(core, &backend);
+    let patience = entry.frontend.patience(backend);
+    let (splice_up, splice_down) = entry.frontend.splicers(core, backend);
     let mut up = Pump::new(client.take_input().filter(|buffer| !buffer.is_empty())).splicing(splice_up);
     let mut down = Pump::default().splicing(splice_down);
     let Client { stream, deadline, registered, .. } = client;
@@ -56,7 +83,7 @@ async fn connect(
     client: &mut Client,
     entry: &mut Entry,
     backend: &Rc<BackendView>,
-) -> Result<(Connection, crate::balance::Slot), Ended> {
+) -> Result<(Connection, Slot), Ended> {
     let proxy = &backend.plan.proxy;
     let key = place::tcp_key(proxy, client).or_else(|| route::tcp_key(core, client, &entry.frontend, backend));
     let mut wish = Wish { key, ..Wish::default() };

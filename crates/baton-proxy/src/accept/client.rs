@@ -21,6 +21,13 @@ use crate::stream::Stream;
 use crate::upstream::Connection;
 use crate::view::{FrontendSlot, FrontendView};
 
+/// The longest we wait for a client to close, once all is said.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+/// A client that speaks first has done so by then.
+const TIME_TO_SPEAK: Duration = Duration::from_millis(50);
+/// Bytes of it that we are willing to throw away meanwhile.
+const LINGER_BYTES: usize = 1 << 20;
+
 /// Who talks to whom; `None` on unix sockets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Addresses {
@@ -179,13 +186,25 @@ impl Client {
     /// Ends our direction and reads what still comes, for a moment: closing with unread bytes would reset the connection
     /// and the client might lose the response that is on its way.
     pub async fn linger(&mut self, core: &Core) {
-        /// The longest we wait for the client to close.
-        const LINGER_MAX: Duration = Duration::from_secs(2);
         // Nobody else's place is worth it: then only what came already is read.
-        let is_full = core.registry.open.load(Ordering::Relaxed) >= i64::from(self.view().maxconn_global);
-        let patience = if is_full { Duration::ZERO } else { LINGER_MAX };
-        /// Bytes we are willing to throw away.
-        const LINGER_BYTES: usize = 1 << 20;
+        self.read_to_end(core, if self.is_full(core) { Duration::ZERO } else { LINGER_MAX }, false).await;
+    }
+
+    /// Ends our direction and reads what came already, so that closing is no reset. A client that had no time to speak is
+    /// waited for, unless it is refused: its first bytes may be on their way.
+    pub async fn drain(&mut self, core: &Core, is_refused: bool) {
+        let has_spoken = self.input.as_ref().is_some_and(|input| !input.is_empty());
+        let had_time = core.now().saturating_duration_since(self.accepted) >= TIME_TO_SPEAK;
+        let waits = !has_spoken && !had_time && !is_refused && !self.is_full(core);
+        self.read_to_end(core, if waits { LINGER_MAX } else { Duration::ZERO }, true).await;
+    }
+
+    fn is_full(&self, core: &Core) -> bool {
+        core.registry.open.load(Ordering::Relaxed) >= i64::from(self.view().maxconn_global)
+    }
+
+    /// Waits for the client's end as long as `patience` lasts, or only for its first bytes.
+    async fn read_to_end(&mut self, core: &Core, patience: Duration, first_only: bool) {
         self.stream.shutdown_write();
         self.deadline.set(Some(core.now() + patience));
         let mut buffer = core.buffers.take();
@@ -199,6 +218,9 @@ impl Client {
             match read {
                 Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
                 _ => break,
+            }
+            if first_only {
+                self.deadline.set(Some(core.now()));
             }
         }
         core.buffers.give(buffer);
