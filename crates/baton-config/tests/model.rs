@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use baton_config::{FixedEnvironment, Options, Severity, load};
-use baton_model::{Address, Model, Proxy, Server};
+use baton_model::{Model, Proxy, Server, ServerTarget};
 
 fn environment(text: &str) -> FixedEnvironment {
     let mut env = FixedEnvironment::with_file("/etc/a.cfg", text);
@@ -102,7 +102,11 @@ fn bind_options() {
 #[test]
 fn server_addresses() {
     let place = |server: &Server| {
-        let address = server.address.address.as_ref().map(Address::to_string).unwrap_or("none".into());
+        let address = match &server.address.target {
+            ServerTarget::Fixed(address) => address.to_string(),
+            ServerTarget::ClientDestination(written) => format!("client's {written}"),
+            ServerTarget::Unresolved { port } => format!("unresolved:{port}"),
+        };
         let offset = server.address.port_offset.map(|offset| format!(" {offset:+}")).unwrap_or_default();
         let disabled = if server.disabled { " disabled" } else { "" };
         format!("{address}{offset}{disabled}")
@@ -112,11 +116,13 @@ fn server_addresses() {
     check_server("127.0.0.1:+10", place, "127.0.0.1:0 +10");
     check_server("127.0.0.1:-10", place, "127.0.0.1:0 -10");
     check_server("[::1]:80", place, "[::1]:80");
-    check_server("*", place, "none");
-    check_server("0.0.0.0:80", place, "0.0.0.0:80");
+    check_server("*", place, "client's 0.0.0.0:0");
+    check_server("0.0.0.0:80", place, "client's 0.0.0.0:80");
+    check_server("*:+1", place, "client's 0.0.0.0:0 +1");
+    check_server("[::]:80", place, "client's [::]:80");
     check_server("localhost:80", place, "127.0.0.1:80");
     check_server("ipv6@both:80", place, "[::1]:80");
-    check_server("missing:80 init-addr none", place, "none disabled");
+    check_server("missing:80 init-addr none", place, "unresolved:80");
     check_server("missing:80 init-addr libc,192.0.2.1", place, "192.0.2.1:80");
     check_server("unix@/run/s", place, "unix@/run/s");
     check_server("abns@s", place, "abns@s");

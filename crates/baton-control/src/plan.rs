@@ -109,7 +109,7 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
             Some(to) => format!("{change} (stays open for {})", object(to)),
             None => change.to_string(),
         },
-        Change::ServerAdded { proxy, server } => match &server.address.address {
+        Change::ServerAdded { proxy, server } => match server.address.fixed() {
             // Its port is each service's.
             Some(Address::Inet(address)) if proxy.mode == Mode::Direct && address.port() == 0 => {
                 format!("{change} ({})", address.ip())

@@ -76,6 +76,15 @@ pub fn set_interface(fd: &impl AsFd, name: &str) -> io::Result<()> {
     SockRef::from(fd).bind_device(Some(name.as_bytes()))
 }
 
+/// `SO_ORIGINAL_DST`: where an accepted connection was going before Netfilter translated its destination. `None` without
+/// connection tracking, and for other families than IP.
+pub fn original_destination(fd: &impl AsFd) -> Option<SocketAddr> {
+    let socket = SockRef::from(fd);
+    let original = socket.original_dst_v4().or_else(|_| socket.original_dst_v6()).ok()?;
+    // An IPv4 client of an IPv6 socket is known by its mapped address everywhere else.
+    original.as_socket()
+}
+
 /// `IP_TRANSPARENT` or `IPV6_TRANSPARENT`: local addresses may be foreign. Needs CAP_NET_ADMIN.
 pub fn set_transparent(fd: &impl AsFd, is_ipv6: bool) -> io::Result<()> {
     match is_ipv6 {

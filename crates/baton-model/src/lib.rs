@@ -41,7 +41,7 @@ pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispat
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role};
 pub use rule::{Rule, Ruleset};
-pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, SourceAddress};
+pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};
 pub use source::Source;
 pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
 pub use timeouts::Timeouts;

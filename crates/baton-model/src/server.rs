@@ -1,6 +1,6 @@
 //! A server of a backend (configuration manual, 5.2 "Server and default-server options").
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,12 +58,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server at a literal address (or none yet), with HAProxy's defaults for everything else.
+    /// A server at a literal address (or none yet: nothing is connected to it), with HAProxy's defaults for everything else.
     pub fn new(name: impl Into<Arc<str>>, id: u32, address: impl Into<Option<Address>>) -> Server {
         Server {
             name: name.into(),
             id,
-            address: ServerAddress { host: NetAddress::Literal, address: address.into(), port_offset: None },
+            address: ServerAddress::literal(address.into()),
             weight: 1,
             backup: false,
             disabled: false,
@@ -98,12 +98,106 @@ impl Server {
 pub struct ServerAddress {
     /// The host as written, with what it may resolve to; resolved when the file is read.
     pub host: NetAddress,
-    /// The address to connect to. `None`: `0.0.0.0` or `*`, the client's own destination is used (`option transparent`),
-    /// or a name that did not resolve and `init-addr none` allows it: the server starts in maintenance.
-    pub address: Option<Address>,
-    /// A port that is relative to the client's destination port (`:+10`, `:-10`), or absent (`None` in `address`'s place
-    /// as port 0: the destination port is used).
+    /// What to connect to.
+    pub target: ServerTarget,
+    /// A port that is relative to the client's destination port (`:+10`, `:-10`). `None` with port 0 in `target`: the
+    /// destination port itself.
     pub port_offset: Option<i32>,
+}
+
+/// What a server's address means when a connection to it is opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ServerTarget {
+    /// This address.
+    Fixed(Address),
+    /// `*`, `0.0.0.0` or `::`, kept here as written, with its port: the IP address that the client connected to.
+    ClientDestination(SocketAddr),
+    /// A name that did not resolve, with its port. Nothing is connected to it: the server is in maintenance until a
+    /// reload finds an address.
+    Unresolved {
+        /// The port as written.
+        port: u16,
+    },
+}
+
+impl ServerAddress {
+    /// A literal address; `None` is unresolved.
+    pub fn literal(address: Option<Address>) -> ServerAddress {
+        let target = address.map_or(ServerTarget::Unresolved { port: 0 }, ServerTarget::from);
+        ServerAddress { host: NetAddress::Literal, target, port_offset: None }
+    }
+
+    /// The address that is the same for every client; its port may be relative all the same.
+    pub fn fixed(&self) -> Option<&Address> {
+        match &self.target {
+            ServerTarget::Fixed(address) => Some(address),
+            ServerTarget::ClientDestination(_) | ServerTarget::Unresolved { .. } => None,
+        }
+    }
+
+    /// The IP address and port as written, wildcards included. `None`: a path, a descriptor, or unresolved.
+    pub fn inet(&self) -> Option<SocketAddr> {
+        match &self.target {
+            ServerTarget::Fixed(Address::Inet(address)) | ServerTarget::ClientDestination(address) => Some(*address),
+            ServerTarget::Fixed(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_))
+            | ServerTarget::Unresolved { .. } => None,
+        }
+    }
+
+    /// The port as written, also of a name that did not resolve; 0 without one.
+    pub fn port(&self) -> u16 {
+        match self.target {
+            ServerTarget::Unresolved { port } => port,
+            ServerTarget::Fixed(_) | ServerTarget::ClientDestination(_) => self.inet().map_or(0, |inet| inet.port()),
+        }
+    }
+
+    /// The number that HAProxy keeps as the port: the offset where it is relative, a negative one in 32 bits without a sign.
+    pub fn service_port(&self) -> u32 {
+        self.port_offset.map_or(u32::from(self.port()), |offset| offset as u32)
+    }
+
+    /// Whether the name did not resolve.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self.target, ServerTarget::Unresolved { .. })
+    }
+
+    /// Whether clients of different destinations reach different places by it, so that they cannot share a connection.
+    pub fn depends_on_client(&self) -> bool {
+        match &self.target {
+            ServerTarget::Fixed(Address::Inet(address)) => self.port_offset.is_some() || address.port() == 0,
+            ServerTarget::Fixed(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) => false,
+            ServerTarget::ClientDestination(_) => true,
+            ServerTarget::Unresolved { .. } => false,
+        }
+    }
+
+    /// Where to connect to for a client that connected to `destination`; `None` when there is no such place.
+    pub fn for_client(&self, destination: Option<SocketAddr>) -> Option<Address> {
+        let inet = match &self.target {
+            ServerTarget::Fixed(Address::Inet(address)) => *address,
+            ServerTarget::Fixed(address) => return Some(address.clone()),
+            ServerTarget::ClientDestination(written) => SocketAddr::new(destination?.ip(), written.port()),
+            ServerTarget::Unresolved { .. } => return None,
+        };
+        let port = match (self.port_offset, inet.port(), destination) {
+            (Some(offset), _, Some(destination)) => {
+                u16::try_from(i32::from(destination.port()) + offset).ok().filter(|port| *port > 0)?
+            }
+            (None, 0, Some(destination)) => destination.port(),
+            (_, port, _) => port,
+        };
+        Some(Address::Inet(SocketAddr::new(inet.ip(), port)))
+    }
+}
+
+impl From<Address> for ServerTarget {
+    fn from(address: Address) -> ServerTarget {
+        match address {
+            Address::Inet(inet) if inet.ip().is_unspecified() => ServerTarget::ClientDestination(inet),
+            address => ServerTarget::Fixed(address),
+        }
+    }
 }
 
 /// A host as it was written.
@@ -138,4 +232,41 @@ pub struct SourceAddress {
     pub use_client: Option<bool>,
     /// `interface`.
     pub interface: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a client that connected to `destination` is sent by a server at `written`, and whether others may share it.
+    fn check(written: &str, offset: Option<i32>, destination: &str, expect: &str) {
+        let address = Address::Inet(written.parse().expect("an address"));
+        let server = ServerAddress { port_offset: offset, ..ServerAddress::literal(Some(address)) };
+        let found = server.for_client(destination.parse().ok()).map_or("nowhere".into(), |place| place.to_string());
+        let shared = if server.depends_on_client() { "" } else { " shared" };
+        assert_eq!(format!("{found}{shared}"), expect, "{written} {offset:?} for {destination}");
+    }
+
+    #[test]
+    fn where_a_client_is_sent() {
+        check("192.0.2.1:80", None, "192.0.2.9:8080", "192.0.2.1:80 shared");
+        check("192.0.2.1:0", None, "192.0.2.9:8080", "192.0.2.1:8080");
+        check("192.0.2.1:0", Some(2), "192.0.2.9:8080", "192.0.2.1:8082");
+        check("192.0.2.1:0", Some(-2), "192.0.2.9:1", "nowhere");
+        check("0.0.0.0:0", None, "192.0.2.9:8080", "192.0.2.9:8080");
+        check("0.0.0.0:80", None, "192.0.2.9:8080", "192.0.2.9:80");
+        check("0.0.0.0:0", Some(1), "192.0.2.9:8080", "192.0.2.9:8081");
+        check("[::]:80", None, "192.0.2.9:8080", "192.0.2.9:80");
+        // A client on a unix socket connected to no IP address.
+        check("0.0.0.0:80", None, "", "nowhere");
+        check("192.0.2.1:80", None, "", "192.0.2.1:80 shared");
+    }
+
+    #[test]
+    fn a_name_that_did_not_resolve_is_nowhere() {
+        let server = ServerAddress { target: ServerTarget::Unresolved { port: 80 }, ..ServerAddress::literal(None) };
+        assert_eq!(server.for_client("192.0.2.9:8080".parse().ok()), None);
+        assert!(server.is_unresolved() && server.fixed().is_none() && server.inet().is_none());
+        assert_eq!((server.port(), server.service_port()), (80, 80));
+    }
 }

@@ -38,5 +38,5 @@ pub mod workers;
 
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerId, ListenerPlan, Refused, ServerPlan};
 pub use state::{BackendFigures, Counter, CounterBlock, FrontendState, ListenerState, Registry};
-pub use upstream::Encryption;
+pub use upstream::{Encryption, dialer};
 pub use workers::{Command, Workers};

@@ -97,11 +97,21 @@ async fn connect(
             route::with_stream(core, client, &entry.frontend, Some(backend), true, evaluate)
         });
         let has_data = client.input.as_ref().is_some_and(|input| !input.is_empty());
-        let Client { deadline, registered, addresses, .. } = client;
+        let Client { deadline, registered, addresses, stream, listener, .. } = client;
         count(core, entry, Counter::Connects);
         let count = &|counter| count(core, entry, counter);
         let session = &registered.session;
-        let opening = Opening { core, session, backend: proxy, client: addresses, slot: &slot, has_data, count };
+        let opening = Opening {
+            core,
+            session,
+            backend: proxy,
+            client: addresses,
+            client_stream: stream,
+            listener,
+            slot: &slot,
+            has_data,
+            count,
+        };
         match opening.open(deadline, name).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);

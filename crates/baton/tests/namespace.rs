@@ -327,3 +327,31 @@ fn first_processes_of_two_containers_are_told_apart() {
         assert_ne!(one["id"], other["id"]);
     });
 }
+
+/// Connections that Netfilter redirects to us: `server s *` is where they were meant to go.
+#[test]
+fn a_redirected_connection_goes_where_it_was_meant_to_go() {
+    alone(|_| {
+        ip(&["addr", "add", "192.0.2.1/32", "dev", "lo"]);
+        // Not what we send ourselves, which would come back.
+        let rules = "add table ip baton; add chain ip baton out { type nat hook output priority -100; }; \
+                     add rule ip baton out ip daddr 192.0.2.1 ip saddr != 127.0.0.9 tcp dport 80 redirect to :7000";
+        if !Command::new("nft").arg(rules).status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: no address translation by nftables");
+            return;
+        }
+        let meant = "http-request return status 200 content-type text/plain string meant";
+        let proxy = Proxy::start(&config(
+            "",
+            &[
+                "listen through\n bind 127.0.0.1:7000\n source 127.0.0.9\n retries 0\n server s *\n".to_owned(),
+                format!("frontend meant\n bind 192.0.2.1:80\n {meant}\n"),
+            ],
+        ));
+        let answer = read(TcpStream::connect("192.0.2.1:80").expect("it is redirected"));
+        assert_eq!(answer.as_deref(), Some("meant"));
+        until("it came by us", || support::frontend_counter(&proxy.status(), "through", "req_tot") == 1);
+        let direct = read(TcpStream::connect("127.0.0.1:7000").expect("it listens"));
+        assert!(direct.is_some_and(|answer| answer.contains("503 Service Unavailable")), "no other place was meant");
+    });
+}

@@ -6,7 +6,7 @@ pub(crate) mod tls;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use baton_model::{Address, Family, NetAddress};
+use baton_model::{Address, NetAddress, ServerTarget};
 
 use super::{Status, direct};
 use crate::address::{self, Port, Text};
@@ -120,12 +120,12 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
     target.port_offset = None;
     let (host, family, port) = match address::parse(text) {
         Ok(Text::Unix(path)) => {
-            target.address = Some(Address::Unix(path));
+            target.target = ServerTarget::Fixed(Address::Unix(path));
             server.has_port = true;
             return true;
         }
         Ok(Text::Abstract(name)) => {
-            target.address = Some(Address::Abstract(name));
+            target.target = ServerTarget::Fixed(Address::Abstract(name));
             server.has_port = true;
             return true;
         }
@@ -144,16 +144,14 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
     };
     server.has_port = number > 0;
     match address::literal(&host, family) {
-        Some(ip) if ip.is_unspecified() && number == 0 => target.address = None,
-        Some(ip) => target.address = Some(Address::Inet((ip, number).into())),
+        Some(ip) => target.target = Address::Inet((ip, number).into()).into(),
         None if host.parse::<IpAddr>().is_ok() => {
             return fault(format!("invalid address: '{host}' in '{text}'"), call);
         }
         None => {
             // Resolved when the whole line is known, since `init-addr` may follow.
             target.host = NetAddress::Name(host, family);
-            let placeholder: IpAddr = if family == Family::V6 { [0u16; 8].into() } else { [0u8; 4].into() };
-            target.address = Some(Address::Inet((placeholder, number).into()));
+            target.target = ServerTarget::Unresolved { port: number };
         }
     }
     true

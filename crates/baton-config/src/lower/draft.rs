@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_model::{
     Address, CheckStep, CrtLine, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
-    SocketMode,
+    ServerTarget, SocketMode,
 };
 use rustc_hash::FxHashMap;
 
@@ -426,10 +426,7 @@ fn drafts_are_begun_for_all_sections_that_work() {
 /// server may start in maintenance.
 pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<Option<String>, String> {
     let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(None) };
-    let port = match draft.server.address.address {
-        Some(Address::Inet(address)) => address.port(),
-        _ => 0,
-    };
+    let port = draft.server.address.port();
     let methods = draft.init_addr.clone().unwrap_or_else(|| vec![InitAddr::Last, InitAddr::Libc]);
     let is_only = methods.len() == 1;
     for method in methods {
@@ -438,19 +435,14 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
             InitAddr::Last => None,
             InitAddr::Libc => context.resolve(&name, family),
             InitAddr::Ip(ip) => Some(ip),
-            InitAddr::None => {
-                draft.server.address.address = None;
-                draft.server.disabled = true;
-                return Ok((!is_only).then_some(name));
-            }
+            InitAddr::None => return Ok((!is_only).then_some(name)),
         };
         if let Some(ip) = found {
-            draft.server.address.address = Some(Address::Inet((ip, port).into()));
+            draft.server.address.target = ServerTarget::Fixed(Address::Inet((ip, port).into()));
             return Ok(None);
         }
     }
-    draft.server.address.address = None;
-    if context.options.ignore_unresolved { Ok(None) } else { Err(name) }
+    if context.options.ignore_unresolved { Ok(Some(name)) } else { Err(name) }
 }
 
 /// Words of a `server` line the reader knows, for guesses.

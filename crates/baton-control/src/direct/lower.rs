@@ -43,7 +43,7 @@ pub struct Standing {
 impl Standing {
     /// Of a server that nobody knows anything of yet.
     pub fn at_first(server: &Server) -> Standing {
-        let runs = !server.disabled && server.address.address.is_some();
+        let runs = !server.disabled && !server.address.is_unresolved();
         Standing { runs, takes: runs, weight: server.weight, throttle: None }
     }
 }
@@ -185,7 +185,7 @@ pub fn down(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> BT
 
 /// Where packets of a place go for this server; `None` as long as nobody knows its address.
 pub fn address(server: &Server, place: &Place) -> Option<SocketAddr> {
-    let Some(Address::Inet(address)) = &server.address.address else { return None };
+    let Some(Address::Inet(address)) = server.address.fixed() else { return None };
     let service = place.address().map_or(0, |address| address.port());
     let port = match server.forwarding {
         Forwarding::Masquerade if address.port() > 0 => address.port(),
@@ -286,7 +286,7 @@ pub fn managed(model: &Model) -> Vec<Managed> {
     for (front, back) in pairs(model) {
         let Some(asked) = front.direct.as_ref().and_then(|direct| direct.manage_vip.as_ref()) else { continue };
         for address in front.places().iter().filter_map(|bind| bind.place.address()).map(|address| address.ip()) {
-            let towards = back.servers.iter().find_map(|server| match &server.address.address {
+            let towards = back.servers.iter().find_map(|server| match server.address.fixed() {
                 Some(Address::Inet(server)) if server.is_ipv4() == address.is_ipv4() => Some(server.ip()),
                 _ => None,
             });

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, Proxy, ProxyProtocol, Server};
+use baton_model::{
+    Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, Proxy, ProxyProtocol, Server, ServerTarget,
+};
 use baton_proxy::balance::ServerState;
+use baton_proxy::dialer::Dialer;
 use baton_tls::Connector;
 
 use super::expect::Expect;
@@ -16,6 +19,7 @@ pub(super) struct Origin {
     settings: CheckSettings,
     check: Check,
     address: Option<Address>,
+    dialer: Dialer,
     send_proxy: ProxyProtocol,
     connect: Option<Duration>,
     read: Option<Duration>,
@@ -39,6 +43,8 @@ impl PartialEq for Secrets {
 pub(super) struct Plan {
     /// Where to; `None` for a server without an address.
     pub(super) address: Option<Address>,
+    /// How: as for traffic.
+    pub(super) dialer: Dialer,
     /// Time to connect.
     pub(super) connect: Duration,
     /// Time for the answer after that; `None`: all of it has to happen within `connect`.
@@ -88,7 +94,8 @@ impl Origin {
         Origin {
             settings: server.check.clone(),
             check: proxy.check.clone(),
-            address: server.address.address.clone(),
+            address: address(server),
+            dialer: Dialer::new(server, proxy, None),
             send_proxy: server.send_proxy,
             connect: proxy.timeouts.connect,
             read: proxy.timeouts.check,
@@ -115,6 +122,7 @@ impl Plan {
         let usual = Usual { send_proxy: proxy_header(server), connector, server };
         Plan {
             address: address(server),
+            dialer: Dialer::new(server, proxy, None),
             connect,
             read: proxy.timeouts.check,
             disable_on_404: proxy.check.disable_on_404,
@@ -130,15 +138,16 @@ impl Plan {
 /// `addr` and `port` win over the server's own.
 fn address(server: &Server) -> Option<Address> {
     let settings = &server.check;
-    let own = server.address.address.as_ref();
-    let mut address = settings.addr.as_ref().or(own)?.clone();
+    let own = || match &server.address.target {
+        ServerTarget::Fixed(address) => Some(address.clone()),
+        // No client has a say: the kernel takes the wildcard for this machine, and so does HAProxy.
+        ServerTarget::ClientDestination(address) => Some(Address::Inet(*address)),
+        ServerTarget::Unresolved { .. } => None,
+    };
+    let mut address = settings.addr.clone().or_else(own)?;
     if let Address::Inet(inet) = &mut address {
-        let own_port = own.and_then(|own| match own {
-            Address::Inet(own) => Some(own.port()),
-            Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
-        });
-        let port = settings.port.or(Some(inet.port()).filter(|port| *port > 0)).or(own_port);
-        inet.set_port(port.unwrap_or(0));
+        let port = settings.port.or(Some(inet.port()).filter(|port| *port > 0));
+        inet.set_port(port.unwrap_or(server.address.port()));
     }
     Some(address)
 }

@@ -2,10 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use baton_kernel::Endpoint;
+use baton_kernel::connect::{self, ConnectStep};
 use baton_model::Address;
+use baton_proxy::dialer;
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use socket2::{Domain, SockRef};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
@@ -18,6 +24,11 @@ use super::{Report, Status};
 
 /// The most of an answer that is read (`tune.bufsize`).
 const ANSWER_MAX: usize = 16 * 1024;
+
+/// Where the next check begins to look for a free port in a `source` with a range of ports.
+static NEXT_PORT: AtomicU64 = AtomicU64::new(0);
+/// How far from there the one after that begins: far, so that a full part of the range is left behind.
+const PORTS_APART: u64 = 0x9e37;
 
 trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
@@ -43,10 +54,10 @@ pub(super) async fn probe(plan: &Plan) -> Report {
 
 async fn connect_and_speak(plan: &Plan, connection: &Connection, patience: &mut Patience) -> Report {
     let Some(address) = &plan.address else { return Report::new(Status::L4Connection).info("no address") };
-    let opened = patience.wait(connect(address, connection.port)).await;
+    let opened = patience.wait(connect(plan, address, connection.port)).await;
     let (mut stream, ends) = match opened {
         Err(Exhausted) => return Report::new(Status::L4Timeout),
-        Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
+        Ok(Err(why)) => return Report::new(Status::L4Connection).info(why),
         Ok(Ok(opened)) => opened,
     };
     let header = proxy_header::header(connection.send_proxy, ends);
@@ -145,33 +156,43 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
 /// The two ends of a TCP connection: ours, theirs.
 type Ends = Option<(SocketAddr, SocketAddr)>;
 
-async fn connect(address: &Address, port: Option<u16>) -> io::Result<(Box<dyn Stream>, Ends)> {
-    match address {
-        Address::Inet(address) => {
-            let mut address = *address;
-            if let Some(port) = port {
-                address.set_port(port);
-            }
-            let stream = TcpStream::connect(address).await?;
-            // Closing resets, so that checks leave no TIME_WAIT behind; a failure only costs such an entry.
-            let _ = stream.set_zero_linger();
-            let ends = stream.local_addr().and_then(|from| Ok((from, stream.peer_addr()?))).ok();
-            Ok((Box::new(stream), ends))
-        }
-        Address::Unix(path) => Ok((Box::new(UnixStream::connect(path).await?), None)),
-        Address::Abstract(name) => {
-            use std::os::linux::net::SocketAddrExt;
-            let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-            let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
-            stream.set_nonblocking(true)?;
-            Ok((Box::new(UnixStream::from_std(stream)?), None))
-        }
-        Address::Fd(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "a descriptor cannot be checked")),
+/// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
+async fn connect(plan: &Plan, address: &Address, port: Option<u16>) -> Result<(Box<dyn Stream>, Ends), String> {
+    let mut peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
+    if let (Endpoint::Inet(inet), Some(port)) = (&mut peer, port) {
+        inet.set_port(port);
     }
+    let started = plan.dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| {
+        match error.step {
+            ConnectStep::Connect => words(&error.source),
+            ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
+        }
+    })?;
+    established(started.into_fd()).await.map_err(|error| words(&error))
+}
+
+async fn established(fd: OwnedFd) -> io::Result<(Box<dyn Stream>, Ends)> {
+    let is_unix = SockRef::from(&fd).domain()? == Domain::UNIX;
+    if is_unix {
+        return Ok((Box::new(UnixStream::from_std(fd.into())?), None));
+    }
+    let stream = TcpStream::from_std(fd.into())?;
+    // Closing resets, so that checks leave no TIME_WAIT behind; a failure only costs such an entry.
+    let _ = stream.set_zero_linger();
+    let finished = || match connect::finished(&stream)? {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WouldBlock.into()),
+    };
+    stream.async_io(Interest::WRITABLE, finished).await?;
+    let ends = stream.local_addr().and_then(|from| Ok((from, stream.peer_addr()?))).ok();
+    Ok((Box::new(stream), ends))
 }
 
 /// The system's words for an error, without Rust's addition of the number.
 fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
+    words_of(&error.to_string())
+}
+
+fn words_of(text: &str) -> String {
+    text.split(" (os error").next().unwrap_or(text).to_string()
 }

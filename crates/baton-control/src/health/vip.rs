@@ -23,7 +23,7 @@ pub(super) fn asked(model: &Model, proxy: &Proxy, server: &Server) -> Vec<Asked>
     if !proxy.direct.as_ref().is_some_and(|direct| direct.vip_check) {
         return Vec::new();
     }
-    let own = match &server.address.address {
+    let own = match server.address.fixed() {
         Some(Address::Inet(address)) if server.forwarding == Forwarding::Direct => address.ip(),
         _ => return Vec::new(),
     };

@@ -117,12 +117,9 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
 }
 
 /// The address without its port, and the port.
-fn place(config: &Server) -> (String, u16) {
-    match &config.address.address {
-        Some(Address::Inet(address)) => (address.ip().to_string(), address.port()),
-        Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) => ("-".into(), 0),
-        None => ("0.0.0.0".into(), 0),
-    }
+fn place(config: &Server) -> (String, u32) {
+    let ip = config.address.inet().map_or("-".into(), |address| address.ip().to_string());
+    (ip, config.address.service_port())
 }
 
 /// `srv_op_state`.

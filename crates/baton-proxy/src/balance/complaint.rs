@@ -20,6 +20,15 @@ impl ServerState {
     /// A handshake with it failed. Whether that is to be told: the reason is another one than before, or it is back.
     pub fn handshake_failed(&self, reason: &str, now: Instant) -> bool {
         let was_refusing = self.is_refusing.swap(true, Ordering::Relaxed);
+        self.is_news(reason, was_refusing, now)
+    }
+
+    /// A connection to it was not even begun. Whether that is to be told.
+    pub fn not_connected(&self, reason: &str, now: Instant) -> bool {
+        self.is_news(reason, false, now)
+    }
+
+    fn is_news(&self, reason: &str, was_refusing: bool, now: Instant) -> bool {
         let mut notes = self.notes();
         let is_known = notes.complaint.as_ref().is_some_and(|before| {
             let ago = now.saturating_duration_since(before.told);

@@ -49,10 +49,10 @@ impl ServerState {
     pub fn after_reload(&self, config: &Server) -> (u32, Admin) {
         let before = self.config();
         let weight = if before.weight == config.weight { self.weight() } else { config.weight };
-        let admin = match before.disabled == config.disabled {
-            true => self.admin(),
-            false => Admin { maintenance: config.disabled, ..self.admin() },
-        };
+        let mut admin = Admin { unresolved: config.address.is_unresolved(), ..self.admin() };
+        if before.disabled != config.disabled {
+            admin.maintenance = config.disabled;
+        }
         (weight, admin)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use baton_model::{Address, HashType, Server, UriHash};
+use baton_model::{HashType, Server, UriHash};
 
 use super::hash;
 use super::xxh64::xxh64;
@@ -82,13 +82,13 @@ fn main_domain(value: &[u8]) -> &[u8] {
 /// The value of a server's dynamic cookie: the XXH64 of key, address and port as 16 hexadecimal digits, as HAProxy writes
 /// it. `None` for a server without an IP address.
 pub fn dynamic_cookie(key: &str, server: &Server) -> Option<String> {
-    let Some(Address::Inet(address)) = &server.address.address else { return None };
+    let address = server.address.inet()?;
     let mut input = key.as_bytes().to_vec();
     match address.ip() {
         IpAddr::V4(address) => input.extend(address.octets()),
         IpAddr::V6(address) => input.extend(address.octets()),
     }
-    input.extend(u32::from(address.port()).to_be_bytes());
+    input.extend(server.address.service_port().to_be_bytes());
     Some(format!("{:016x}", xxh64(&input)))
 }
 

@@ -172,7 +172,8 @@ struct ObservedCounts {
 impl ServerState {
     /// A server that nobody uses yet, as the configuration starts it.
     pub(super) fn new(backend: Weak<BackendState>, config: Arc<Server>, now: Instant) -> ServerState {
-        let admin = Admin { maintenance: config.disabled, ..Admin::default() };
+        let unresolved = config.address.is_unresolved();
+        let admin = Admin { maintenance: config.disabled, unresolved, ..Admin::default() };
         ServerState {
             name: Arc::clone(&config.name),
             backend,

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Algorithm, Cookie, CookieMode, MarkedDown, MarkedUp, Proxy, Role, Server, UriHash};
+use baton_model::{
+    Address, Algorithm, Cookie, CookieMode, MarkedDown, MarkedUp, Proxy, Role, Server, ServerAddress, UriHash,
+};
 
 use super::*;
 
@@ -37,6 +39,7 @@ fn server(words: &str, id: u32) -> Arc<Server> {
             "cookie" => server.cookie = Some(value.into()),
             "backup" => server.backup = true,
             "disabled" => server.disabled = true,
+            "unresolved" => server.address = ServerAddress::literal(None),
             "shutdown-sessions" => server.check.on_marked_down = MarkedDown::ShutdownSessions,
             "shutdown-backup-sessions" => server.check.on_marked_up = MarkedUp::ShutdownBackupSessions,
             other => panic!("{other}?"),
@@ -512,4 +515,21 @@ fn slots_of_many_threads_add_up() {
     assert!(servers.iter().all(|server| server.served() == 0 && server.served_max() <= 2));
     assert_eq!(bench.state.queued(), 0);
     assert_eq!(bench.turns(2).len(), 3);
+}
+
+#[test]
+fn a_server_without_an_address_gets_nothing_until_a_reload_finds_one() {
+    let bench = Bench::new(&proxy(&["a unresolved", "b"]));
+    assert_eq!(bench.turns(2), "b b");
+    let a = bench.server("a");
+    // An operator has no address for it either.
+    for maintenance in [true, false] {
+        a.set_admin(Admin { maintenance, ..a.admin() }, bench.now);
+        assert!(a.admin().unresolved && !a.is_running());
+    }
+    bench.reload(proxy(&["a", "b"]));
+    assert!(a.is_usable());
+    assert_eq!(bench.turns(4).matches('a').count(), 2);
+    bench.reload(proxy(&["a unresolved", "b"]));
+    assert_eq!(bench.turns(2), "b b");
 }

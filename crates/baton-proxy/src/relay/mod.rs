@@ -264,11 +264,21 @@ async fn connect(
         return Ok(connection);
     }
     let began = core.now();
-    let Client { deadline, registered, addresses, .. } = client;
+    let Client { deadline, registered, addresses, stream, listener, .. } = client;
     count(core, entry, Counter::Connects);
     let count = &|counter| count(core, entry, counter);
     let (session, proxy) = (&registered.session, &backend.plan.proxy);
-    let opening = Opening { core, session, backend: proxy, client: addresses, slot, has_data: true, count };
+    let opening = Opening {
+        core,
+        session,
+        backend: proxy,
+        client: addresses,
+        client_stream: stream,
+        listener,
+        slot,
+        has_data: true,
+        count,
+    };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     entry.connect_time = Some(core.now().saturating_duration_since(began));

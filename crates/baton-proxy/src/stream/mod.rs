@@ -11,6 +11,7 @@ mod tls;
 mod wire;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::task::{Context, Poll};
 
@@ -136,6 +137,11 @@ impl Stream {
             None => self.wire.poll_closed(cx),
             Some(tls) => tls.poll_closed(&self.wire, cx),
         }
+    }
+
+    /// Where the peer wanted to connect to before Netfilter brought it here; `None` when it was not brought.
+    pub fn original_destination(&self) -> Option<SocketAddr> {
+        baton_kernel::stream::original_destination(self.wire.socket())
     }
 
     /// Ends our direction: the peer reads the end of the stream.

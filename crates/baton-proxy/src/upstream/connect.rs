@@ -4,11 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use baton_kernel::Endpoint;
-use baton_kernel::connect::{self, ConnectOptions, Started};
-use baton_model::{Address, Level, Proxy, ProxyProtocol, Server};
+use baton_kernel::connect::Started;
+use baton_model::{Address, Bind, Level, Proxy, ProxyProtocol, ServerTarget};
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::accept::{Addresses, write_header};
@@ -16,8 +15,10 @@ use crate::balance::Slot;
 use crate::core::{Core, Interrupt, Session, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
+use crate::generation::ListenerPlan;
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
+use crate::upstream::dialer::{self, Dialer};
 use crate::upstream::{Agreed, Connection};
 
 /// Why there is no connection.
@@ -41,6 +42,10 @@ pub struct Opening<'a> {
     pub backend: &'a Proxy,
     /// Where the client came from and what it connected to.
     pub client: &'a Addresses,
+    /// The client's socket.
+    pub client_stream: &'a Stream,
+    /// Where it was accepted.
+    pub listener: &'a ListenerPlan,
     /// The permission, with the server's settings.
     pub slot: &'a Slot,
     /// Bytes of the client are there, to be sent as soon as there is a connection.
@@ -68,9 +73,11 @@ impl Opening<'_> {
         let Opening { core, backend, client, .. } = self;
         let config = self.slot.config();
         let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
-        let peer = endpoint(config, client).ok_or_else(ours)?;
-        let options = ConnectOptions { fast_open: self.may_open_fast(), ..options(config, backend, client) };
-        let started = connect::start(&peer, &options).map_err(|failed| {
+        // Without an address the server may have one for the next attempt, after a reload, or another server has.
+        let peer = self.peer().ok_or_else(refused)?;
+        let mut dialer = Dialer::new(config, backend, client.source);
+        dialer.options.fast_open = self.may_open_fast();
+        let started = dialer.start(&peer, core.random()).map_err(|failed| {
             if failed.is_ours() {
                 core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
                 ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
@@ -100,6 +107,39 @@ impl Opening<'_> {
         let config = self.slot.config();
         let sends_first = self.has_data || config.send_proxy != ProxyProtocol::Off || self.slot.encryption().is_some();
         config.tfo && sends_first
+    }
+
+    /// Where to connect to. `None` when the server's address is not known, or is the client's destination where that is no
+    /// address or our own.
+    fn peer(&self) -> Option<Endpoint> {
+        let address = &self.slot.config().address;
+        let place = address.for_client(self.client.destination)?;
+        if let (ServerTarget::ClientDestination(_), Address::Inet(inet)) = (&address.target, &place)
+            && comes_back(&self.listener.bind, *inet)
+        {
+            // Netfilter may have redirected a connection that was meant for another place.
+            let meant =
+                self.client_stream.original_destination().filter(|meant| Some(*meant) != self.client.destination);
+            let Some(place) = meant.and_then(|meant| address.for_client(Some(meant))) else {
+                self.say_it_would_come_back(*inet);
+                return None;
+            };
+            return dialer::endpoint(&place);
+        }
+        dialer::endpoint(&place)
+    }
+
+    #[cold]
+    fn say_it_would_come_back(&self, place: SocketAddr) {
+        let (backend, server) = (&self.backend.name, self.slot.server());
+        let reason = format!("the client's own destination {place} is an address of this process");
+        if server.not_connected(&reason, self.core.now()) {
+            self.core.log.trouble(&format!(
+                "Server {backend}/{}: not connected: {reason}: give the server an address, or intercept connections (TPROXY and \
+                 'bind … transparent', or a redirection).",
+                server.name()
+            ));
+        }
     }
 
     /// The PROXY header.
@@ -205,43 +245,36 @@ fn watch(fd: OwnedFd) -> io::Result<Stream> {
     Stream::new(fd.into())
 }
 
-/// The address to connect to. A server without an address gets what the client connected to; one without a port the
-/// client's destination port.
-fn endpoint(config: &Arc<Server>, client: &Addresses) -> Option<Endpoint> {
-    let port_of = |port: u16| match (config.address.port_offset, client.destination) {
-        (Some(offset), Some(destination)) => {
-            u16::try_from(i32::from(destination.port()) + offset).ok().filter(|port| *port > 0)
-        }
-        (None, Some(destination)) if port == 0 => Some(destination.port()),
-        _ => Some(port),
-    };
-    match &config.address.address {
-        Some(Address::Inet(address)) => Some(Endpoint::Inet(SocketAddr::new(address.ip(), port_of(address.port())?))),
-        Some(Address::Unix(path)) => Some(Endpoint::Unix(path.clone())),
-        Some(Address::Abstract(name)) => Some(Endpoint::Abstract(name.clone().into_bytes())),
-        Some(Address::Fd(_)) => None,
-        None => client.destination.map(Endpoint::Inet),
-    }
+/// Whether a connection to `peer` would be accepted by the very address that the client connected to, and so come back to us
+/// without end. Who intercepts connections (`bind … transparent`) has destinations that are not its own.
+fn comes_back(bind: &Bind, peer: SocketAddr) -> bool {
+    let Address::Inet(own) = bind.address else { return false };
+    // What a PROXY header calls the destination may be another machine's.
+    let any = own.ip().is_unspecified() && !bind.options.accept_proxy;
+    !bind.options.transparent && own.port() == peer.port() && (own.ip() == peer.ip() || any)
 }
 
-fn options(config: &Server, backend: &Proxy, client: &Addresses) -> ConnectOptions {
-    let mut options = ConnectOptions {
-        nodelay: true,
-        user_timeout: config.tcp_user_timeout_ms.map(|ms| Duration::from_millis(u64::from(ms))),
-        keepalive: backend.tcp.server_keepalive.then(Default::default),
-        ..ConnectOptions::default()
-    };
-    if let Some(source) = config.source_address.as_ref().or(backend.source_address.as_ref()) {
-        options.interface = source.interface.clone();
-        let own =
-            (!source.ip.is_unspecified() || source.ports.0 != 0).then(|| SocketAddr::new(source.ip, source.ports.0));
-        options.source = match (source.use_client, client.source) {
-            (Some(with_port), Some(address)) => {
-                Some(SocketAddr::new(address.ip(), if with_port { address.port() } else { 0 }))
-            }
-            _ => own,
+#[cfg(test)]
+mod tests {
+    use baton_model::{BindOptions, Source};
+
+    use super::*;
+
+    #[test]
+    fn connections_that_would_come_back() {
+        let check = |own: &str, peer: &str, transparent: bool, accept_proxy: bool, expect: bool| {
+            let address = Address::Inet(own.parse().expect("an address"));
+            let options = BindOptions { transparent, accept_proxy, ..BindOptions::default() };
+            let bind = Bind { address, name: None, id: None, options, source: Source::default() };
+            assert_eq!(comes_back(&bind, peer.parse().expect("an address")), expect, "{own} {peer}");
         };
-        options.transparent = source.use_client.is_some();
+        check("192.0.2.1:80", "192.0.2.1:80", false, false, true);
+        check("192.0.2.1:80", "192.0.2.1:81", false, false, false);
+        check("192.0.2.1:80", "192.0.2.2:80", false, false, false);
+        check("0.0.0.0:80", "192.0.2.1:80", false, false, true);
+        check("[::]:80", "192.0.2.1:80", false, false, true);
+        check("0.0.0.0:80", "192.0.2.1:80", true, false, false);
+        check("0.0.0.0:80", "192.0.2.1:80", false, true, false);
+        check("192.0.2.1:80", "192.0.2.1:80", false, true, true);
     }
-    options
 }

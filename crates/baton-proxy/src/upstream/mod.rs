@@ -1,6 +1,7 @@
 //! Connections to servers: opening them, and keeping idle ones for the next request.
 
 mod connect;
+pub mod dialer;
 mod encryption;
 mod pool;
 
@@ -56,7 +57,7 @@ impl Connection {
     /// Whether other clients may use it too: it does not carry one client's address.
     pub fn is_shareable(&self) -> bool {
         self.config.send_proxy == ProxyProtocol::Off
-            && self.config.address.address.is_some()
+            && !self.config.address.depends_on_client()
             && self.config.source_address.as_ref().is_none_or(|source| source.use_client.is_none())
     }
 }

@@ -11,3 +11,4 @@ mod statistics;
 mod support;
 mod table;
 mod tools;
+mod unresolved;

@@ -1,5 +1,6 @@
 //! Both programs with the same file, and `socat` to talk to them.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,9 +26,17 @@ impl Both {
     /// Starts Baton with the first and haproxy with the second text.
     #[track_caller]
     pub fn start_each(baton: impl Fn(&Path) -> String, haproxy: impl Fn(&Path) -> String) -> Both {
+        Both::start_with(&[], baton, haproxy)
+    }
+
+    /// The same with these arguments.
+    #[track_caller]
+    pub fn start_with(arguments: &[&str], baton: impl Fn(&Path) -> String, haproxy: impl Fn(&Path) -> String) -> Both {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder for the test"));
-        let baton = Proxy::start(&baton(folders[0].path()));
-        let haproxy = Haproxy::start(&haproxy(folders[1].path()), &folders[1].path().join("admin.sock"));
+        let baton = Proxy::start_with(&baton(folders[0].path()), arguments);
+        let words: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+        let socket = folders[1].path().join("admin.sock");
+        let haproxy = Haproxy::start_with(&haproxy(folders[1].path()), &socket, &words);
         Both { _programs: (baton, haproxy), folders }
     }
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use baton_model::{Address, DirectBind, EngineChoice, Forwarding, MarkedUp, Mode, Observe, Place, ProxyProtocol};
+use baton_model::{
+    Address, DirectBind, EngineChoice, Forwarding, MarkedUp, Mode, Observe, Place, ProxyProtocol, ServerTarget,
+};
 
 use crate::diagnostic::Severity;
 use crate::lower::judge::Heads;
@@ -204,7 +206,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
         if let Some((message, hint)) = fault_of(server, &places).or_else(|| sticks_nevertheless(draft, server)) {
             let about = format!("'server {}/{}' : {message}.", draft.proxy.name, server.server.name);
             let mut diagnostic = late(line, Severity::Alert, "direct", 2, about);
-            let is_port = matches!(server.server.address.address, Some(Address::Inet(address)) if address.port() > 0);
+            let is_port = matches!(server.server.address.fixed(), Some(Address::Inet(address)) if address.port() > 0);
             diagnostic.hint = crate::address::brackets(line.word(2)).filter(|_| is_port).or(Some(hint.into()));
             context.report.add(diagnostic);
         }
@@ -216,7 +218,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
             context.report.add(late(line, Severity::Warning, "without-meaning", 1, message));
         }
         // The kernel tells servers apart by their addresses.
-        if let Some(Address::Inet(address)) = server.server.address.address {
+        if let Some(Address::Inet(address)) = server.server.address.fixed() {
             let masquerade = server.server.forwarding == Forwarding::Masquerade;
             let port = if masquerade { address.port() } else { 0 };
             // Without a port of its own it gets packets at the service's.
@@ -241,11 +243,14 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
 /// What is wrong with a server behind these services, and what helps.
 fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static str)> {
     let own = &server.server;
-    let address = match &own.address.address {
-        Some(Address::Inet(address)) => *address,
-        // It starts in maintenance, until it has one.
-        None if matches!(own.address.host, baton_model::NetAddress::Name(..)) => return None,
-        _ => return Some(("packets need an IP address to go to".into(), "write the server's own address")),
+    let address = match &own.address.target {
+        ServerTarget::Fixed(Address::Inet(address)) => *address,
+        // It is in maintenance, until it has one.
+        ServerTarget::Unresolved { .. } => return None,
+        ServerTarget::Fixed(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_))
+        | ServerTarget::ClientDestination(_) => {
+            return Some(("packets need an IP address to go to".into(), "write the server's own address"));
+        }
     };
     if own.address.port_offset.is_some() {
         return Some(("a relative port is nothing the kernel can do".into(), "leave the port out"));

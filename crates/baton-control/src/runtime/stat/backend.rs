@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server};
+use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server, ServerTarget};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock};
 
@@ -163,14 +163,21 @@ fn server(
         line.set(Column::SrcIlim, Value::U32(most));
     }
     if wanted.shows_places {
-        let unknown = || Value::text(if config.address.port_offset.is_some() { "0.0.0.0:0" } else { "0.0.0.0" });
-        let place = match &config.address.address {
+        let place = match &config.address.target {
             // Its port is each service's.
-            Some(Address::Inet(address)) if plan.proxy.mode == Mode::Direct && address.port() == 0 => {
+            ServerTarget::Fixed(Address::Inet(address)) if plan.proxy.mode == Mode::Direct && address.port() == 0 => {
                 Value::text(address.ip().to_string())
             }
-            Some(place) => address(place),
-            None => unknown(),
+            ServerTarget::Fixed(Address::Inet(inet)) | ServerTarget::ClientDestination(inet) => {
+                let port = config.address.service_port() as i32;
+                Value::text(if inet.is_ipv6() {
+                    format!("[{}]:{port}", inet.ip())
+                } else {
+                    format!("{}:{port}", inet.ip())
+                })
+            }
+            ServerTarget::Fixed(place) => address(place),
+            ServerTarget::Unresolved { .. } => Value::None,
         };
         line.set(Column::Addr, place);
         line.set(Column::Cookie, state.cookie().map_or(Value::None, |cookie| Value::text(&*cookie)));
@@ -204,10 +211,12 @@ fn checks(line: &mut Line, state: &ServerState, config: &Server, report: &CheckR
 fn status(state: &ServerState, config: &Server) -> String {
     let admin = state.admin();
     if admin.maintenance || admin.unresolved || admin.maintenance_inherited {
+        if admin.unresolved {
+            return "MAINT (resolution)".into();
+        }
         let via = config.check.track.as_deref().filter(|_| admin.maintenance_inherited && !admin.maintenance);
         return match via {
             Some(track) => format!("MAINT (via {track})"),
-            None if admin.unresolved && !admin.maintenance => "MAINT (resolution)".into(),
             None => "MAINT".into(),
         };
     }
