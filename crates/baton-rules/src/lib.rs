@@ -40,6 +40,7 @@ mod variable;
 
 pub use condition::Condition;
 pub use context::{Content, Context, Listener, LogLevel, ProxyName, Request, Response};
+pub use converter::crc32c;
 pub use expr::Expr;
 pub use format::Format;
 pub use keywords::{Keyword, keywords};

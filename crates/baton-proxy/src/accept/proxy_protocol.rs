@@ -2,6 +2,7 @@
 //! writing it to a server. Pure functions on bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use baton_model::ProxyProtocol;
 
@@ -13,6 +14,15 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V1_MAX: usize = 107;
 /// Length of the fixed part of version 2.
 const V2_FIXED: usize = 16;
+/// Lengths of the blocks of addresses that follow it.
+const V2_INET: usize = 12;
+const V2_INET6: usize = 36;
+const V2_UNIX: usize = 216;
+/// Types of what may follow the addresses.
+const TLV_CRC32C: u8 = 3;
+const TLV_UNIQUE_ID: u8 = 5;
+/// The longest identification.
+const UNIQUE_ID_MAX: usize = 128;
 
 /// What stands at the start of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -71,37 +81,43 @@ pub fn parse(bytes: &[u8]) -> Result<Header, Malformed> {
     }
 }
 
+/// Version 1, byte by byte as its text has it: what is nearly right may mean something else to the next reader.
 fn parse_v1(bytes: &[u8]) -> Result<Header, Malformed> {
     let bytes = &bytes[..bytes.len().min(V1_MAX)];
     let Some(end) = memchr::memchr(b'\n', bytes) else {
         return if bytes.len() < V1_MAX { Ok(Header::Partial) } else { Err(Malformed::Truncated) };
     };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed::Invalid)?;
-    let line = std::str::from_utf8(line).map_err(|_| Malformed::Invalid)?;
-    let mut words = line.split(' ').skip(1);
+    let mut words = line.split(|&byte| byte == b' ').skip(1);
     let family = words.next().ok_or(Malformed::Protocol)?;
     let len = end + 1;
-    if family == "UNKNOWN" {
+    if family == b"UNKNOWN" {
+        // Whatever stands before CRLF is to be ignored.
         return Ok(Header::Complete { len, addresses: None });
     }
-    if !matches!(family, "TCP4" | "TCP6") {
+    if !matches!(family, b"TCP4" | b"TCP6") {
         return Err(Malformed::Protocol);
     }
-    let mut next = || words.next().ok_or(Malformed::Invalid);
+    let mut next = || words.next().and_then(|word| std::str::from_utf8(word).ok()).ok_or(Malformed::Invalid);
     let (source, destination, source_port, destination_port) = (next()?, next()?, next()?, next()?);
     let ip = |text: &str| -> Result<IpAddr, Malformed> {
-        let address = if family == "TCP4" { text.parse().map(IpAddr::V4) } else { text.parse().map(IpAddr::V6) };
+        let address = if family == b"TCP4" { text.parse().map(IpAddr::V4) } else { text.parse().map(IpAddr::V6) };
         address.map_err(|_| Malformed::Invalid)
     };
-    let port = |text: &str| text.parse::<u16>().map_err(|_| Malformed::Invalid);
     let addresses = Addresses {
-        source: Some(SocketAddr::new(ip(source)?, port(source_port)?)),
-        destination: Some(SocketAddr::new(ip(destination)?, port(destination_port)?)),
+        source: Some(SocketAddr::new(ip(source)?, v1_port(source_port)?)),
+        destination: Some(SocketAddr::new(ip(destination)?, v1_port(destination_port)?)),
     };
     if words.next().is_some() {
         return Err(Malformed::Invalid);
     }
     Ok(Header::Complete { len, addresses: Some(addresses) })
+}
+
+/// Digits alone, without a zero in front.
+fn v1_port(text: &str) -> Result<u16, Malformed> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_decimal).ok_or(Malformed::Invalid)
 }
 
 fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
@@ -112,32 +128,77 @@ fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
     if command >> 4 != 2 {
         return Err(Malformed::NotProxy);
     }
+    let local = match command & 15 {
+        0 => true,
+        1 => false,
+        _ => return Err(Malformed::Invalid),
+    };
+    // What comes before a block that cannot be right need not be waited for. The family of LOCAL is to be ignored.
+    let block_len = match family {
+        _ if local => 0,
+        0x00 => 0,
+        0x11 | 0x12 => V2_INET,
+        0x21 | 0x22 => V2_INET6,
+        0x31 | 0x32 => V2_UNIX,
+        // Families and protocols without a meaning "must be rejected as invalid by receivers".
+        _ => return Err(Malformed::Invalid),
+    };
+    if rest < block_len {
+        return Err(Malformed::Invalid);
+    }
     let Some(body) = bytes.get(V2_FIXED..len) else { return Ok(Header::Partial) };
-    let addresses = match (command & 15, family) {
-        (0, _) => None,
-        (1, 0x11 | 0x12) => {
-            let block: &[u8; 12] = body.first_chunk().ok_or(Malformed::Invalid)?;
+    if local || family == 0 {
+        // The connection's own addresses hold, and the block is skipped: nobody knows where addresses end in it.
+        return Ok(Header::Complete { len, addresses: None });
+    }
+    check_tlvs(&bytes[..len], V2_FIXED + block_len)?;
+    let addresses = match family >> 4 {
+        1 => body.first_chunk().map(|block: &[u8; V2_INET]| {
             let ip = |at: usize| IpAddr::V4(Ipv4Addr::new(block[at], block[at + 1], block[at + 2], block[at + 3]));
-            Some((ip(0), ip(4), [block[8], block[9]], [block[10], block[11]]))
-        }
-        (1, 0x21 | 0x22) => {
-            let block: &[u8; 36] = body.first_chunk().ok_or(Malformed::Invalid)?;
+            (ip(0), ip(4), [block[8], block[9]], [block[10], block[11]])
+        }),
+        2 => body.first_chunk().map(|block: &[u8; V2_INET6]| {
             let ip = |at: usize| {
                 let mut octets = [0; 16];
                 octets.copy_from_slice(&block[at..at + 16]);
                 IpAddr::V6(Ipv6Addr::from(octets))
             };
-            Some((ip(0), ip(16), [block[32], block[33]], [block[34], block[35]]))
-        }
-        // Unix sockets and unspecified families carry no address of use here.
-        (1, _) => None,
-        _ => return Err(Malformed::Invalid),
+            (ip(0), ip(16), [block[32], block[33]], [block[34], block[35]])
+        }),
+        // Paths of unix sockets are of no use here.
+        _ => None,
     };
     let addresses = addresses.map(|(source, destination, source_port, destination_port)| Addresses {
         source: Some(SocketAddr::new(source, u16::from_be_bytes(source_port))),
         destination: Some(SocketAddr::new(destination, u16::from_be_bytes(destination_port))),
     });
     Ok(Header::Complete { len, addresses })
+}
+
+/// Type, length and value, one after the other to the header's end, which the last one must meet. The checksum is verified where there
+/// is one; the others are not used.
+fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Malformed> {
+    while at < header.len() {
+        let Some(&[kind, high, low]) = header.get(at..at + 3) else { return Err(Malformed::Invalid) };
+        let value = at + 3;
+        let end = value + usize::from(u16::from_be_bytes([high, low]));
+        if end > header.len() || (kind == TLV_UNIQUE_ID && end - value > UNIQUE_ID_MAX) {
+            return Err(Malformed::Invalid);
+        }
+        if kind == TLV_CRC32C && (end - value != 4 || checksum(header, value..end).to_be_bytes() != header[value..end])
+        {
+            return Err(Malformed::Invalid);
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// The checksum over a header in which the checksum itself is zero.
+fn checksum(header: &[u8], itself: Range<usize>) -> u32 {
+    let mut blank = header.to_vec();
+    blank[itself].fill(0);
+    baton_rules::crc32c(&blank)
 }
 
 /// Appends the header that `send-proxy` or `send-proxy-v2` puts first on a server's connection.
@@ -228,6 +289,28 @@ mod tests {
         check(&[b"PROXY ".as_slice(), &[b'x'; 101]].concat(), "Truncated");
         check(b"PROXY TCP5 10.1.2.3 10.4.5.6 4567 80\r\n", "Protocol");
         check(b"", "partial");
+        check(b"PROXY UNKNOWN\r\n", "15 own");
+        check(b"PROXY UNKNOWN \xff\0\r\n", "18 own");
+        check(b"PROXY UNKNOWNX\r\n", "Protocol");
+        check(b"PROXY TCP4 1.2.3.4 5.6.7.8 0 65535\r\n", "36 1.2.3.4:0 5.6.7.8:65535");
+        for ports in [
+            "+80 80", "80 +80", "-1 80", "080 80", "80 00", "0x50 80", "65536 80", "80 80x", " 80 80", "80  80",
+            "80 80 ",
+        ] {
+            check(format!("PROXY TCP4 1.2.3.4 5.6.7.8 {ports}\r\n").as_bytes(), "Invalid");
+        }
+        for address in ["01.2.3.4", "1.2.3", "1.2.3.256", "1.2.3.4.5", "+1.2.3.4", "0x1.2.3.4", "", "::1"] {
+            check(format!("PROXY TCP4 {address} 5.6.7.8 80 80\r\n").as_bytes(), "Invalid");
+        }
+        for address in ["1.2.3.4", "[::1]", "::1%1", "1::2::3", "::12345", "::1 "] {
+            check(format!("PROXY TCP6 {address} ::1 80 80\r\n").as_bytes(), "Invalid");
+        }
+        check(b"PROXY TCP4 1.2.3.4 5.6.7.8 80 80\r\r\n", "Invalid");
+        check(b"PROXY TCP4\t1.2.3.4 5.6.7.8 80 80\r\n", "Protocol");
+        // 107 bytes are the longest line, whatever is in it.
+        let long = |len: usize| [b"PROXY UNKNOWN ".as_slice(), &vec![b'f'; len - 16], b"\r\n"].concat();
+        check(&long(107), "107 own");
+        check(&long(108), "Truncated");
     }
 
     #[test]
@@ -235,12 +318,50 @@ mod tests {
         let with = |rest: &[u8]| [SIGNATURE.as_slice(), rest].concat();
         check(&with(b"\x21\x11\0\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x13\x88\0\x50"), "28 1.2.3.4:5000 5.6.7.8:80");
         check(&with(b"\x20\0\0\0"), "16 own");
-        check(&with(b"\x21\x31\0\x01x"), "17 own");
+        check(&with(b"\x21\x31\0\x01x"), "Invalid");
+        check(&with(&[b"\x21\x31\0\xd8".as_slice(), &[b'x'; 216]].concat()), "232 own");
+        check(&with(b"\x21\0\0\x03abc"), "19 own");
+        check(&with(b"\x20\xff\0\x03abc"), "19 own");
         check(&with(b"\x21\x11\0\x0b12345678901"), "Invalid");
         check(&with(b"\x31\x11\0\0"), "NotProxy");
         check(&with(b"\x22\x11\0\0"), "Invalid");
         check(&with(b"\x21\x11\0\x0c\x01"), "partial");
         check(&SIGNATURE[..5], "partial");
+    }
+
+    /// "Other values are unspecified and must not be emitted and must be rejected as invalid by receivers."
+    #[test]
+    fn families_and_protocols_without_a_meaning() {
+        let known = [0x00, 0x11, 0x12, 0x21, 0x22, 0x31, 0x32];
+        for family in 0..=255u8 {
+            let header = [SIGNATURE.as_slice(), &[0x21, family, 0, 216], &[0; 216]].concat();
+            assert_eq!(parse(&header).is_ok(), known.contains(&family), "{family:#x}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_addresses() {
+        let with = |tlvs: &[u8]| {
+            let len = (12 + tlvs.len()) as u16;
+            let fixed = [SIGNATURE.as_slice(), &[0x21, 0x11], &len.to_be_bytes()].concat();
+            [&fixed[..], b"\x01\x02\x03\x04\x05\x06\x07\x08\0\x50\0\x51", tlvs].concat()
+        };
+        check(&with(b"\x04\0\x01x"), "32 1.2.3.4:80 5.6.7.8:81");
+        check(&with(b"\x04\0\0\xe0\0\x02ab"), "36 1.2.3.4:80 5.6.7.8:81");
+        for tlvs in
+            [&b"\x04"[..], b"\x04\0", b"\x04\0\x01", b"\x04\0\x02x", b"\x04\0\0x", b"\x04\xff\xffx", b"\x03\0\x03abc"]
+        {
+            check(&with(tlvs), "Invalid");
+        }
+        check(&with(&[b"\x05\0\x80".as_slice(), &[b'x'; 128]].concat()), "159 1.2.3.4:80 5.6.7.8:81");
+        check(&with(&[b"\x05\0\x81".as_slice(), &[b'x'; 129]].concat()), "Invalid");
+        let mut summed = with(b"\x03\0\x04\0\0\0\0");
+        let crc = checksum(&summed, 0..0);
+        let at = summed.len() - 4;
+        summed[at..].copy_from_slice(&crc.to_be_bytes());
+        check(&summed, "35 1.2.3.4:80 5.6.7.8:81");
+        summed[20] ^= 1;
+        check(&summed, "Invalid");
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     crc(bytes, 0xedb8_8320)
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
+/// CRC32C, which is also the checksum of PROXY headers.
+pub fn crc32c(bytes: &[u8]) -> u32 {
     crc(bytes, 0x82f6_3b78)
 }
 

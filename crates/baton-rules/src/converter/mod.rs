@@ -6,6 +6,7 @@ mod number;
 mod text;
 
 pub(crate) use encode::hex_pair;
+pub use hash::crc32c;
 pub(crate) use number::Network;
 
 use crate::args::{Arg, Check, Value};
