@@ -6,8 +6,8 @@
 use std::fmt;
 
 use crate::error::{HeadError, HeadErrorKind};
+use crate::fields;
 use crate::headers::Headers;
-use crate::name::Name;
 use crate::scan::{Limits, Scan, is_blank};
 
 /// Most bytes of a chunk's first line: zeros in front of the size, the size and the extensions, line end included.
@@ -40,11 +40,11 @@ pub fn write_chunk_header(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&line[at..]);
 }
 
-/// Appends the last chunk with `trailers` (of `buf`), without those that RFC 9110 6.5.1 forbids: fields on framing,
-/// routing and the connection.
+/// Appends the last chunk with `trailers` (of `buf`), without those that RFC 9110 6.5.1 forbids
+/// ([`fields::is_no_trailer`]).
 pub fn write_last_chunk(out: &mut Vec<u8>, buf: &[u8], trailers: &Headers) {
     out.extend_from_slice(b"0\r\n");
-    for field in trailers.iter(buf).filter(|field| !is_forbidden(field.id)) {
+    for field in trailers.iter(buf).filter(|field| !fields::is_no_trailer(field.id, field.name)) {
         let start = out.len();
         out.extend_from_slice(field.name);
         out[start..].make_ascii_lowercase();
@@ -53,13 +53,6 @@ pub fn write_last_chunk(out: &mut Vec<u8>, buf: &[u8], trailers: &Headers) {
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
-}
-
-fn is_forbidden(id: Name) -> bool {
-    matches!(
-        id,
-        Name::ContentLength | Name::TransferEncoding | Name::Host | Name::Connection | Name::Upgrade | Name::Te
-    )
 }
 
 /// What one step through chunked input found. Go on with the input after the bytes it accounts for.

@@ -31,13 +31,16 @@ pub enum HeadErrorKind {
     TransferEncoding,
     /// A transfer coding before `chunked`, which we cannot undo.
     UnknownCoding,
-    /// Two `Host` fields that differ, or one that differs from the target's authority.
+    /// Two `Host` fields that differ, one that differs from the target's authority, or one that is no host.
     Host,
+    /// `Connection` has more options than any client has a use for.
+    Connection,
     /// A body in an HTTP/1.0 GET, HEAD or DELETE, whose peers may not expect one.
     BodyNotAllowed,
     /// `Upgrade: websocket` without a `Sec-WebSocket-Key` of 24 bytes.
     WebsocketKey,
-    /// Status 101 although the request asked for no upgrade, or without `Upgrade` and `Connection: upgrade`.
+    /// Status 101 although the request asked for no upgrade, without `Connection: upgrade`, or to a protocol that carries
+    /// requests again.
     Upgrade,
 }
 
@@ -81,7 +84,8 @@ impl fmt::Display for HeadError {
             HeadErrorKind::ContentLength => "invalid or conflicting Content-Length",
             HeadErrorKind::TransferEncoding => "Transfer-Encoding does not end in one chunked",
             HeadErrorKind::UnknownCoding => "unsupported transfer coding",
-            HeadErrorKind::Host => "conflicting Host or authority",
+            HeadErrorKind::Host => "invalid or conflicting Host or authority",
+            HeadErrorKind::Connection => "too many options in Connection",
             HeadErrorKind::BodyNotAllowed => "body not allowed in this HTTP/1.0 request",
             HeadErrorKind::WebsocketKey => "websocket upgrade without Sec-WebSocket-Key",
             HeadErrorKind::Upgrade => "unexpected 101 response",

@@ -27,8 +27,10 @@
 mod chunk;
 mod connection;
 mod error;
+mod fields;
 mod framing;
 mod headers;
+mod host;
 mod method;
 mod name;
 mod request;
@@ -36,6 +38,7 @@ mod response;
 mod scan;
 mod span;
 mod target;
+mod upgrade;
 mod values;
 
 pub use chunk::{

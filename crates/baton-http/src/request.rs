@@ -4,11 +4,13 @@ use crate::connection::{self, Connection};
 use crate::error::{HeadError, HeadErrorKind};
 use crate::framing::{Framing, Lengths};
 use crate::headers::Headers;
+use crate::host::is_host;
 use crate::method::{Method, Version};
 use crate::name::Name;
 use crate::scan::{Limits, Line, Parsed, Phase, Scan, is_blank, token_len};
 use crate::span::{Span, Text};
 use crate::target::{self, Agreement, TargetForm};
+use crate::upgrade;
 use crate::values::values;
 
 /// A request head. Reuse one for all requests of a connection: it keeps its memory.
@@ -27,11 +29,11 @@ pub struct RequestHead {
     /// What the client said in `Connection`.
     pub connection: Connection,
     /// The client must not be kept after this request whatever it asked for: it sent both `Content-Length` and
-    /// `Transfer-Encoding`, or chunks in HTTP/1.0.
+    /// `Transfer-Encoding`, or one of them with CONNECT.
     pub must_close: bool,
     /// `Expect: 100-continue` is there (with any version; RFC 9110 10.1.1 wants no 100 for HTTP/1.0).
     pub expect_continue: bool,
-    /// The request asks for another protocol: `Connection: upgrade`, an `Upgrade` field and no body.
+    /// The request asks for another protocol: HTTP/1.1, `Connection: upgrade`, an `Upgrade` field and no body.
     pub upgrade: bool,
     /// The upgrade asked for is a WebSocket.
     pub websocket: bool,
@@ -82,7 +84,7 @@ impl RequestHead {
         }
         match self.scan_lines(buf, limits) {
             Ok(false) => Ok(Parsed::Partial),
-            Ok(true) => self.judge(buf).map(|()| Parsed::Complete(self.scan.line)),
+            Ok(true) => self.judge(buf, limits.relaxed).map(|()| Parsed::Complete(self.scan.line)),
             Err(error) => {
                 self.scan.phase = Phase::Done;
                 Err(error)
@@ -134,7 +136,7 @@ impl RequestHead {
 
     /// Changes the target. False, and nothing changes, when it has none of the forms or a byte that is not allowed.
     pub fn set_target(&mut self, target: &[u8]) -> bool {
-        let Some(form) = target::form(self.method, target) else {
+        let Some(form) = target::form(self.method, target, false) else {
             return false;
         };
         if !target.iter().all(|&byte| TARGET[byte as usize]) {
@@ -142,7 +144,27 @@ impl RequestHead {
         }
         self.form = form;
         self.target = self.headers.keep(target);
+        // It is among what was added, so that the read buffer is not wanted.
+        self.put_slash_before_query(&[]);
         true
+    }
+
+    /// Where the target is absolute, its authority becomes what `Host` says now: after a rule has changed `Host`, as HAProxy 2.6
+    /// does. A server goes by the target (RFC 9112 3.2.2). False, and nothing changes, when that is no host.
+    pub fn follow_host(&mut self, buf: &[u8]) -> bool {
+        let Some(host) = self.headers.all_known(buf, Name::Host).last().map(|field| field.value) else {
+            return true;
+        };
+        if self.form != TargetForm::Absolute || target::host_of(self.authority(buf)) == host {
+            return true;
+        }
+        if !is_host(host, false) {
+            return false;
+        }
+        let whole = self.target(buf);
+        let scheme = target::scheme(whole).len() + 3;
+        let target = [&whole[..scheme], host, self.path_and_query(buf)].concat();
+        self.set_target(&target)
     }
 
     /// The authority of an absolute or CONNECT target, user part included; else empty.
@@ -176,11 +198,6 @@ impl RequestHead {
         !self.must_close && !self.connection.close && (self.version == Version::Http11 || self.connection.keep_alive)
     }
 
-    /// Whether the server's connection may be used again after this request, as far as the request is concerned.
-    pub fn upstream_reusable(&self) -> bool {
-        !(self.version == Version::Http10 && self.framing == Framing::Chunked)
-    }
-
     /// What the parser of this request's responses needs.
     pub fn response_to(&self) -> ResponseTo {
         ResponseTo { method: self.method, upgrade: self.upgrade, websocket: self.websocket }
@@ -195,7 +212,7 @@ impl RequestHead {
         if self.connection.upgrade {
             return;
         }
-        match (self.version, options.keep_alive && self.upstream_reusable()) {
+        match (self.version, options.keep_alive) {
             (Version::Http11, false) => self.headers.add(b"connection", b"close"),
             (Version::Http10, true) => self.headers.add(b"connection", b"keep-alive"),
             (Version::Http11, true) | (Version::Http10, false) => {}
@@ -260,7 +277,7 @@ impl RequestHead {
         };
         self.version = version;
         self.method = Method::of(method);
-        self.form = match target::form(self.method, target) {
+        self.form = match target::form(self.method, target, relaxed) {
             Some(form) => form,
             None => return HeadError::new(HeadErrorKind::Target, line.start + target_start),
         };
@@ -270,7 +287,7 @@ impl RequestHead {
     }
 
     /// What the fields mean together, once all are there.
-    fn judge(&mut self, buf: &[u8]) -> Result<(), HeadError> {
+    fn judge(&mut self, buf: &[u8], relaxed: bool) -> Result<(), HeadError> {
         if let Some(at) = memchr::memchr(0, &buf[..self.scan.line]) {
             return HeadError::new(HeadErrorKind::Nul, at);
         }
@@ -285,6 +302,9 @@ impl RequestHead {
                 Name::ContentLength => lengths.content_length(&mut self.headers, buf, index)?,
                 Name::TransferEncoding => lengths.transfer_encoding(&mut self.headers, buf, index)?,
                 Name::Host => match host {
+                    None if !is_host(self.headers.text(buf, text), relaxed) => {
+                        return HeadError::new(HeadErrorKind::Host, self.headers.offset(index));
+                    }
                     None => host = Some((index, text)),
                     Some((_, first)) => self.same_host(buf, index, first, text)?,
                 },
@@ -302,9 +322,30 @@ impl RequestHead {
         }
         self.settle_framing(lengths)?;
         if self.form == TargetForm::Absolute || self.form == TargetForm::Authority {
+            self.put_slash_before_query(buf);
             self.agree_on_host(buf, host)?;
         }
+        if self.connection.names_fields(&self.headers) && !self.connection.remove_named(&mut self.headers, buf) {
+            return HeadError::new(HeadErrorKind::Connection, self.scan.line);
+        }
+        if !self.headers.may_have(Name::Upgrade) {
+            return Ok(());
+        }
         self.settle_upgrade(buf, websocket)
+    }
+
+    /// `http://a?b` becomes `http://a/?b`, its normal form (RFC 9110 4.2.3): who looks for the slash to find the authority's end
+    /// finds the right one.
+    fn put_slash_before_query(&mut self, buf: &[u8]) {
+        if self.form != TargetForm::Absolute || !self.path_and_query(buf).starts_with(b"?") {
+            return;
+        }
+        let at = self.target(buf).len() - self.path_and_query(buf).len();
+        let (target, start) = (self.target, self.headers.added().len());
+        self.headers.append(buf, target.slice(0, at));
+        self.headers.keep(b"/");
+        self.headers.append(buf, target.slice(at, usize::MAX));
+        self.target = self.headers.added_since(start);
     }
 
     /// A further `Host` must say the same, and is dropped.
@@ -319,8 +360,15 @@ impl RequestHead {
     fn settle_framing(&mut self, lengths: Lengths) -> Result<(), HeadError> {
         let (framing, conflict) = lengths.finish(&mut self.headers)?;
         self.framing = framing.unwrap_or(Framing::None);
-        self.must_close = conflict || !self.upstream_reusable();
+        self.must_close = conflict;
+        if self.framing == Framing::Chunked && self.version == Version::Http10 {
+            // Servers of HTTP/1.0 do not know it and would take the chunks for the next request: RFC 9112 6.1 calls the framing
+            // faulty.
+            return HeadError::new(HeadErrorKind::TransferEncoding, self.scan.line);
+        }
         if self.method == Method::Connect {
+            // There is no body (RFC 9110 9.3.6). Who sends one all the same must not have it taken for the next request.
+            self.must_close |= framing.is_some();
             self.framing = Framing::None;
             self.headers.remove_known(Name::ContentLength);
             self.headers.remove_known(Name::TransferEncoding);
@@ -334,7 +382,7 @@ impl RequestHead {
     }
 
     /// The target's authority and `Host` must agree. Where the target names its default port, it loses it, and `Host`
-    /// with it.
+    /// with it. Without `Host` the target says it (RFC 9112 3.2.2), or rules about the host would not see it.
     fn agree_on_host(&mut self, buf: &[u8], host: Option<(usize, Text)>) -> Result<(), HeadError> {
         let target = self.headers.text(buf, self.target);
         let path_at = target.len() - target::path_and_query(self.form, target).len();
@@ -358,12 +406,39 @@ impl RequestHead {
                 }
             }
         }
+        if host.is_none() {
+            self.add_host(buf);
+        }
         Ok(())
     }
 
-    /// An upgrade needs `Connection: upgrade`, `Upgrade` and no body; with a body `Upgrade` is dropped.
+    fn add_host(&mut self, buf: &[u8]) {
+        let host = target::host_of(self.authority(buf)).len();
+        if host == 0 {
+            return;
+        }
+        let end = self.target(buf).len() - self.path_and_query(buf).len();
+        let name = self.headers.keep(b"host");
+        let start = self.headers.added().len();
+        self.headers.append(buf, self.target.slice(end - host, end));
+        let value = self.headers.added_since(start);
+        let cut = target::default_port(self.form, self.target(buf)).min(value.len());
+        self.headers.push(Name::Host, name, value.slice(0, value.len() - cut));
+    }
+
+    /// An upgrade needs HTTP/1.1, `Connection: upgrade`, `Upgrade` and no body, else `Upgrade` is dropped; so are protocols that
+    /// would carry requests past our rules.
     fn settle_upgrade(&mut self, buf: &[u8], websocket: bool) -> Result<(), HeadError> {
-        if !self.connection.upgrade || !self.headers.may_have(Name::Upgrade) {
+        // RFC 9110 7.8: in HTTP/1.0 it must be ignored.
+        let is_left = self.version == Version::Http11 && upgrade::remove_protocols(&mut self.headers, buf);
+        if !is_left {
+            self.headers.remove_known(Name::Upgrade);
+            if std::mem::take(&mut self.connection.upgrade) {
+                connection::remove_upgrade(&mut self.headers, buf);
+            }
+            return Ok(());
+        }
+        if !self.connection.upgrade {
             return Ok(());
         }
         if !self.framing.is_empty() {

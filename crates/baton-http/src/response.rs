@@ -9,6 +9,7 @@ use crate::name::Name;
 use crate::request::ResponseTo;
 use crate::scan::{Limits, Line, Parsed, Phase, Scan, is_blank};
 use crate::span::{Span, Text};
+use crate::upgrade;
 use crate::values::values;
 
 /// A response head. Reuse one for many responses: it keeps its memory.
@@ -28,7 +29,8 @@ pub struct ResponseHead {
     pub connection: Connection,
     /// The server's connection must not be used again whatever it said: both length fields, or chunks in HTTP/1.0.
     pub must_close: bool,
-    /// Bytes of names and values of length fields that a 1xx or 204 must not have, and that were taken out at parsing.
+    /// Bytes of names and values of fields that were taken out at parsing: length fields of a 1xx or 204, fields that `Connection`
+    /// names.
     pub dropped: usize,
     reason: Text,
     scan: Scan,
@@ -215,29 +217,49 @@ impl ResponseHead {
         let framing = framing.unwrap_or(Framing::UntilClose);
         self.must_close = conflict || (self.version == Version::Http10 && framing == Framing::Chunked);
         self.framing = match self.status {
-            101 => self.tunnel(to, websocket)?,
-            200..300 if to.method == Method::Connect => Framing::Tunnel,
+            101 => self.tunnel(buf, to, websocket)?,
+            200..300 if to.method == Method::Connect => {
+                // RFC 9110 9.3.6: what follows belongs to the tunnel, whatever they say.
+                self.drop_lengths(buf);
+                Framing::Tunnel
+            }
             100..200 | 204 => {
-                self.dropped = [Name::ContentLength, Name::TransferEncoding]
-                    .into_iter()
-                    .flat_map(|name| self.headers.all_known(buf, name))
-                    .map(|field| field.name.len() + field.value.len())
-                    .sum();
-                self.headers.remove_known(Name::ContentLength);
-                self.headers.remove_known(Name::TransferEncoding);
+                self.drop_lengths(buf);
                 Framing::None
             }
             304 => Framing::None,
             _ if to.method == Method::Head => Framing::None,
             _ => framing,
         };
+        if self.connection.names_fields(&self.headers) {
+            let before = self.headers.bytes();
+            if !self.connection.remove_named(&mut self.headers, buf) {
+                return HeadError::new(HeadErrorKind::Connection, self.scan.line);
+            }
+            self.dropped += before - self.headers.bytes();
+        }
+        if self.status != 101
+            && self.headers.may_have(Name::Upgrade)
+            && !upgrade::remove_protocols(&mut self.headers, buf)
+        {
+            connection::remove_upgrade(&mut self.headers, buf);
+        }
         Ok(())
     }
 
-    /// 101 answers a request for an upgrade and says `Connection: upgrade`; a WebSocket's has its key confirmed.
-    fn tunnel(&mut self, to: ResponseTo, websocket: bool) -> Result<Framing, HeadError> {
+    fn drop_lengths(&mut self, buf: &[u8]) {
+        for name in [Name::ContentLength, Name::TransferEncoding] {
+            let fields = self.headers.all_known(buf, name);
+            self.dropped += fields.map(|field| field.name.len() + field.value.len()).sum::<usize>();
+            self.headers.remove_known(name);
+        }
+    }
+
+    /// 101 answers a request for an upgrade and says `Connection: upgrade`; a WebSocket's has its key confirmed. It is not about a
+    /// protocol that was not asked for because it would carry requests.
+    fn tunnel(&mut self, buf: &[u8], to: ResponseTo, websocket: bool) -> Result<Framing, HeadError> {
         let confirmed = !websocket || self.headers.may_have(Name::SecWebsocketAccept);
-        if !to.upgrade || !self.connection.upgrade || !confirmed {
+        if !to.upgrade || !self.connection.upgrade || !confirmed || upgrade::names_requests(&self.headers, buf) {
             return HeadError::new(HeadErrorKind::Upgrade, 0);
         }
         self.headers.remove_known(Name::ContentLength);

@@ -1,5 +1,6 @@
 //! The request target (RFC 9112 3.2): its form, its parts, and whether `Host` agrees with it.
 
+use crate::host::is_host;
 use crate::method::Method;
 
 /// The form of a request target.
@@ -16,24 +17,25 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// The form of `target` in a request with `method`, if it has one.
-pub(crate) fn form(method: Method, target: &[u8]) -> Option<TargetForm> {
+/// The form of `target` in a request with `method`, if it has one. `relaxed` admits bytes beyond ASCII in the host.
+pub(crate) fn form(method: Method, target: &[u8], relaxed: bool) -> Option<TargetForm> {
     if method == Method::Connect {
         let (host, port) = split_port(target);
-        let host_ok = !host.is_empty() && !host.contains(&b'/');
-        return (host_ok && port.is_some_and(|port| !port.is_empty())).then_some(TargetForm::Authority);
+        let has_both = !host.is_empty() && port.is_some_and(|port| !port.is_empty());
+        return (has_both && is_host(target, relaxed)).then_some(TargetForm::Authority);
     }
     match target {
         [b'/', ..] => Some(TargetForm::Origin),
         b"*" => Some(TargetForm::Asterisk),
         _ => {
             let scheme = scheme(target);
-            if scheme.is_empty() {
-                return None;
-            }
-            let needs_host = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
-            let (host, _) = split_port(host_of(authority(TargetForm::Absolute, target)));
-            (!needs_host || !host.is_empty()).then_some(TargetForm::Absolute)
+            let authority = authority(TargetForm::Absolute, target);
+            let host = host_of(authority);
+            // A user part in front of the host is how `http://good@evil/` came about: RFC 9110 4.2.4 wants it taken for an error.
+            let is_http = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
+            let fits = !is_http || (!split_port(host).0.is_empty() && host.len() == authority.len());
+            let is_one = !scheme.is_empty() && fits && !authority.contains(&b'\\') && is_host(host, relaxed);
+            is_one.then_some(TargetForm::Absolute)
         }
     }
 }
@@ -44,19 +46,20 @@ pub(crate) fn scheme(target: &[u8]) -> &[u8] {
     if len > 0 && target[0].is_ascii_alphabetic() && target[len..].starts_with(b"://") { &target[..len] } else { &[] }
 }
 
-/// The authority, user part included; empty when the form has none. HAProxy 2.6 lets it run up to the first slash.
+/// The authority, user part included; empty when the form has none. A slash or a question mark ends it (RFC 3986 3.2); HAProxy
+/// 2.6 lets it run up to the slash.
 pub(crate) fn authority(form: TargetForm, target: &[u8]) -> &[u8] {
     match form {
         TargetForm::Authority => target,
         TargetForm::Absolute => {
             let rest = &target[(scheme(target).len() + 3).min(target.len())..];
-            &rest[..memchr::memchr(b'/', rest).unwrap_or(rest.len())]
+            &rest[..memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len())]
         }
         TargetForm::Origin | TargetForm::Asterisk => &[],
     }
 }
 
-/// Path and query, from the first slash after the authority; empty when there is none.
+/// Path and query, all that follows the authority.
 pub(crate) fn path_and_query(form: TargetForm, target: &[u8]) -> &[u8] {
     match form {
         TargetForm::Origin => target,
@@ -96,18 +99,10 @@ pub(crate) enum Agreement {
 pub(crate) fn agree(form: TargetForm, target: &[u8], host: Option<&[u8]>) -> Agreement {
     let ours = host_of(authority(form, target));
     let (our_name, our_port) = split_port(ours);
-    let default: &[u8] = match form {
-        TargetForm::Origin | TargetForm::Asterisk => return Agreement::Same,
-        TargetForm::Authority => match our_port {
-            Some(port @ (b"80" | b"443")) => port,
-            _ => b"",
-        },
-        TargetForm::Absolute => match scheme(target) {
-            scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
-            scheme if scheme.eq_ignore_ascii_case(b"https") => b"443",
-            _ => b"",
-        },
-    };
+    if matches!(form, TargetForm::Origin | TargetForm::Asterisk) {
+        return Agreement::Same;
+    }
+    let default = standard_port(form, target, our_port);
     let is_default = |port: Option<&[u8]>| port.is_none_or(|port| port.is_empty() || port == default);
     if ours.is_empty() {
         return Agreement::Same;
@@ -125,6 +120,24 @@ pub(crate) fn agree(form: TargetForm, target: &[u8], host: Option<&[u8]>) -> Agr
             let host_cut = their_port.filter(|port| cut_empty || !port.is_empty()).map_or(0, |port| port.len() + 1);
             Agreement::DefaultPort { authority: port.len() + 1, host: host_cut }
         }
+    }
+}
+
+/// The port that need not be said: that of the scheme; for CONNECT, either of two.
+fn standard_port<'t>(form: TargetForm, target: &[u8], port: Option<&'t [u8]>) -> &'t [u8] {
+    match (form, port) {
+        (TargetForm::Authority, Some(port @ (b"80" | b"443"))) => port,
+        (TargetForm::Absolute, _) if scheme(target).eq_ignore_ascii_case(b"http") => b"80",
+        (TargetForm::Absolute, _) if scheme(target).eq_ignore_ascii_case(b"https") => b"443",
+        _ => b"",
+    }
+}
+
+/// How many bytes a port takes at the end of the authority, colon included, that `Host` need not say.
+pub(crate) fn default_port(form: TargetForm, target: &[u8]) -> usize {
+    match split_port(host_of(authority(form, target))).1 {
+        Some(port) if port == standard_port(form, target, Some(port)) => port.len() + 1,
+        _ => 0,
     }
 }
 

@@ -101,9 +101,12 @@ fn targets_have_parts() {
     check("/?", ("", "/", Some("")));
     check("//a/b", ("", "//a/b", None));
     check("http://a", ("a", "", None));
-    check("http://u@a:81/b?c", ("u@a:81", "/b", Some("c")));
-    check("http://a?x", ("a?x", "", Some("x")));
-    check("http://a?x/y", ("a?x", "/y", Some("x/y")));
+    check("http://a:81/b?c", ("a:81", "/b", Some("c")));
+    check("ftp://u@a:81/b?c", ("u@a:81", "/b", Some("c")));
+    // HAProxy 2.6 takes `a?x` for the authority
+    check("http://a?x", ("a", "/", Some("x")));
+    check("http://a?x/y", ("a", "/", Some("x/y")));
+    check("http://b?@a/", ("b", "/", Some("@a/")));
     check("*", ("", "", None));
 }
 
@@ -119,7 +122,114 @@ fn what_is_cut_off_a_target_is_cut_once() {
     check("http://[::1]:80/", "http://[::1]/"); // HAProxy 2.6: the same
     check("http://[::1]/", "http://[::1]/");
     check("x://a:", "x://a");
-    check("x://a::", "x://a::"); // found by fuzzing: it lost one colon at each hop
+}
+
+#[test]
+fn hosts_that_can_be_read_in_two_ways_are_refused() {
+    let check = |target: &str, host: &str, expect: Result<(), HeadErrorKind>| {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let (_, result) = parse(&text, &Limits::default());
+        assert_eq!(result.map(|_| ()).map_err(|error| error.kind), expect, "{target} {host}");
+    };
+    let (target, host) = (Err(HeadErrorKind::Target), Err(HeadErrorKind::Host));
+    check("http://b?@a/", "a", host);
+    check("http://b?@a/", "b", Ok(()));
+    check("http://b#@a/", "a", target);
+    check("http://b\\@a/", "a", target);
+    check("http://u:p@a/", "a", target);
+    check("http://@a/", "a", target);
+    check("ftp://u:p@a/", "a", Ok(()));
+    check("ftp://u\\@a/", "a", target);
+    check("x://a::", "a", target);
+    check("http://[::1]/", "[::1]", Ok(()));
+    check("/", "", Ok(()));
+    for bad in ["a b", "a/", "a@b", "a,b", "a?b", "a\\b", "[::1", ":80", "a:b", "\u{e9}"] {
+        check("/", bad, host);
+    }
+}
+
+#[test]
+fn an_absolute_target_is_the_host() {
+    let check = |target: &str, expect: &str| {
+        let text = format!("{target} HTTP/1.1\r\n\r\n");
+        let (head, result) = parse(&text, &Limits::default());
+        assert!(result.is_ok(), "{target}");
+        assert_eq!(head.host(text.as_bytes()).map(|host| host.escape_ascii().to_string()).as_deref(), Some(expect));
+    };
+    check("GET http://a/", "a");
+    check("GET http://a:80", "a");
+    check("GET http://a:81?b", "a:81");
+    check("GET ftp://u@a:80/", "a:80");
+    check("CONNECT a:443", "a");
+    check("CONNECT a:8443", "a:8443");
+}
+
+#[test]
+fn what_connection_names_is_gone_before_anybody_looks() {
+    let check = |fields: &str, expect: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let (mut head, result) = parse(&text, &Limits::default());
+        assert!(result.is_ok(), "{fields}");
+        head.headers.add(b"x-forwarded-for", b"ours");
+        head.for_upstream(text.as_bytes(), ForUpstream { keep_alive: true });
+        let mut out = Vec::new();
+        head.headers.write(text.as_bytes(), &mut out);
+        let expect = format!("host: a\r\n{expect}x-forwarded-for: ours\r\n");
+        assert_eq!(out.escape_ascii().to_string(), expect.as_bytes().escape_ascii().to_string(), "{fields}");
+    };
+    check("X-A: 1\r\nConnection: x-a, x-b\r\n", "");
+    check("Connection: x-a\r\nX-A: 1\r\nx-a: 2\r\nX-B: 3\r\n", "x-b: 3\r\n");
+    check(
+        "Connection: X-Forwarded-For, Cookie, close\r\nCookie: a\r\nX-Forwarded-For: 1\r\n",
+        "cookie: a\r\nx-forwarded-for: 1\r\n",
+    );
+    check("Connection: Host, Content-Length\r\nContent-Length: 0\r\n", "content-length: 0\r\n");
+    check("Connection: TE\r\nTE: trailers\r\n", "connection: TE\r\nte: trailers\r\n");
+    check("Connection: keep-alive\r\nKeep-Alive: 300\r\n", "");
+    check("Keep-Alive: 300\r\n", "keep-alive: 300\r\n");
+    check("Connection: Upgrade, X-A\r\nX-A: 1\r\nUpgrade: foo\r\n", "connection: Upgrade\r\nupgrade: foo\r\n");
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: {}\r\n\r\n", "a,".repeat(33));
+    let (_, result) = parse(&many, &Limits::default());
+    assert_eq!(result.map_err(|error| error.kind), Err(HeadErrorKind::Connection));
+}
+
+#[test]
+fn no_protocol_that_carries_requests_is_asked_for() {
+    let check = |fields: &str, upgrades: bool, expect: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let (mut head, result) = parse(&text, &Limits::default());
+        assert!(result.is_ok(), "{fields}");
+        head.for_upstream(text.as_bytes(), ForUpstream { keep_alive: true });
+        let mut out = Vec::new();
+        head.headers.write(text.as_bytes(), &mut out);
+        let expect = format!("host: a\r\n{expect}");
+        assert_eq!(out.escape_ascii().to_string(), expect.as_bytes().escape_ascii().to_string(), "{fields}");
+        assert_eq!(head.response_to().upgrade, upgrades, "{fields}");
+    };
+    let settings = "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMA\r\n";
+    check(&format!("{settings}Upgrade: h2c\r\n"), false, "");
+    check(&format!("{settings}Upgrade: h2c,TLS/1.2 , HTTP/2.0\r\n"), false, "");
+    check(&format!("{settings}Upgrade: h2c, foo\r\n"), true, "connection: Upgrade\r\nupgrade: foo\r\n");
+    check("Upgrade: foo\r\nUpgrade: h2c\r\nConnection: upgrade\r\n", true, "upgrade: foo\r\nconnection: upgrade\r\n");
+    check("Upgrade: h2c\r\nHTTP2-Settings: AAMA\r\n", false, "");
+    check("Upgrade: \"a, h2c\r\nConnection: upgrade\r\n", false, "");
+    let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let expect = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nconnection: Upgrade\r\nupgrade: websocket\r\n";
+    check(&format!("{key}{settings}Upgrade: h2c, websocket\r\n"), true, expect);
+}
+
+#[test]
+fn no_server_switches_to_a_protocol_that_carries_requests() {
+    let to = ResponseTo { upgrade: true, ..ResponseTo::default() };
+    let check = |protocol: &str, expect: bool| {
+        let text = format!("HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+        let result = ResponseHead::new().parse(text.as_bytes(), to, &Limits::default());
+        assert_eq!(result.is_ok(), expect, "{protocol}");
+    };
+    check("foo", true);
+    check("h2c", false);
+    check("foo, h2c", false);
+    check("TLS/1.2, HTTP/1.1", false);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use baton_http::Framing;
+use baton_http::{Framing, Method};
 use baton_model::{ConnectionMode, Mode};
 
 use crate::accept::Client;
@@ -176,7 +176,8 @@ async fn finish(
 /// How to close after a response. A client that did not ask for it may have sent its next request already: closing with bytes
 /// unread would reset the connection, and what it has not read of the response would be lost.
 fn last(work: &Work, unread: bool) -> Next {
-    let may_send_more = work.request.keep_alive() && work.response.framing != Framing::Tunnel;
+    let is_unasked = work.request.keep_alive() || work.request.method == Method::Connect;
+    let may_send_more = is_unasked && work.response.framing != Framing::Tunnel;
     if unread || may_send_more { Next::Linger } else { Next::Close }
 }
 

@@ -38,6 +38,8 @@ pub enum Counter {
     Retries,
     /// `wredis`: redispatches to another server.
     Redispatches,
+    /// `wrew`: rewrites by rules that could not be sent.
+    FailedRewrites,
     /// `hrsp_1xx`.
     Responses1xx,
     /// `hrsp_2xx`.
@@ -90,6 +92,7 @@ impl Counter {
         (Counter::ResponseErrors, "eresp"),
         (Counter::Retries, "wretr"),
         (Counter::Redispatches, "wredis"),
+        (Counter::FailedRewrites, "wrew"),
         (Counter::Responses1xx, "hrsp_1xx"),
         (Counter::Responses2xx, "hrsp_2xx"),
         (Counter::Responses3xx, "hrsp_3xx"),

@@ -41,6 +41,8 @@ pub struct Context<'a> {
     pub undecided: Cell<bool>,
     /// `disable-l7-retry` applied; read it after the evaluation.
     pub no_retry: bool,
+    /// How many rewrites failed; read it after the evaluation.
+    pub failed_rewrites: u32,
     /// Whether this is the connection's first request.
     pub first_request: bool,
     /// The request; `None` in TCP mode and in connection rules.

@@ -154,6 +154,14 @@ impl Format {
         }
     }
 
+    /// The parts that stand as they are.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(text) => Some(&text[..]),
+            Piece::Expr(_) | Piece::Variable { .. } => None,
+        })
+    }
+
     /// Appends the format's value. Control characters but tabs become `%XX`, as in HAProxy 2.6, so that no value can
     /// end a header line.
     pub fn write(&self, cx: &Context<'_>, out: &mut Vec<u8>) {

@@ -57,6 +57,8 @@ pub enum Verdict {
     Return(Reply),
     /// Close without an answer.
     Reject,
+    /// A rewrite failed, and `strict-mode` is on: answer 500. What the rule was to change must not go on unchanged.
+    Failed,
     /// A `tcp-request content` rule wants more data: ask again with more, or with
     /// [`last_chance`](crate::Context::last_chance) when `inspect-delay` is over.
     Wait,
@@ -329,7 +331,7 @@ impl ProxyRules {
         self.run(&self.http_response, cx)
     }
 
-    /// `http-after-response` rules: for every answer, also for our own. Only `Continue` and `Allow` come out.
+    /// `http-after-response` rules: for every answer, also for our own. Only `Continue`, `Allow` and `Failed` come out.
     pub fn http_after_response(&self, cx: &mut Context<'_>) -> Verdict {
         self.run(&self.http_after_response, cx)
     }
@@ -439,14 +441,17 @@ impl ProxyRules {
     }
 
     fn run(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
+        let mut is_strict = true;
         for Rule { action, condition } in rules {
             if !self.applies(condition, cx) {
                 continue;
             }
             match action {
                 Action::Allow => return Verdict::Allow,
+                Action::Strict(strict) => is_strict = *strict,
                 _ => match action.run(cx) {
                     Verdict::Continue => {}
+                    Verdict::Failed if !is_strict => {}
                     verdict => return verdict,
                 },
             }

@@ -134,19 +134,105 @@ fn the_request_line() {
         "GET http://h HTTP/1.1\r\nHost: h\r\n\r\n",
         &[
             ("http-request set-path /n", "GET http://h/n HTTP/1.1|host: h"),
-            ("http-request set-query n=1", "GET http://h?n=1 HTTP/1.1|host: h"),
+            ("http-request set-query n=1", "GET http://h/?n=1 HTTP/1.1|host: h"),
         ],
     );
     check_with("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", &[("http-request set-path /n", "OPTIONS /n HTTP/1.1|host: h")]);
 }
 
+/// HAProxy 2.6 sends most of them. What a rule was to change must not go on unchanged.
 #[test]
-fn a_request_line_that_could_not_be_sent_stays_as_it_was() {
-    let bytes = "GET /a?x=%0d%0aB: HTTP/1.1\r\nHost: h\r\n\r\n";
-    for rule in ["set-method '%[path] x'", "set-path zz", "set-uri 'a b'", "set-path '/a b'"] {
-        let expected = "GET /a?x=%0d%0aB: HTTP/1.1|host: h";
-        assert_eq!(head(&format!("http-request {rule}"), bytes), expected, "{rule}");
-    }
+fn a_request_line_that_cannot_be_sent_fails() {
+    let check = |bytes: &str, rules: &[&str]| {
+        for rule in rules {
+            assert_eq!(head(&format!("http-request {rule}"), bytes), "failed", "{rule}");
+        }
+    };
+    let bytes = "GET /a?x=%0d%0aB:&s=%20&d=%7f&h=%23&p=a HTTP/1.1\r\nHost: h\r\n\r\n";
+    check(
+        bytes,
+        &["set-method '%[path] x'", "set-method %[url_param(none)]", "set-method 'a(b'", "set-method CONNECT"],
+    );
+    check(
+        bytes,
+        &[
+            "set-path zz",
+            "set-path %[url_param(p)]",
+            "set-path '/a b'",
+            "set-path /%[url_param(h),url_dec]",
+            "set-path *",
+        ],
+    );
+    check(bytes, &["set-pathq '?a b'", "set-pathq zz", "set-query %[url_param(s),url_dec]", "set-query a#b"]);
+    check(
+        bytes,
+        &["set-uri 'a b'", "set-uri %[url_param(none)]", "set-uri a", "set-uri http:///", "set-uri http://u@h/"],
+    );
+    check(
+        bytes,
+        &["replace-path .* a", "replace-pathq .* '/ '", r"replace-uri .* /\\x0a", r"replace-path (.*) '\\1 '"],
+    );
+    check(bytes, &["replace-uri .* 'http://h\\\\i/'"]);
+    // What does not begin with a slash must not become a part of the host.
+    let absolute = "GET http://h HTTP/1.1\r\nHost: h\r\n\r\n";
+    check(absolute, &["set-path .evil.example", "set-path :80/", "set-pathq .evil", "replace-path ^ @evil"]);
+    check("GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", &["set-path .evil", "replace-path / .evil"]);
+    check("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n", &["set-path /", "set-method GET", "set-query a"]);
+    let header = "GET / HTTP/1.1\r\nHost: h\r\nX: a\r\nX: b\r\n\r\n";
+    check(header, &[r"replace-header X b a\\x0d\\x0ab:\\x20c", r"replace-value X . \\x00"]);
+    check(absolute, &["set-header Host 'a b'", "set-header Host a@b", "replace-header Host h a/b"]);
+}
+
+#[test]
+fn what_can_be_sent_by_another_spelling_is() {
+    check_with(
+        "GET /a?x=%c3%a4 HTTP/1.1\r\nHost: h\r\n\r\n",
+        &[
+            ("http-request set-path /%[url_param(x),url_dec]", "GET /%C3%A4?x=%c3%a4 HTTP/1.1|host: h"),
+            ("http-request set-path %[url_param(none)]", "GET /?x=%c3%a4 HTTP/1.1|host: h"),
+            ("http-request set-pathq %[url_param(none)]", "GET / HTTP/1.1|host: h"),
+            ("http-request set-pathq ?y", "GET /?y HTTP/1.1|host: h"),
+            ("http-request set-path %[path,regsub(^/a,)]", "GET /?x=%c3%a4 HTTP/1.1|host: h"),
+        ],
+    );
+}
+
+#[test]
+fn strict_mode_says_whether_a_failed_rewrite_ends_the_request() {
+    let bytes = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
+    check_with(
+        bytes,
+        &[
+            ("http-request strict-mode off ; http-request set-path zz", "GET /a HTTP/1.1|host: h"),
+            ("http-request strict-mode off if { path /b } ; http-request set-path zz", "failed"),
+            ("http-request strict-mode off ; http-request strict-mode on ; http-request set-path zz", "failed"),
+            ("http-request set-path zz ; http-request strict-mode off", "failed"),
+        ],
+    );
+    let rules = rules("http-request strict-mode off ; http-request set-path zz ; http-request set-method '('");
+    with_context(bytes, None, |cx| {
+        assert_eq!(rules.http_request(cx), Verdict::Continue);
+        assert_eq!(cx.failed_rewrites, 2);
+    });
+}
+
+/// As HAProxy 2.6: a server goes by the target, so a rule about `Host` has to change it too.
+#[test]
+fn a_new_host_is_also_the_targets() {
+    check_with(
+        "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n",
+        &[
+            ("http-request set-header Host b", "GET http://b/b HTTP/1.1|host: b"),
+            ("http-request replace-header Host .* c:81", "GET http://c:81/b HTTP/1.1|host: c:81"),
+            ("http-request replace-value host a d", "GET http://d/b HTTP/1.1|host: d"),
+            ("http-request add-header Host b", "GET http://b/b HTTP/1.1|host: a|host: b"),
+            ("http-request del-header Host", "GET http://a/b HTTP/1.1"),
+        ],
+    );
+    check(&[(
+        "http-request set-header Host 'any thing'",
+        "GET /a/b?x=1 HTTP/1.1|x-a: one, two|x-a: three|x-b: v w|x-c: 5|host: any thing",
+    )]);
 }
 
 #[test]

@@ -134,7 +134,8 @@ impl Attempt<'_> {
             entry.response_time = None;
             return Err(ended);
         }
-        let keep_alive = respond::may_keep(core, client, work, entry);
+        let keep_alive =
+            respond::may_keep(core, client, work, entry) || respond::may_authenticate(core, client, work, entry);
         let server_reusable = work.response.server_reusable();
         let framing = work.response.framing;
         let Work { response, received, down, request, response_chunks, line, .. } = &mut **work;

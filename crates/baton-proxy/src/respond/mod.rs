@@ -45,7 +45,10 @@ pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         None => pages::standard(status, &mut page),
     }
     let keep = forward(core, client, work, entry, &page, keep);
-    entry.status = status;
+    if work.response.status != 0 {
+        // A page may have another one in it.
+        entry.status = status;
+    }
     keep
 }
 
@@ -60,7 +63,14 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         return false;
     };
     let is_head = work.request.method == Method::Head;
-    crate::route::after(core, client, work, entry, Some(page), None);
+    if !crate::route::after(core, client, work, entry, Some(page), None) {
+        // Without the rules that cannot be followed, and without what they were meant for.
+        work.response.clear();
+        pages::raw(500, &mut work.down);
+        entry.status = 500;
+        entry.bytes_out += work.down.len() as u64;
+        return false;
+    }
     entry.status = work.response.status;
     let says_close = work.response.connection.close;
     // A page that says so itself has the field counted.
@@ -77,6 +87,18 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
 
 /// Whether the client's connection may stay after a request, as far as the request and we are concerned.
 pub fn may_keep(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+    // What a refused CONNECT is followed by was meant for the tunnel: it is nobody's next request.
+    work.request.method != Method::Connect && may_stay(core, client, work, entry)
+}
+
+/// Whether the client's connection may stay after a response to CONNECT: only for the second step of an authentication that is
+/// bound to the connection (NTLM), and when the client has waited for it.
+pub fn may_authenticate(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+    let is_asked = work.request.method == Method::Connect && work.response.status == 407;
+    is_asked && work.input.is_empty() && may_stay(core, client, work, entry) && !client.stream.is_stale()
+}
+
+fn may_stay(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
     use baton_model::ConnectionMode::Close;
     work.request.keep_alive()
         && !core.draining.get()

@@ -243,7 +243,9 @@ pub fn response(
     if !same {
         rules::response(core, client, work, entry, &frontend.plan.rules, backend, (slot, server_tls))?;
     }
-    rules::after(core, client, work, entry, None, server_tls);
+    if !rules::after(core, client, work, entry, None, server_tls) {
+        return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
+    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::Entry;
 use crate::route::{Answer, tarpit};
+use crate::state::{Counter, CounterBlock};
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
 
@@ -30,6 +31,8 @@ pub struct About<'a> {
     pub server: Option<&'a str>,
     /// What was agreed on with it.
     pub server_tls: Option<&'a Facts>,
+    /// What is counted of it.
+    pub server_counters: Option<&'a CounterBlock>,
     /// What the client sent, in `mode tcp`.
     pub content: Option<Content<'a>>,
     /// No more data is waited for.
@@ -38,7 +41,15 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     fn new(frontend: &'a FrontendView, backend: Option<&'a BackendView>) -> About<'a> {
-        About { frontend, backend, server: None, server_tls: None, content: None, last_chance: false }
+        About {
+            frontend,
+            backend,
+            server: None,
+            server_tls: None,
+            server_counters: None,
+            content: None,
+            last_chance: false,
+        }
     }
 }
 
@@ -96,6 +107,7 @@ fn with<T>(
         last_chance: about.last_chance,
         undecided: Cell::new(false),
         no_retry: false,
+        failed_rewrites: 0,
         first_request: client.requests == 0,
         request,
         response,
@@ -105,12 +117,19 @@ fn with<T>(
         scratch: &mut scratch,
     };
     let value = evaluate(&mut cx);
-    let (level, no_retry) = (cx.log_level, cx.no_retry);
+    let (level, no_retry, failed) = (cx.log_level, cx.no_retry, cx.failed_rewrites);
     *core.scratch.borrow_mut() = scratch;
     if level.is_some() {
         client.log_level = level;
     }
     client.no_retry |= no_retry;
+    if failed > 0 {
+        let backend = about.backend.map(|backend| &backend.plan.figures.counters);
+        let all = [Some(&about.frontend.plan.state.counters), backend, about.server_counters];
+        all.into_iter()
+            .flatten()
+            .for_each(|counters| counters.add(core.number, Counter::FailedRewrites, failed.into()));
+    }
     value
 }
 
@@ -265,6 +284,10 @@ pub async fn request(
             entry.request_time = None;
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
+        Verdict::Failed => {
+            entry.request_time = None;
+            Err(Ended::refused(Cause::Proxy, Phase::Request, 500))
+        }
     }
 }
 
@@ -300,7 +323,10 @@ pub fn response(
     let Work { request, response, input, received, .. } = work;
     let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
     let response = Response { head: response, buf: received };
-    let about = About { server: Some(slot.server().name()), server_tls, ..About::new(&view, Some(backend)) };
+    let server_counters = entry.server_counters.clone();
+    let server_counters = server_counters.as_deref();
+    let server = Some(&**slot.server().name());
+    let about = About { server, server_tls, server_counters, ..About::new(&view, Some(backend)) };
     let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
     entry.silent |= client.log_level == Some(LogLevel::Silent);
     match verdict {
@@ -320,11 +346,13 @@ pub fn response(
             Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
         }
         Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Headers, 502)),
+        Verdict::Failed => Err(Ended::refused(Cause::Proxy, Phase::Headers, 500)),
     }
 }
 
 /// `http-after-response` rules of backend and frontend, on the response in `work`: the server's, or our own that was read
-/// from `page`.
+/// from `page`. False: a rewrite failed.
+#[must_use]
 pub fn after(
     core: &Core,
     client: &mut Client,
@@ -332,7 +360,7 @@ pub fn after(
     entry: &mut Entry,
     page: Option<&[u8]>,
     server_tls: Option<&Facts>,
-) {
+) -> bool {
     let frontend = entry.frontend.clone();
     let backend = entry.backend.clone();
     let own = &frontend.plan.rules;
@@ -343,8 +371,13 @@ pub fn after(
         let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
         let server = entry.server.as_ref().map(|server| &**server.name());
-        let about = About { server, server_tls, ..About::new(&frontend, backend.as_deref()) };
-        with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
+        let server_counters = entry.server_counters.as_deref();
+        let about = About { server, server_tls, server_counters, ..About::new(&frontend, backend.as_deref()) };
+        let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
         entry.silent |= client.log_level == Some(LogLevel::Silent);
+        if verdict == Verdict::Failed {
+            return false;
+        }
     }
+    true
 }

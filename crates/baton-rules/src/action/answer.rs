@@ -149,7 +149,7 @@ fn content(words: &mut Words<'_, '_>, status: u16) -> Result<(Content, bool), Lo
             "hdr" => {
                 words.at += 1;
                 let name = super::header::name(words)?;
-                let value = words.format("the header's value")?;
+                let value = words.line("the header's value")?;
                 content.headers.push((name, value));
             }
             "default-errorfiles" => {

@@ -6,7 +6,7 @@
 use baton_http::Headers;
 use regex::bytes::Regex;
 
-use super::{Action, Row, Words, sets, with_text};
+use super::{Action, Row, Unfit, Words, sets, with_text};
 use crate::context::Context;
 use crate::format::Format;
 use crate::problem::{Fault, Located};
@@ -82,13 +82,13 @@ fn is_framing(name: &[u8]) -> bool {
 
 fn set(words: &mut Words<'_, '_>) -> Result<Action, Located> {
     let name = name(words)?;
-    let value = words.format("the header's value")?;
+    let value = words.line("the header's value")?;
     Ok(edit(words, Some(&name), What::Set { name: name.clone().into(), value }))
 }
 
 fn add(words: &mut Words<'_, '_>) -> Result<Action, Located> {
     let name = name(words)?;
-    let value = words.format("the header's value")?;
+    let value = words.line("the header's value")?;
     Ok(edit(words, Some(&name), What::Add { name: name.clone().into(), value }))
 }
 
@@ -118,7 +118,7 @@ fn replace(words: &mut Words<'_, '_>, each_value: bool) -> Result<Action, Locate
     let name = name(words)?;
     let pattern = words.take("a regular expression")?;
     let regex = substitute::regex(pattern, false).map_err(|fault| words.blame(fault))?;
-    let with = words.format("the new value")?;
+    let with = words.line("the new value")?;
     Ok(edit(words, Some(&name), What::Replace { name: name.clone().into(), regex, with, each_value }))
 }
 
@@ -138,9 +138,9 @@ impl Names {
 }
 
 impl Edit {
-    pub fn run(&self, cx: &mut Context<'_>) {
+    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), Unfit> {
         match &self.what {
-            What::Nothing => {}
+            What::Nothing => return Ok(()),
             What::Set { name, value } => with_text(value, cx, |cx, text| {
                 if let Some((headers, buf)) = self.headers(cx) {
                     headers.set(buf, name, text);
@@ -156,11 +156,32 @@ impl Edit {
                     delete(headers, buf, names);
                 }
             }
-            What::Replace { name, regex, with, each_value } => with_text(with, cx, |cx, text| {
-                if let Some((headers, buf)) = self.headers(cx) {
-                    replace_lines(headers, buf, name, regex, &Template::new(text), *each_value);
+            What::Replace { name, regex, with, each_value } => {
+                with_text(with, cx, |cx, text| match self.headers(cx) {
+                    Some((headers, buf)) => replace_lines(headers, buf, name, regex, &Template::new(text), *each_value),
+                    None => Ok(()),
+                })?
+            }
+        }
+        match &mut cx.request {
+            Some(request) if self.on_request && self.is_about_host() => {
+                if request.head.follow_host(request.buf) {
+                    Ok(())
+                } else {
+                    Err(Unfit)
                 }
-            }),
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it may give `Host` another value.
+    fn is_about_host(&self) -> bool {
+        match &self.what {
+            What::Set { name, .. } | What::Add { name, .. } | What::Replace { name, .. } => {
+                name.eq_ignore_ascii_case(b"host")
+            }
+            What::Del(_) | What::Nothing => false,
         }
     }
 
@@ -187,19 +208,31 @@ fn delete(headers: &mut Headers, buf: &[u8], names: &Names) {
     }
 }
 
-fn replace_lines(headers: &mut Headers, buf: &[u8], name: &[u8], regex: &Regex, template: &Template, each_value: bool) {
+/// None of the lines is changed when one of the new values is more than a line: `\\x0a` in a template is a line end.
+fn replace_lines(
+    headers: &mut Headers,
+    buf: &[u8],
+    name: &[u8],
+    regex: &Regex,
+    template: &Template,
+    each_value: bool,
+) -> Result<(), Unfit> {
     let mut changed: Vec<(usize, Vec<u8>)> = Vec::new();
     for field in headers.all(buf, name) {
         if let Some(value) = match each_value {
             true => replace_values(field.value, regex, template),
             false => filled(field.value, regex, template),
         } {
+            if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+                return Err(Unfit);
+            }
             changed.push((field.index, value));
         }
     }
     for (index, value) in changed {
         headers.replace_value(index, &value);
     }
+    Ok(())
 }
 
 /// The template filled with what the expression finds in the value.

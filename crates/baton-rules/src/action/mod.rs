@@ -50,8 +50,8 @@ pub(crate) enum Action {
     Header(header::Edit),
     Uri(uri::Edit),
     State(state::Edit),
-    /// Accepted, without effect on us.
-    Nothing,
+    /// `strict-mode`: whether a rewrite that fails after it ends the request.
+    Strict(bool),
 }
 
 const TABLES: [&[Row]; 5] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS];
@@ -106,7 +106,7 @@ impl Rule {
         let ends = match &self.action {
             Action::Allow | Action::Reject | Action::Deny(_) | Action::Tarpit(_) | Action::Return(_) => true,
             Action::Redirect(rule) => rule.always(),
-            Action::Header(_) | Action::Uri(_) | Action::State(_) | Action::Nothing => false,
+            Action::Header(_) | Action::Uri(_) | Action::State(_) | Action::Strict(_) => false,
         };
         ends && self.condition.is_none()
     }
@@ -126,14 +126,28 @@ impl Action {
                     return Verdict::Redirect(redirect);
                 }
             }
-            Action::Header(edit) => edit.run(cx),
-            Action::Uri(edit) => edit.run(cx),
+            Action::Header(edit) => return rewritten(edit.run(cx), cx),
+            Action::Uri(edit) => return rewritten(edit.run(cx), cx),
             Action::State(edit) => edit.run(cx),
-            Action::Nothing => {}
+            Action::Strict(_) => {}
         }
         Verdict::Continue
     }
 }
+
+fn rewritten(outcome: Result<(), Unfit>, cx: &mut Context<'_>) -> Verdict {
+    match outcome {
+        Ok(()) => Verdict::Continue,
+        Err(Unfit) => {
+            cx.failed_rewrites += 1;
+            Verdict::Failed
+        }
+    }
+}
+
+/// What came out of a rewrite cannot be sent, and nothing was changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Unfit;
 
 /// The words of a rule while they are read.
 pub(crate) struct Words<'a, 'b> {
@@ -168,6 +182,15 @@ impl<'a> Words<'a, '_> {
         Format::compile(text, self.around.place, self.around.files).map_err(|fault| self.blame(fault))
     }
 
+    /// Takes the next word as a format of what stands in one line of a message.
+    pub fn line(&mut self, what: &str) -> Result<Format, Located> {
+        let format = self.format(what)?;
+        if format.texts().flatten().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            return Err(self.blame(Fault::new(format!("{what} is one line")).hint("leave the line end out")));
+        }
+        Ok(format)
+    }
+
     /// The fault, at the word taken last.
     pub fn blame(&self, fault: Fault) -> Located {
         fault.at(self.at - 1)
@@ -180,13 +203,18 @@ impl<'a> Words<'a, '_> {
 }
 
 /// Evaluates a format into the working memory and hands it over together with the context.
-pub(crate) fn with_text(format: &Format, cx: &mut Context<'_>, then: impl FnOnce(&mut Context<'_>, &[u8])) {
+pub(crate) fn with_text<T>(
+    format: &Format,
+    cx: &mut Context<'_>,
+    then: impl FnOnce(&mut Context<'_>, &[u8]) -> T,
+) -> T {
     if let Some(text) = format.constant() {
         return then(cx, text);
     }
     let mut text = std::mem::take(cx.scratch);
     text.clear();
     format.write(cx, &mut text);
-    then(cx, &text);
+    let value = then(cx, &text);
     *cx.scratch = text;
+    value
 }

@@ -42,9 +42,9 @@ impl RedirectRule {
         while let Some(word) = words.peek() {
             words.at += 1;
             match word {
-                "location" => to = Some((Kind::Location, words.format("the location")?)),
-                "prefix" => to = Some((Kind::Prefix, words.format("the prefix")?)),
-                "scheme" => to = Some((Kind::Scheme, words.format("the scheme")?)),
+                "location" => to = Some((Kind::Location, words.line("the location")?)),
+                "prefix" => to = Some((Kind::Prefix, words.line("the prefix")?)),
+                "scheme" => to = Some((Kind::Scheme, words.line("the scheme")?)),
                 "code" => {
                     let text = words.take("a status")?;
                     status = match text.parse() {

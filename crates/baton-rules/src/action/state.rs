@@ -125,7 +125,8 @@ fn set_log_level(words: &mut Words<'_, '_>) -> Result<Action, Located> {
 
 fn strict_mode(words: &mut Words<'_, '_>) -> Result<Action, Located> {
     match words.take("'on' or 'off'")? {
-        "on" | "off" => Ok(Action::Nothing),
+        "on" => Ok(Action::Strict(true)),
+        "off" => Ok(Action::Strict(false)),
         other => Err(words.blame(Fault::new(format!("'{other}' is neither 'on' nor 'off'")))),
     }
 }

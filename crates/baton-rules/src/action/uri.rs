@@ -1,11 +1,15 @@
 //! Actions on the request line: method, target and their parts.
 //!
-//! A result that could not be sent as a request target is not applied; HAProxy 2.6 would send it.
+//! A result that could not be sent as a request line ends the request with 500, as HAProxy 2.6 ends one whose rewrite does not fit
+//! its buffer: the server must not get what a rule was to change. HAProxy sends `GET /a b HTTP/1.1`. Bytes beyond ASCII, which
+//! `url_dec` brings about, are sent as `%XX`, and an empty path is `/` (RFC 3986 6.2.3).
 
-use baton_http::Name;
+use std::io::Write;
+
+use baton_http::{Name, TargetForm};
 use regex::bytes::Regex;
 
-use super::{Action, Row, Words, sets, with_text};
+use super::{Action, Row, Unfit, Words, sets, with_text};
 use crate::context::{Context, Request};
 use crate::format::Format;
 use crate::problem::Located;
@@ -60,53 +64,58 @@ pub(crate) enum Part {
 }
 
 fn set_method(words: &mut Words<'_, '_>) -> Result<Action, Located> {
-    Ok(Action::Uri(Edit::Method(words.format("a method")?)))
+    Ok(Action::Uri(Edit::Method(words.line("a method")?)))
 }
 
 fn set(words: &mut Words<'_, '_>, part: Part) -> Result<Action, Located> {
-    Ok(Action::Uri(Edit::Set(part, words.format("the new value")?)))
+    Ok(Action::Uri(Edit::Set(part, words.line("the new value")?)))
 }
 
 fn replace(words: &mut Words<'_, '_>, part: Part) -> Result<Action, Located> {
     let pattern = words.take("a regular expression")?;
     let regex = substitute::regex(pattern, false).map_err(|fault| words.blame(fault))?;
-    Ok(Action::Uri(Edit::Replace { part, regex, with: words.format("the new value")? }))
+    Ok(Action::Uri(Edit::Replace { part, regex, with: words.line("the new value")? }))
 }
 
 impl Edit {
-    pub fn run(&self, cx: &mut Context<'_>) {
+    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), Unfit> {
         match self {
-            Edit::Method(format) => with_text(format, cx, |cx, text| {
-                let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-                if let Some(request) = &mut cx.request
-                    && !text.is_empty()
-                    && text.iter().all(token)
-                {
-                    request.head.set_method(text);
-                }
+            Edit::Method(format) => with_text(format, cx, |cx, text| match &mut cx.request {
+                Some(request) => set_request_method(request, text),
+                None => Ok(()),
             }),
-            Edit::Set(part, format) => with_text(format, cx, |cx, text| {
-                if let Some(request) = &mut cx.request {
-                    change(request, *part, text);
-                }
+            Edit::Set(part, format) => with_text(format, cx, |cx, text| match &mut cx.request {
+                Some(request) => change(request, *part, text),
+                None => Ok(()),
             }),
             Edit::Replace { part, regex, with } => with_text(with, cx, |cx, text| {
                 let Some(request) = &mut cx.request else {
-                    return;
+                    return Ok(());
                 };
                 let target = request.head.target(request.buf);
                 let (start, end) = range(request, *part);
                 let Some(captures) = regex.captures(&target[start..end]) else {
-                    return;
+                    return Ok(());
                 };
                 // The whole part is replaced, not only what the expression matched: `/(.)` with `/\1\1` makes `/aa`
                 // of `/a/b`, as in HAProxy 2.6.
                 let mut new = Vec::new();
                 Template::new(text).write(&captures, &mut new);
-                change(request, *part, &new);
+                change(request, *part, &new)
             }),
         }
     }
+}
+
+/// A method is a token, and CONNECT has a target of its own form.
+fn set_request_method(request: &mut Request<'_>, text: &[u8]) -> Result<(), Unfit> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let is_authority = request.head.form() == TargetForm::Authority;
+    if text.is_empty() || !text.iter().all(is_token) || (text == b"CONNECT") != is_authority {
+        return Err(Unfit);
+    }
+    request.head.set_method(text);
+    Ok(())
 }
 
 /// Where the part stands in the target.
@@ -128,18 +137,30 @@ fn range(request: &Request<'_>, part: Part) -> (usize, usize) {
     }
 }
 
-fn change(request: &mut Request<'_>, part: Part, text: &[u8]) {
+fn change(request: &mut Request<'_>, part: Part, text: &[u8]) -> Result<(), Unfit> {
     let target = request.head.target(request.buf);
     let (start, end) = range(request, part);
     let mut new = Vec::with_capacity(target.len() + text.len() + 1);
     new.extend_from_slice(&target[..start]);
-    if part == Part::Query && memchr::memchr(b'?', target).is_none() {
-        new.push(b'?');
+    match (part, text) {
+        (Part::Path, []) | (Part::PathAndQuery, [] | [b'?', ..]) => new.push(b'/'),
+        // What does not begin with a slash would go on what stands before it, the host at worst.
+        (Part::Path | Part::PathAndQuery, [first, ..]) if *first != b'/' => return Err(Unfit),
+        (Part::Query, _) if memchr::memchr(b'?', target).is_none() => new.push(b'?'),
+        _ => {}
     }
-    new.extend_from_slice(text);
+    for &byte in text {
+        match byte {
+            0x80.. => _ = write!(new, "%{byte:02X}"),
+            _ => new.push(byte),
+        }
+    }
     new.extend_from_slice(&target[end..]);
-    if !request.head.set_target(&new) || part != Part::Whole {
-        return;
+    if !request.head.set_target(&new) {
+        return Err(Unfit);
+    }
+    if part != Part::Whole {
+        return Ok(());
     }
     // A new authority is the new host too (RFC 9112 3.2.2).
     let authority = request.head.authority(request.buf).to_vec();
@@ -153,4 +174,5 @@ fn change(request: &mut Request<'_>, part: Part, text: &[u8]) {
     {
         request.head.headers.replace_value(index, host);
     }
+    Ok(())
 }

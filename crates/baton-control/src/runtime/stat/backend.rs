@@ -22,6 +22,7 @@ const COUNTED: &[(Column, Counter)] = &[
     (Column::Eresp, Counter::ResponseErrors),
     (Column::Wretr, Counter::Retries),
     (Column::Wredis, Counter::Redispatches),
+    (Column::Wrew, Counter::FailedRewrites),
     (Column::CliAbrt, Counter::ClientAborts),
     (Column::SrvAbrt, Counter::ServerAborts),
     (Column::Lbtot, Counter::Chosen),

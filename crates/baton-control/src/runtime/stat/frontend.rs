@@ -60,6 +60,7 @@ const REQUESTS: &[(Column, Counter)] = &[
     (Column::Dreq, Counter::DeniedRequests),
     (Column::Dresp, Counter::DeniedResponses),
     (Column::Ereq, Counter::RequestErrors),
+    (Column::Wrew, Counter::FailedRewrites),
 ];
 
 fn status(control: &Control) -> &'static str {

@@ -60,8 +60,8 @@ impl Line {
         line.set(Column::Type, Value::U32(kind as u32));
         line.set(Column::Mode, Value::text(proxy.mode.word()));
         // What cannot happen here, or is not kept, is zero as in a HAProxy that does not use it.
-        use Column::{Eint, SslFailedHandshake, SslReusedSess, SslSess, Wrew};
-        line.zero(&[Wrew, Eint, SslSess, SslReusedSess, SslFailedHandshake]);
+        use Column::{Eint, SslFailedHandshake, SslReusedSess, SslSess};
+        line.zero(&[Eint, SslSess, SslReusedSess, SslFailedHandshake]);
         line
     }
 
