@@ -152,7 +152,7 @@ impl<'a> Answer<'a> {
         let first = std::str::from_utf8(lines.next()?).ok()?;
         let mut words = first.splitn(3, ' ');
         let version = words.next()?.strip_prefix("HTTP/")?;
-        let code = words.next().filter(|code| code.len() == 3)?.parse().ok()?;
+        let code = words.next().filter(|code| code.len() == 3 && is_number(code))?.parse().ok()?;
         if !version.as_bytes().first()?.is_ascii_digit() {
             return None;
         }
@@ -166,8 +166,13 @@ impl<'a> Answer<'a> {
     /// The length that `Content-Length` announces.
     pub fn length(&self) -> Option<usize> {
         let header = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;
-        std::str::from_utf8(header.1).ok()?.parse().ok()
+        std::str::from_utf8(header.1).ok().filter(|digits| is_number(digits))?.parse().ok()
     }
+}
+
+/// Digits alone: `parse` takes a sign too.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn split_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -279,7 +284,14 @@ mod tests {
             (200, "All fine", &b"body"[..], Some(4))
         );
         assert_eq!(Answer::parse(b"HTTP/1.0 204\n\n").map(|answer| (answer.code, answer.reason)), Some((204, "")));
-        for bad in ["", "hello\r\n\r\n", "HTTP/1.0 200 OK\r\n", "HTTP/1.0 20 OK\r\n\r\n", "HTTP/x 200 OK\r\n\r\n"] {
+        for bad in [
+            "",
+            "hello\r\n\r\n",
+            "HTTP/1.0 200 OK\r\n",
+            "HTTP/1.0 20 OK\r\n\r\n",
+            "HTTP/1.0 +20 OK\r\n\r\n",
+            "HTTP/x 200 OK\r\n\r\n",
+        ] {
             assert_eq!(Answer::parse(bad.as_bytes()), None, "{bad}");
         }
     }
