@@ -1,7 +1,7 @@
 //! A unit of systemd for each virtual address, so that it is up after the next boot.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,12 @@ pub(super) fn write(up: &Up) -> Result<(), Fault> {
     let (path, link) = (path(up.vip), link(up.vip));
     let write = || {
         let aside = path.with_extension("new");
-        fs::write(&aside, text(up))?;
+        match fs::remove_file(&aside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        // New, so that what somebody put there meanwhile is not written to.
+        fs::File::create_new(&aside)?.write_all(text(up).as_bytes())?;
         fs::rename(&aside, &path)?;
         if let Some(folder) = link.parent() {
             fs::create_dir_all(folder)?;

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use socket2::Domain;
 
 use super::{Hidden, ListenError, ListenOptions, ListenReason, Prepared, backlog_int, finish, new_socket};
@@ -78,16 +81,25 @@ fn is_no_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
-/// Changes only what is otherwise by now: a file that was made for us needs no right to it.
+/// Changes only what is otherwise by now: a file that was made for us needs no right to it. Who may write to the directory can put
+/// something else under the name, which is not to be given away: a link is not followed, nor is a file with other names changed.
 fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
+    if !found.file_type().is_socket() || found.nlink() != 1 {
+        return Err(io::Error::other("somebody has put something else in its place"));
+    }
     let uid = options.uid.filter(|&uid| uid != found.uid());
     let gid = options.gid.filter(|&gid| gid != found.gid());
     if uid.is_some() || gid.is_some() {
         std::os::unix::fs::lchown(path, uid, gid)?;
     }
     if let Some(mode) = options.mode.map(|mode| mode & 0o7777).filter(|&mode| mode != found.mode() & 0o7777) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let bits = Mode::from_bits_truncate(mode);
+        match fchmodat(AT_FDCWD, path, bits, FchmodatFlags::NoFollowSymlink) {
+            // Older kernels need /proc for that, which a process in a jail has not; what it could be led to there is its own.
+            Err(Errno::EOPNOTSUPP) => fs::set_permissions(path, fs::Permissions::from_mode(mode))?,
+            done => done?,
+        }
     }
     Ok(())
 }
@@ -116,5 +128,29 @@ impl Drop for Aside {
         if !self.is_renamed {
             let _ = fs::remove_file(&self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_put_in_place_of_a_socket_is_not_given_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let precious = std::os::unix::net::UnixListener::bind(at("precious")).map(|_| at("precious")).unwrap();
+        fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink(&precious, at("link")).unwrap();
+        let options = ListenOptions { mode: Some(0o666), ..ListenOptions::default() };
+        assert!(own(&at("file"), &options).is_err() && own(&at("link"), &options).is_err());
+        fs::hard_link(&precious, at("other")).unwrap();
+        assert!(own(&at("other"), &options).is_err());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&precious), 0o600);
+        fs::remove_file(at("other")).unwrap();
+        own(&precious, &options).unwrap();
+        assert_eq!(mode(&precious), 0o666);
     }
 }
