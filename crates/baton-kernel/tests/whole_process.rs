@@ -10,6 +10,7 @@ use baton_kernel::inherit::{self, ReceiveError};
 use baton_kernel::notify::Queue;
 use baton_kernel::process::capabilities;
 use baton_kernel::process::daemon::{Daemonized, Nowhere, daemonize};
+use baton_kernel::process::over_exec;
 use baton_kernel::process::privileges::{Identity, change_root, drop_to};
 use baton_kernel::process::{self, forbid_new_rights, ignore_sigpipe, procfs, usage};
 use baton_kernel::retire::Retiring;
@@ -20,6 +21,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 const AS_IT_SHOULD: i32 = 42;
 
 fn main() {
+    if let Some(number) = std::env::var("TAKE").ok().and_then(|number| number.parse().ok()) {
+        std::process::exit(taken_once(number));
+    }
     check("a child that exits early", 7, || 7);
     check("a child that exits with 0 before it is ready", 1, || 0);
     check("a child that is killed", 128 + 9, || {
@@ -32,6 +36,12 @@ fn main() {
     });
     check("what is given up leaves no descriptor", AS_IT_SHOULD, no_leaks);
     check("lost descriptors are noticed and closed", AS_IT_SHOULD, truncated);
+    check("a descriptor kept over exec is taken once", AS_IT_SHOULD, || {
+        let file = over_exec::memory_file("test", b"from before").unwrap();
+        let number = over_exec::keep(&file).unwrap();
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.env("TAKE", number.to_string()).status().ok().and_then(|status| status.code()).unwrap_or(0)
+    });
     check("a write to nobody is no signal", AS_IT_SHOULD, || {
         ignore_sigpipe().unwrap();
         let (us, them) = UnixStream::pair().unwrap();
@@ -70,6 +80,16 @@ fn check(name: &str, expect: i32, scenario: impl FnOnce() -> i32) {
             println!("{name} ... ok");
         }
     }
+}
+
+/// In the program that was executed.
+fn taken_once(number: i32) -> i32 {
+    let own = File::open("/dev/null").unwrap();
+    let content = over_exec::take(number).and_then(|fd| over_exec::read_whole(fd, 100));
+    // What this program opened itself, and what was taken, is somebody's.
+    let is_taken_again = [number, own.as_fd().as_raw_fd()].into_iter().any(|number| over_exec::take(number).is_ok());
+    let is_right = content.is_ok_and(|content| content == b"from before") && !is_taken_again;
+    if is_right { AS_IT_SHOULD } else { 0 }
 }
 
 fn ready_is_reported() {

@@ -150,26 +150,34 @@ fn pin_at(object: BorrowedFd<'_>, path: &[u8], flags: u32, folder: i32) -> io::R
 
 /// Reads what all processors have in a slot of a map of type `BPF_MAP_TYPE_PERCPU_ARRAY`.
 ///
-/// The map's values must be `NUMBERS` 64-bit numbers and `values` must have one for each possible processor: see
-/// `Counted` of the engine xdp, which has seen to both.
-pub(super) fn read_all<const NUMBERS: usize>(
+/// # Safety
+/// The map must be of this type, its values must be `NUMBERS` 64-bit numbers, and `values` must have one for each possible
+/// processor: the kernel reads or writes as much as the map says, wherever `values` end.
+pub(super) unsafe fn read_all<const NUMBERS: usize>(
     map: impl AsFd,
     slot: u32,
     values: &mut [[u64; NUMBERS]],
 ) -> io::Result<()> {
-    all(MAP_LOOK_UP, map.as_fd(), slot, values)
+    // SAFETY: as the caller promises.
+    unsafe { all(MAP_LOOK_UP, map.as_fd(), slot, values) }
 }
 
-/// Writes it, on the same terms.
-pub(super) fn write_all<const NUMBERS: usize>(
+/// Writes it.
+///
+/// # Safety
+/// As [`read_all`].
+pub(super) unsafe fn write_all<const NUMBERS: usize>(
     map: impl AsFd,
     slot: u32,
     values: &mut [[u64; NUMBERS]],
 ) -> io::Result<()> {
-    all(MAP_UPDATE, map.as_fd(), slot, values)
+    // SAFETY: as the caller promises.
+    unsafe { all(MAP_UPDATE, map.as_fd(), slot, values) }
 }
 
-fn all<const NUMBERS: usize>(
+/// # Safety
+/// As [`read_all`].
+unsafe fn all<const NUMBERS: usize>(
     command: libc::c_long,
     map: BorrowedFd<'_>,
     slot: u32,
@@ -183,27 +191,40 @@ fn all<const NUMBERS: usize>(
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
 }
 
-/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`, whose values must be `T`s: see `Elements` of the engine xdp, which
-/// has seen to it. So for the two below.
-pub(super) fn read<T: Pod>(map: impl AsFd, slot: u32, value: &mut T) -> io::Result<()> {
-    one(MAP_LOOK_UP, map.as_fd(), slot, std::ptr::from_mut(value) as u64)
+/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`.
+///
+/// # Safety
+/// The map must be of this type, with keys of four bytes, and its values must be as long as a `T`: the kernel writes as much as the
+/// map says.
+pub(super) unsafe fn read<T: Pod>(map: impl AsFd, slot: u32, value: &mut T) -> io::Result<()> {
+    // SAFETY: a `T` of the caller's, as long as the map's values by his promise, and borrowed for writing.
+    unsafe { one(MAP_LOOK_UP, map.as_fd(), slot, std::ptr::from_mut(value) as u64) }
 }
 
 /// Writes one.
-pub(super) fn write<T: Pod>(map: impl AsFd, slot: u32, value: &T) -> io::Result<()> {
-    one(MAP_UPDATE, map.as_fd(), slot, std::ptr::from_ref(value) as u64)
+///
+/// # Safety
+/// As [`read`].
+pub(super) unsafe fn write<T: Pod>(map: impl AsFd, slot: u32, value: &T) -> io::Result<()> {
+    // SAFETY: a `T` of the caller's, as long as the map's values by his promise, which is only read.
+    unsafe { one(MAP_UPDATE, map.as_fd(), slot, std::ptr::from_ref(value) as u64) }
 }
 
-/// The value at this address is as long as the map's values, and written to by look-ups alone.
-fn one(command: libc::c_long, map: BorrowedFd<'_>, slot: u32, value: u64) -> io::Result<()> {
+/// # Safety
+/// At the address is a value as long as the map's values, alive until this returns; for a look-up, one that may be written to, of a
+/// type for which any bytes are a value.
+unsafe fn one(command: libc::c_long, map: BorrowedFd<'_>, slot: u32, value: u64) -> io::Result<()> {
     let attributes = Element { map: number(map), padding: 0, key: (&raw const slot) as u64, value, flags: 0 };
     // SAFETY: the kernel reads the attribute, whose size is given, and the four bytes of the key; it reads or writes a value at the
     // address that is a reference's of the callers above, of a type for which any bytes are a value. All of them live until it returns.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
 }
 
-/// Reads the first elements, as many as there is room for; there must be so many.
-pub(super) fn read_many<T: Pod>(map: impl AsFd, values: &mut [T]) -> io::Result<()> {
+/// Reads the first elements, as many as there is room for; fewer are an error.
+///
+/// # Safety
+/// As [`read`].
+pub(super) unsafe fn read_many<T: Pod>(map: impl AsFd, values: &mut [T]) -> io::Result<()> {
     let mut keys = vec![0_u32; values.len()];
     let mut next = 0_u32;
     let mut attributes = Batch {

@@ -1,10 +1,12 @@
 //! What outlives `exec`: descriptors that stay open over it, memory files, and signals that wait.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -24,25 +26,47 @@ pub fn keep_no_more(fd: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Owns a descriptor that was [kept](keep) over `exec`, and lets it end with the next one.
+/// Owns a descriptor that was [kept](keep) over `exec`, and lets it end with the next one. Each is taken once.
 ///
 /// # Errors
-/// `InvalidInput` for standard input, output and error; EBADF when it is not open.
+/// `InvalidInput` for standard input, output and error; EBADF for what was not open when this program began, or was taken: it is
+/// nobody's, or a value of this program owns it.
 pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
+    if !AT_START.lock().unwrap_or_else(PoisonError::into_inner).remove(&number) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
-    // SAFETY: closing takes a number; it was seen open above. Whoever passed it over exec meant us to have it, and no value
-    // of this program owns it, for it was opened before this program began.
-    unsafe { libc::close(number) };
-    Ok(copy)
+    // SAFETY: it was open before this program opened anything, so that no value owned it; it has been open since, for nobody else
+    // closes what nobody owns, and its number has therefore been given to nothing else; and it is taken out of the list by this call
+    // alone.
+    let taken = unsafe { OwnedFd::from_raw_fd(number) };
+    fcntl(&taken, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(taken)
+}
+
+/// Descriptors above standard error that were open when the program began, and were not taken yet. Nobody owns them.
+static AT_START: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+
+/// Run by the C library before `main`, and so before anything of this program opens a descriptor.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_START: extern "C" fn() = look_at_start;
+
+/// Numbers that are tried where `/proc` is not mounted.
+const TRIED_MAX: RawFd = 4096;
+
+extern "C" fn look_at_start() {
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok();
+    let numbers: Vec<RawFd> = match fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries.filter_map(number).collect(),
+        Err(_) => (3..TRIED_MAX).collect(),
+    };
+    // The list itself had a descriptor, which is closed by now.
+    // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
+    let is_open = |number: &RawFd| *number > 2 && unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+    AT_START.lock().unwrap_or_else(PoisonError::into_inner).extend(numbers.into_iter().filter(is_open));
 }
 
 /// Takes what standard input is, and leaves `/dev/null` in its place.
@@ -132,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_taken_once() {
+    fn what_this_program_opened_is_not_taken() {
         let file = memory_file("test", b"x").unwrap();
-        let number = std::os::fd::IntoRawFd::into_raw_fd(file);
-        let taken = take(number).unwrap();
-        assert_eq!(read_whole(taken, 1).unwrap(), b"x");
+        let number = keep(&file).unwrap();
+        assert_eq!(take(number).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(read_whole(file, 1).unwrap(), b"x");
         assert!(take(1).is_err() && take(-1).is_err());
     }
 }

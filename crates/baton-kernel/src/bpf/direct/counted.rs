@@ -33,7 +33,8 @@ impl<const NUMBERS: usize> Counted<NUMBERS> {
     /// The sums over all processors.
     pub(super) fn sum(&self, slot: u32) -> io::Result<[u64; NUMBERS]> {
         let mut values = vec![[0; NUMBERS]; self.processors];
-        syscall::read_all(self.map.fd(), slot, &mut values)?;
+        // SAFETY: `new` saw that it is such a map of such values, and there is one for each possible processor.
+        unsafe { syscall::read_all(self.map.fd(), slot, &mut values) }?;
         let mut sum = [0; NUMBERS];
         for one in &values {
             sum.iter_mut().zip(one).for_each(|(sum, one): (&mut u64, &u64)| *sum = sum.wrapping_add(*one));
@@ -43,6 +44,8 @@ impl<const NUMBERS: usize> Counted<NUMBERS> {
 
     /// Begins from 0 on all processors.
     pub(super) fn clear(&mut self, slot: u32) -> io::Result<()> {
-        syscall::write_all(self.map.fd(), slot, &mut vec![[0; NUMBERS]; self.processors])
+        let mut values = vec![[0; NUMBERS]; self.processors];
+        // SAFETY: as above.
+        unsafe { syscall::write_all(self.map.fd(), slot, &mut values) }
     }
 }

@@ -31,19 +31,22 @@ impl<T: Pod + Default> Elements<T> {
     /// All of them, in their order.
     pub(super) fn all(&self) -> io::Result<Vec<T>> {
         let mut values = vec![T::default(); self.count];
-        syscall::read_many(self.map.fd(), &mut values)?;
+        // SAFETY: `new` saw that it is such a map, with values as long as a `T` and keys of four bytes.
+        unsafe { syscall::read_many(self.map.fd(), &mut values) }?;
         Ok(values)
     }
 
     /// One of them.
     pub(super) fn get(&self, slot: u32) -> io::Result<T> {
         let mut value = T::default();
-        syscall::read(self.map.fd(), slot, &mut value)?;
+        // SAFETY: as above.
+        unsafe { syscall::read(self.map.fd(), slot, &mut value) }?;
         Ok(value)
     }
 
     /// Changes one of them.
     pub(super) fn set(&mut self, slot: u32, value: &T) -> io::Result<()> {
-        syscall::write(self.map.fd(), slot, value)
+        // SAFETY: as above.
+        unsafe { syscall::write(self.map.fd(), slot, value) }
     }
 }
