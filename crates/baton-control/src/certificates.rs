@@ -23,11 +23,14 @@ use tokio::task::{JoinError, JoinHandle};
 
 pub(crate) use census::{Census, wall_seconds};
 use complaints::Complaints;
-use look::{Looked, Work};
+use look::{Gate, Looked, Work};
 pub(crate) use watcher::Upcoming;
 use watcher::{Notice, Watcher};
 
+use crate::apart::{Apart, Lost};
 use crate::control::Control;
+use crate::control::stuck::verdict;
+use crate::environment::Progress;
 use crate::protocol::{self, Reply};
 use crate::runtime::ssl::Pending;
 
@@ -58,9 +61,13 @@ pub(crate) struct Certificates {
 /// Files being looked at on another thread.
 #[derive(Debug)]
 struct Looking {
-    task: JoinHandle<Box<Looked>>,
+    task: Apart<Option<Box<Looked>>>,
     waiting: Vec<oneshot::Sender<Reply>>,
     since: Instant,
+    progress: Arc<Progress>,
+    gate: Arc<Gate>,
+    /// Nobody waits for it any more; until its thread ends no other look begins.
+    is_given_up: bool,
 }
 
 /// What can happen to certificates by itself.
@@ -69,7 +76,7 @@ pub(crate) enum Event {
     /// The kernel told of files.
     Told(io::Result<Vec<Happened>>),
     /// Files were looked at.
-    Looked(Result<Box<Looked>, JoinError>),
+    Looked(Result<Option<Box<Looked>>, Lost>),
     /// Those that end soon were counted.
     Counted(Result<Census, JoinError>),
 }
@@ -98,7 +105,7 @@ impl Certificates {
 
     /// Whether files are being looked at on another thread. What they change must not meet a change of the configuration.
     pub(crate) fn is_looking(&self) -> bool {
-        self.looking.is_some()
+        self.looking.as_ref().is_some_and(|looking| !looking.is_given_up)
     }
 
     /// When there is something to do without an event.
@@ -193,12 +200,41 @@ impl Control {
         if work.is_empty() && !is_sync {
             return;
         }
-        let (store, settings) = (self.line.store.clone(), self.settings.clone());
-        let certificates = &mut self.certificates;
-        let look = move || Box::new(look::look(&store, &settings.outside, &work, is_sync));
-        let task = tokio::task::spawn_blocking(look);
-        let waiting = std::mem::take(&mut certificates.waiting);
-        certificates.looking = Some(Looking { task, waiting, since: now });
+        let (store, outside, gate) = (self.line.store.clone(), self.settings.outside.view(), Arc::<Gate>::default());
+        let (progress, open) = (outside.progress(), gate.clone());
+        let look = move || look::look(&store, &outside, &work, is_sync, &open).map(Box::new);
+        let waiting = std::mem::take(&mut self.certificates.waiting);
+        match Apart::run(look) {
+            Ok(task) => {
+                let looking = Looking { task, waiting, since: now, progress, gate, is_given_up: false };
+                self.certificates.looking = Some(looking);
+            }
+            Err(error) => self.refuse_look(waiting, &format!("Certificates cannot be looked at: {error}")),
+        }
+    }
+
+    /// Gives up a look at files that is stuck; `awaited`: a reload waits for it to end, with this much patience. Its thread is abandoned: what it has read
+    /// is not used, and no other look begins as long as it is there.
+    pub(crate) fn give_up_looking(&mut self, now: Instant, awaited: Option<Duration>) {
+        let Some(looking) = self.certificates.looking.as_mut().filter(|looking| !looking.is_given_up) else { return };
+        let time = now.saturating_duration_since(looking.since);
+        let Some(reason) = verdict(time, &looking.progress, now, awaited) else { return };
+        if looking.gate.close() {
+            looking.is_given_up = true;
+            let waiting = std::mem::take(&mut looking.waiting);
+            let text = format!("Certificates are not looked at until that ends, those in use stay: {reason}");
+            self.refuse_look(waiting, &text);
+        }
+    }
+
+    fn refuse_look(&mut self, waiting: Vec<oneshot::Sender<Reply>>, reason: &str) {
+        let text = format!("{reason}.");
+        self.messages.warning(&text);
+        self.messages.log(Level(4), &text);
+        for asker in waiting {
+            // Who does not wait any more does not want to know.
+            let _ = asker.send(Reply::Failed { reason: text.clone() });
+        }
     }
 
     /// Begins to count which certificates end soon, when it is time for it.
@@ -220,11 +256,13 @@ impl Control {
         }
     }
 
-    fn looked(&mut self, looked: Result<Box<Looked>, JoinError>) {
+    fn looked(&mut self, looked: Result<Option<Box<Looked>>, Lost>) {
         let Some(Looking { waiting, since, .. }) = self.certificates.looking.take() else { return };
         let now = Instant::now();
         let looked = match looked {
-            Ok(looked) => looked,
+            Ok(Some(looked)) => looked,
+            // It was given up, and its files can be read again: all of them, whatever was missed.
+            Ok(None) => return self.certificates.watcher.all(&self.settings.outside, now),
             Err(error) => {
                 self.messages.alert(&format!("Certificates could not be looked at: {error}"));
                 return;

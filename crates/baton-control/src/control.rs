@@ -4,12 +4,14 @@ mod directing;
 mod pausing;
 mod reloading;
 mod signals;
+pub(crate) mod stuck;
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_config::Options;
 use baton_kernel::process::end_by;
@@ -19,8 +21,9 @@ use baton_proxy::{Command, Workers};
 use tokio::sync::mpsc;
 
 use self::pausing::Resuming;
-use self::reloading::{Reading, Waiting, foresee};
+use self::reloading::{Planning, Reading, Waiting};
 use self::signals::{Signals, the_end};
+use crate::apart::Lost;
 use crate::certificates::{self, Certificates};
 use crate::control_socket::ControlSocket;
 use crate::direct;
@@ -74,6 +77,10 @@ pub struct Control {
     reading: Option<Reading>,
     /// A reload was asked for after the files of the current one had begun to be read, or while somebody takes over.
     again: Vec<Waiting>,
+    /// Plans that were asked for while something else was being read.
+    plans: VecDeque<Planning>,
+    /// How long a reading may wait for one file when somebody waits for it; see `stuck`.
+    patience: Duration,
     /// Certificates that change by themselves.
     pub(crate) certificates: Certificates,
     /// From whom we take over.
@@ -99,7 +106,7 @@ enum Event {
     Conversation(giver::Event),
     /// `mode direct`: a server's state changed, or the kernel was asked and answered.
     Direct(Option<direct::Answer>),
-    Loaded(Result<Found, tokio::task::JoinError>),
+    Loaded(Result<Found, Lost>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
 }
@@ -133,6 +140,8 @@ impl Control {
             resuming: Resuming::default(),
             reading: None,
             again: Vec::new(),
+            plans: VecDeque::new(),
+            patience: stuck::OVERTAKEN_AFTER,
             certificates: Certificates::default(),
             taking_over: None,
             begun: None,
@@ -216,6 +225,7 @@ impl Control {
                 Event::Time => self.step_direct(None),
             }
             self.listen_for_the_end(&mut signals)?;
+            self.step_readings();
             self.step_pause().await;
             self.rotate_tickets().await;
             self.look_at_certificates();
@@ -258,11 +268,6 @@ impl Control {
     /// Whether a soft stop is under way.
     pub(crate) fn is_stopping(&self) -> bool {
         self.drain.is_some()
-    }
-
-    /// Whether the files are being read.
-    pub(crate) fn is_reading(&self) -> bool {
-        self.reading.is_some()
     }
 
     /// Whether the files of a reload were read, and only have to be put in use.
@@ -324,6 +329,7 @@ impl Control {
         leaving
             .into_iter()
             .chain(self.look_at_pause())
+            .chain(self.look_at_readings())
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
@@ -348,15 +354,7 @@ impl Control {
                 let reason = "it has no master that could replace it: start the new program with `-sf` and its number";
                 let _ = asked.reply.send(Reply::Failed { reason: reason.into() });
             }
-            Request::Plan { files } => {
-                let (settings, model, number) = (self.settings.clone(), self.line.model.clone(), self.line.number());
-                let foresight = self.line.direct.foresight(&self.line.registry);
-                let encryption = self.line.encryption();
-                tokio::task::spawn_blocking(move || {
-                    let outcome = foresee(&settings, files, &model, number, &encryption, &foresight);
-                    let _ = asked.reply.send(Reply::Plan(outcome));
-                });
-            }
+            Request::Plan { files } => self.plan(Planning { files, reply: asked.reply }),
         }
     }
 

@@ -3,13 +3,15 @@
 //! Host names are asked of the system as it is seen from inside.
 //!
 //! What is read can be recorded, and another process can read the record instead of the files: a worker that replaces a
-//! crashed one works by the text that was in use.
+//! crashed one works by the text that was in use. What a view has recorded it gives again without looking at the file: what is judged
+//! and what is put in use are the same text, and only the thread that reads waits for a file system.
 
 mod certificates;
 mod look;
+mod open;
+mod progress;
 mod text;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -22,8 +24,10 @@ use baton_kernel::process::procfs;
 use baton_model::Family;
 use baton_rules::Files;
 pub(crate) use look::{LinkKind, Seen};
-use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag, fstatat};
+use open::Kinds;
+pub(crate) use progress::{Call, Progress};
 use text::{Key, Text};
 
 /// The outside as it was at the start: its root directory, the working directory, and standard input.
@@ -40,6 +44,10 @@ pub struct Outside {
     recalled: Option<Text>,
     /// Descriptors of any number may still come, from a process before us.
     expects_descriptors: bool,
+    /// Which kinds of files are read.
+    kinds: Kinds,
+    /// What is being read through this view.
+    progress: Arc<Progress>,
 }
 
 impl Outside {
@@ -47,7 +55,16 @@ impl Outside {
     pub fn new(directory: PathBuf, input: Option<Vec<u8>>) -> io::Result<Outside> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = nix::fcntl::open("/", flags, Mode::empty())?;
-        Ok(Outside { root: Arc::new(root), directory, input, record: None, recalled: None, expects_descriptors: false })
+        Ok(Outside {
+            root: Arc::new(root),
+            directory,
+            input,
+            record: None,
+            recalled: None,
+            expects_descriptors: false,
+            kinds: Kinds::All,
+            progress: Arc::default(),
+        })
     }
 
     /// The same outside, in a view of its own that remembers what is read through it.
@@ -58,8 +75,20 @@ impl Outside {
     /// The same outside, in a view of its own.
     pub fn view(&self) -> Outside {
         let (root, directory, input) = (self.root.clone(), self.directory.clone(), self.input.clone());
-        let expects_descriptors = self.expects_descriptors;
-        Outside { root, directory, input, record: None, recalled: None, expects_descriptors }
+        let (expects_descriptors, kinds) = (self.expects_descriptors, self.kinds);
+        let progress = Arc::default();
+        Outside { root, directory, input, record: None, recalled: None, expects_descriptors, kinds, progress }
+    }
+
+    /// The same outside for a process that serves: of files that a change names, regular ones (and `/dev/null`) are read, and nothing is
+    /// waited for that somebody may write to some day.
+    pub fn regular_only(self) -> Outside {
+        Outside { kinds: Kinds::Regular, ..self }
+    }
+
+    /// What is being read through this view.
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
     }
 
     /// The same outside, in which `fd@N` may name a socket that another process will pass on. Whether it did is found out
@@ -100,6 +129,12 @@ impl Outside {
         if let Some(known) = self.recalled.as_ref().and_then(|recalled| recalled.entries.get(&key)) {
             return Ok(read(known));
         }
+        if let Some(record) = &self.record {
+            let record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = record.entries.get(&key) {
+                return Ok(read(known));
+            }
+        }
         let found = found()?;
         if let Some(record) = &self.record {
             record.lock().unwrap_or_else(PoisonError::into_inner).entries.insert(key, write(&found));
@@ -124,12 +159,8 @@ impl Outside {
         if relative.as_os_str().is_empty() { PathBuf::from(".") } else { relative.to_owned() }
     }
 
-    fn open(&self, path: &Path) -> io::Result<File> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-        Ok(openat(&self.root, &self.inside(path), flags, Mode::empty())?.into())
-    }
-
     fn kind(&self, path: &Path) -> Option<SFlag> {
+        let _call = self.progress.file(path);
         let found = fstatat(&self.root, &self.inside(path), AtFlags::empty()).ok()?;
         Some(SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT)
     }
@@ -190,7 +221,11 @@ impl Environment for Outside {
         };
         let write =
             |found: &Vec<IpAddr>| found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ").into_bytes();
-        self.known(Key::host(host, family), || SystemEnvironment.resolve(host, family), read, write)
+        let found = || {
+            let _call = self.progress.host(host);
+            SystemEnvironment.resolve(host, family)
+        };
+        self.known(Key::host(host, family), found, read, write)
     }
 
     fn hostname(&self) -> String {
@@ -208,8 +243,10 @@ impl Environment for Outside {
 
 impl Outside {
     fn read_now(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let _call = self.progress.file(path);
         let mut content = Vec::new();
-        let read = self.open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+        let file = open::open(&self.root, &self.inside(path), self.kinds)?;
+        let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
         if read as u64 > MAX_FILE_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
         }
@@ -217,6 +254,7 @@ impl Outside {
     }
 
     fn list_now(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let _call = self.progress.file(dir);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut entries = nix::dir::Dir::openat(&self.root, &self.inside(dir), flags, Mode::empty())?;
         let mut files = Vec::new();
@@ -268,6 +306,7 @@ mod tests {
         assert_eq!(recalling.list(Path::new(".")).unwrap(), [PathBuf::from("./a.cfg")]);
         assert_eq!(recalling.resolve("127.0.0.1", Family::Any).unwrap(), here);
         assert_eq!(read(&outside, "a.cfg"), Some(b"two".to_vec()));
+        assert_eq!(read(&recording, "a.cfg"), Some(b"one".to_vec()), "what was judged is what is put in use");
         assert!(outside.recalling(b"something else").is_err());
     }
 

@@ -5,6 +5,7 @@
 //! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
 //! wanted; [`handover`] lets another process take over; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
 
+mod apart;
 pub mod ask;
 pub mod capacity;
 mod certificates;

@@ -34,6 +34,43 @@ pub struct PlannedChange {
     pub next_process: bool,
 }
 
+/// A start-up setting that a reload changed: it takes effect with the next process.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PendingSetting {
+    /// The keyword.
+    pub setting: String,
+    /// What the process was started with.
+    pub from: String,
+    /// What the configuration in use says.
+    pub to: String,
+}
+
+impl fmt::Display for PendingSetting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {} -> {}", self.setting, self.from, self.to)
+    }
+}
+
+/// Start-up settings in which a model differs from the one that a process was started with.
+pub fn pending(started: &Model, model: &Model) -> Vec<PendingSetting> {
+    let only_global = |model: &Model| Model { global: model.global.clone(), ..Model::default() };
+    let changes = diff(&only_global(started), &only_global(model)).changes;
+    let waiting = changes.into_iter().filter_map(|change| match change {
+        Change::Global { setting, from, to, live: false } => {
+            Some(PendingSetting { setting: setting.to_owned(), from, to })
+        }
+        _ => None,
+    });
+    waiting.collect()
+}
+
+/// The same in a sentence; `None`: nothing waits.
+pub fn restart_pending(settings: &[PendingSetting]) -> Option<String> {
+    let list: Vec<String> = settings.iter().map(ToString::to_string).collect();
+    (!list.is_empty())
+        .then(|| format!("Restart pending: {} (start-up settings take effect with the next process).", list.join(", ")))
+}
+
 impl Plan {
     /// The way from one model to the other.
     pub fn between(old: &Model, new: &Model) -> Plan {

@@ -11,7 +11,7 @@ use baton_tls::store::{Problem, Report};
 use baton_tls::{Certificate, KeyKind};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::{PendingSetting, Plan};
 
 /// Version of the language; another one is answered with [`Reply::Failed`].
 pub const VERSION: u32 = 1;
@@ -111,6 +111,9 @@ pub struct Outcome {
     pub plan: Plan,
     /// What there was to say about the files.
     pub messages: Vec<Message>,
+    /// Start-up settings of the configuration that wait for the next process, from this reload and from those before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingSetting>,
 }
 
 impl Outcome {
@@ -223,6 +226,9 @@ pub struct Status {
     /// Certificates.
     #[serde(default)]
     pub certificates: Expiring,
+    /// Start-up settings of the configuration in use that wait for the next process.
+    #[serde(default)]
+    pub pending: Vec<PendingSetting>,
 }
 
 /// What became of a look at the files of certificates.

@@ -16,15 +16,16 @@ use baton_tls::Acceptors;
 use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
 
+use crate::apart::Apart;
 use crate::capacity::Capacity;
 use crate::certificates::Upcoming;
-use crate::direct::{self, Direct, Foresight};
+use crate::direct::{self, Direct, Foreseen, Foresight};
 use crate::encryption::{self, Encryption};
 use crate::environment::Outside;
 use crate::handover::{self, message::State};
 use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
-use crate::plan::Plan;
+use crate::plan::{self, PendingSetting, Plan};
 use crate::protocol::{Message, Outcome};
 use crate::runtime::Runtime;
 use crate::tickets;
@@ -63,6 +64,8 @@ pub struct ChangeLine {
     read: Option<(Arc<Model>, encryption::Prepared)>,
     /// What is watched for the configuration in use, until somebody listens.
     pub(crate) watched: Option<Upcoming>,
+    /// What the process was started with; `None` before the first commit.
+    started: Option<Arc<Model>>,
     /// Reloads that were refused.
     pub refused: u64,
     /// A process that we took over from has not ended yet.
@@ -121,6 +124,14 @@ pub fn read(options: &Options, outside: &Outside) -> Loaded {
     baton_config::load(options, outside)
 }
 
+/// The same on a thread that is abandoned after a time; `None` then.
+pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Option<Loaded> {
+    let (options, outside) = (options.clone(), outside.view());
+    let (sender, loaded) = std::sync::mpsc::channel();
+    let read = Apart::run(move || drop(sender.send(read(&options, &outside))));
+    read.ok().and_then(|_| loaded.recv_timeout(limit).ok())
+}
+
 /// The same, with what it names for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
 pub fn read_all(options: &Options, outside: &Outside, encryption: &Encryption, direct: &Foresight) -> Read {
     let loaded = read(options, outside);
@@ -148,6 +159,7 @@ impl ChangeLine {
             acceptors: Arc::default(),
             read: None,
             watched: None,
+            started: None,
             tickets: Arc::new(tickets),
             refused: 0,
             is_somebody_ending: false,
@@ -158,25 +170,9 @@ impl ChangeLine {
     /// Changes to what was read, or refuses it whole. Without a difference it is done all the same: a file of patterns may
     /// have changed.
     pub async fn change(&mut self, read: Read, outside: &Outside, workers: &Workers) -> Outcome {
-        let Read { loaded, encryption, direct } = read;
-        let pid = std::process::id();
-        let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
-        let Some(model) = loaded.model else { return self.refuse(messages, Vec::new()) };
-        let encryption = match encryption {
-            Some(Ok(encryption)) => encryption,
-            Some(Err(reasons)) => return self.refuse(messages, reasons),
-            None => return self.refuse(messages, vec![no_listener()]),
-        };
-        let notes = encryption.notes.iter();
-        messages.extend(notes.map(|(severity, text)| Message::plain(*severity, "certificate", text, pid)));
-        if let Err(reasons) = direct {
-            return self.refuse(messages, reasons);
-        }
-        let mut plan = Plan::between(&self.model, &model);
-        plan.replace_certificates(&encryption.replaced);
-        let ready = match self.prepare_in_time(Arc::new(model), encryption, outside).await {
+        let (ready, plan, messages) = match self.judge(read, outside).await {
             Ok(ready) => ready,
-            Err(reasons) => return self.refuse(messages, reasons),
+            Err((messages, reasons)) => return self.refuse(messages, reasons),
         };
         if let Err(reason) = self.commit(ready, workers).await {
             return self.refuse(messages, vec![reason]);
@@ -184,6 +180,60 @@ impl ChangeLine {
         self.retire(Instant::now());
         self.tidy.later();
         self.accept(plan, messages)
+    }
+
+    /// What [`ChangeLine::change`] would do: all of it up to the commit, and back. `foreseen` is what the kernel would be made.
+    pub async fn foresee(&mut self, read: Read, foreseen: Foreseen, outside: &Outside) -> Outcome {
+        let Foreseen { steps, refused: _, warnings } = foreseen;
+        match self.judge(read, outside).await {
+            Ok((ready, mut plan, mut messages)) => {
+                let pid = std::process::id();
+                messages.extend(warnings.iter().map(|text| Message::plain(Severity::Warning, "direct", text, pid)));
+                plan.kernel = steps;
+                let pending = self.pending_with(&ready.model);
+                self.give_back(ready);
+                Outcome { accepted: true, generation: self.number(), plan, messages, pending }
+            }
+            Err((messages, reasons)) => self.refusal(messages, &reasons),
+        }
+    }
+
+    /// Everything that can refuse a reload.
+    async fn judge(
+        &mut self,
+        read: Read,
+        outside: &Outside,
+    ) -> Result<(Ready, Plan, Vec<Message>), (Vec<Message>, Vec<Refused>)> {
+        let Read { loaded, encryption, direct } = read;
+        let pid = std::process::id();
+        let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
+        let Some(model) = loaded.model else { return Err((messages, Vec::new())) };
+        let encryption = match encryption {
+            Some(Ok(encryption)) => encryption,
+            Some(Err(reasons)) => return Err((messages, reasons)),
+            None => return Err((messages, vec![no_listener()])),
+        };
+        let notes = encryption.notes.iter();
+        messages.extend(notes.map(|(severity, text)| Message::plain(*severity, "certificate", text, pid)));
+        if let Err(reasons) = direct {
+            return Err((messages, reasons));
+        }
+        let mut plan = Plan::between(&self.model, &model);
+        plan.replace_certificates(&encryption.replaced);
+        match self.prepare_in_time(Arc::new(model), encryption, outside).await {
+            Ok(ready) => Ok((ready, plan, messages)),
+            Err(reasons) => Err((messages, reasons)),
+        }
+    }
+
+    /// Undoes what was prepared: it leaves no trace.
+    fn give_back(&mut self, ready: Ready) {
+        self.read = None;
+        match ready.listeners {
+            Addresses::Prepared(prepared) => self.listeners.give_up(prepared),
+            // Only a start opens before it commits.
+            Addresses::Open(_) => {}
+        }
     }
 
     /// Takes listening sockets that somebody gave us, for the next [`ChangeLine::prepare`] to use instead of opening its
@@ -326,6 +376,7 @@ impl ChangeLine {
         self.checker.probe_by(self.direct.prober());
         self.checker.apply(&model, |name| self.registry.backend_state(name));
         self.runtime.apply(&model, open.stats);
+        self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         self.model = model;
         Ok(())
     }
@@ -362,18 +413,39 @@ impl ChangeLine {
         self.generation.as_ref().map_or(0, |generation| generation.number)
     }
 
-    fn accept(&self, plan: Plan, messages: Vec<Message>) -> Outcome {
-        Outcome { accepted: true, generation: self.number(), plan, messages }
+    /// Start-up settings that differ from those this process was started with, and wait for the next one.
+    pub fn pending(&self) -> Vec<PendingSetting> {
+        self.pending_with(&self.model)
     }
 
-    fn refuse(&mut self, mut messages: Vec<Message>, reasons: Vec<Refused>) -> Outcome {
+    fn pending_with(&self, model: &Model) -> Vec<PendingSetting> {
+        self.started.as_ref().map(|started| plan::pending(started, model)).unwrap_or_default()
+    }
+
+    fn accept(&self, plan: Plan, messages: Vec<Message>) -> Outcome {
+        Outcome { accepted: true, generation: self.number(), plan, messages, pending: self.pending() }
+    }
+
+    /// Refuses a reload of which nothing was read in time.
+    pub(crate) fn give_up(&mut self, reason: &str) -> Outcome {
+        let refused = Refused { object: "files".into(), reason: reason.into(), source: Source::default() };
+        self.refuse(Vec::new(), vec![refused])
+    }
+
+    fn refuse(&mut self, messages: Vec<Message>, reasons: Vec<Refused>) -> Outcome {
         self.refused += 1;
+        self.refusal(messages, &reasons)
+    }
+
+    fn refusal(&self, mut messages: Vec<Message>, reasons: &[Refused]) -> Outcome {
         messages.extend(reasons.iter().map(|reason| Message::refused(reason, std::process::id())));
-        Outcome { accepted: false, generation: self.number(), plan: Plan::default(), messages }
+        let (generation, pending) = (self.number(), self.pending());
+        Outcome { accepted: false, generation, plan: Plan::default(), messages, pending }
     }
 }
 
-/// What a reload with these files would do to a process that works by `model`. Addresses are not tried. `certificates` reads
+/// What a reload with these files would do to a process that works by `model`, as far as it can be seen without that process: addresses
+/// are not tried. `certificates` reads
 /// those of the new model, beside the ones in use if there is a process; `foresight` looks at what the kernel would be made.
 pub fn foresee(
     loaded: Loaded,
@@ -385,7 +457,7 @@ pub fn foresee(
     let pid = std::process::id();
     let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
     let Some(new) = loaded.model else {
-        return Outcome { accepted: false, generation, plan: Plan::default(), messages };
+        return Outcome { generation, messages, ..Outcome::default() };
     };
     let mut accepted = has_listener(&new);
     if !accepted {
@@ -405,7 +477,7 @@ pub fn foresee(
     accepted &= foreseen.refused.is_empty();
     messages.extend(foreseen.refused.iter().map(|reason| Message::refused(reason, pid)));
     messages.extend(foreseen.warnings.iter().map(|text| Message::plain(Severity::Warning, "direct", text, pid)));
-    Outcome { accepted, generation, plan, messages }
+    Outcome { accepted, generation, plan, messages, pending: Vec::new() }
 }
 
 /// Whether anything would accept connections.

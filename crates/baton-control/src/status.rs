@@ -30,6 +30,7 @@ pub(crate) fn status(control: &Control) -> Status {
         files: control.settings.options.files.clone(),
         listeners: line.listeners.addresses(),
         listeners_leaving: line.listeners.leaving_count(),
+        pending: line.pending(),
         ..Status::default()
     };
     let census = Census::of(&line.store, wall_seconds());

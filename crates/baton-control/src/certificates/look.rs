@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_model::{CrtSource, Model};
 use baton_tls::store::{Problem, Report, Store};
@@ -40,8 +40,52 @@ impl Looked {
     }
 }
 
-/// Looks; with `everything` also at certificates that are named by their files.
-pub(super) fn look(store: &Arc<Store>, outside: &Outside, work: &[Work], everything: bool) -> Looked {
+/// Whether what a look has read may still be put in use. A look that was given up must not meet a change of the configuration.
+#[derive(Debug, Default)]
+pub(super) struct Gate(Mutex<Passage>);
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Passage {
+    #[default]
+    Open,
+    /// What was read is in use.
+    Passed,
+    Closed,
+}
+
+impl Gate {
+    /// Nothing is put in use from now on; false when it is in use already.
+    pub(super) fn close(&self) -> bool {
+        let mut passage = self.passage();
+        if *passage == Passage::Open {
+            *passage = Passage::Closed;
+        }
+        *passage == Passage::Closed
+    }
+
+    /// Puts something in use if that may still be.
+    fn pass<T>(&self, put: impl FnOnce() -> T) -> Option<T> {
+        let mut passage = self.passage();
+        if *passage == Passage::Closed {
+            return None;
+        }
+        *passage = Passage::Passed;
+        Some(put())
+    }
+
+    fn passage(&self) -> MutexGuard<'_, Passage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks; with `everything` also at certificates that are named by their files. `None` when it was given up meanwhile.
+pub(super) fn look(
+    store: &Arc<Store>,
+    outside: &Outside,
+    work: &[Work],
+    everything: bool,
+    gate: &Gate,
+) -> Option<Looked> {
     let mut looked = Looked::default();
     let mut transaction = store.transaction();
     for Work { directory, names } in work {
@@ -65,11 +109,11 @@ pub(super) fn look(store: &Arc<Store>, outside: &Outside, work: &[Work], everyth
             let _ = transaction.refresh(entry.path(), outside);
         }
     }
-    looked.report = transaction.commit();
+    looked.report = gate.pass(|| transaction.commit())?;
     let refused: HashSet<&PathBuf> = looked.report.refused.iter().map(|problem| &problem.path).collect();
     looked.unchanged.retain(|path| !refused.contains(path));
     looked.serving = refused.into_iter().filter(|path| store.entry(path).is_some()).cloned().collect();
-    looked
+    Some(looked)
 }
 
 /// Directories of certificates that are not watched.
@@ -98,4 +142,17 @@ pub(super) fn summary(report: &Report) -> Option<String> {
     let parts = [part(&report.added, "added"), part(&report.replaced, "replaced"), part(&report.removed, "removed")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("Certificates: {}.", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_not_put_in_use() {
+        let given_up = Gate::default();
+        assert!(given_up.close() && given_up.pass(|| ()).is_none());
+        let in_use = Gate::default();
+        assert!(in_use.pass(|| ()).is_some() && !in_use.close());
+    }
 }

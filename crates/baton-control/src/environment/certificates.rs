@@ -13,6 +13,7 @@ use super::Outside;
 
 impl Files for Outside {
     fn read(&self, path: &Path, into: &mut Vec<u8>) -> io::Result<Stamp> {
+        let _call = self.progress.file(path);
         read_file(&self.open_certificate(path)?, into)
     }
 
@@ -21,6 +22,7 @@ impl Files for Outside {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<Listed>> {
+        let _call = self.progress.file(directory);
         let mut entries = Dir::from_fd(self.open_directory(directory)?)?;
         let mut listed = Vec::new();
         for entry in entries.iter() {

@@ -11,6 +11,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 
 use super::Outside;
+use super::open::{self, Kinds};
 
 /// What stands under a name, before symbolic links are followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,6 +43,7 @@ pub(crate) struct Seen {
 
 impl Outside {
     fn look(&self, path: &Path, flags: AtFlags) -> Result<FileStat, Errno> {
+        let _call = self.progress.file(path);
         fstatat(&self.root, &self.inside(path), flags)
     }
 
@@ -89,14 +91,14 @@ impl Outside {
         self.kind(path).is_some_and(|kind| kind != SFlag::S_IFDIR)
     }
 
-    /// A file, which may turn out to be none: a pipe is not waited for.
+    /// A file of certificates or keys: pipes never were any.
     pub(super) fn open_certificate(&self, path: &Path) -> io::Result<File> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        Ok(openat(&self.root, &self.inside(path), flags, Mode::empty())?.into())
+        open::open(&self.root, &self.inside(path), Kinds::Regular)
     }
 
     /// A directory, to be watched.
     pub(crate) fn open_directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        let _call = self.progress.file(path);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(openat(&self.root, &self.inside(path), flags, Mode::empty())?)
     }

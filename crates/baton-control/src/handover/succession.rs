@@ -179,7 +179,7 @@ impl Control {
         if let Stage::Giving(giving) = &self.succession.stage {
             return refuse(RefusedKind::Busy, format!("process {} is taking over from it", giving.pid));
         }
-        if self.is_reading() {
+        if !self.give_up_reading(Instant::now(), true) {
             return refuse(RefusedKind::Busy, "it is reloading its configuration".into());
         }
         let Some(generation) = &self.line.generation else {

@@ -27,6 +27,7 @@ use super::link::{Link, ToMaster};
 use super::opening::Reading;
 use super::process::Program;
 use super::supervisor::{Effect, Stop, Supervisor, WorkerId};
+use crate::apart::Apart;
 use crate::control_socket::{self, ControlSocket};
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
@@ -121,7 +122,7 @@ struct Process {
     /// Whether its binary goes on at our socket file.
     keeps_file: bool,
     /// A conversation about new addresses.
-    opening: Option<JoinHandle<()>>,
+    opening: Option<Apart<()>>,
 }
 
 /// Who wants to know what came of a reload.

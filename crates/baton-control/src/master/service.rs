@@ -3,17 +3,18 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use baton_model::{AccessLevel, Model};
 use socket2::Socket;
 use tokio::net::UnixStream;
-use tokio::task::JoinHandle;
 
 use super::link::{self, Heard, ToWorker};
 use super::{Summoned, opening};
+use crate::apart::Apart;
 use crate::control::Control;
+use crate::direct::Foreseen;
 use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
 use crate::listeners::Granted;
@@ -37,12 +38,14 @@ pub(crate) struct Found {
     pub(crate) read: Box<Read>,
     /// What the master bound, or why it did not answer; `None` until it was asked.
     granted: Option<io::Result<Granted>>,
+    /// What would be done in the kernel; for a plan.
+    pub(crate) foreseen: Foreseen,
 }
 
 impl Found {
     /// What was read.
-    pub(crate) fn new(read: Box<Read>) -> Found {
-        Found { read, granted: None }
+    pub(crate) fn new(read: Box<Read>, foreseen: Foreseen) -> Found {
+        Found { read, granted: None, foreseen }
     }
 }
 
@@ -106,7 +109,7 @@ impl Control {
 
     /// Has the master bind what a change would open, if it has rights that we gave up: the change goes on once it has
     /// answered, which another thread waits for. `Err` when there is nothing to wait for.
-    pub(crate) async fn ask_master(&mut self, mut found: Found) -> Result<JoinHandle<Found>, Found> {
+    pub(crate) async fn ask_master(&mut self, mut found: Found) -> Result<Apart<Found>, Found> {
         match found.granted.take() {
             Some(Ok(granted)) => self.line.listeners.grant(granted),
             Some(Err(error)) => {
@@ -121,12 +124,22 @@ impl Control {
                 };
                 let told = servant.open(&theirs).await;
                 if told.is_ok() {
-                    return Ok(tokio::task::spawn_blocking(move || {
+                    let kept = Arc::new(Mutex::new(Some(found)));
+                    let take = |kept: &Mutex<Option<Found>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    let taken = kept.clone();
+                    let asked = Apart::run(move || {
+                        let mut found = take(&taken).expect("it was put there, and only this thread takes it");
                         found.granted = Some(opening::ask(&ours, missing));
                         found
-                    }));
+                    });
+                    match asked {
+                        Ok(asked) => return Ok(asked),
+                        // No thread was begun.
+                        Err(_) => found = take(&kept).expect("nobody took it"),
+                    }
+                } else {
+                    self.look_at_master(told);
                 }
-                self.look_at_master(told);
             }
         }
         Err(found)

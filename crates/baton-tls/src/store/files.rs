@@ -75,7 +75,12 @@ pub struct SystemFiles {
 
 impl Files for SystemFiles {
     fn read(&self, path: &Path, into: &mut Vec<u8>) -> io::Result<Stamp> {
-        read_file(&File::open(self.directory.join(path))?, into)
+        let path = self.directory.join(path);
+        // A pipe that nobody writes to cannot even be opened.
+        match fs::metadata(&path)? {
+            found if found.is_file() || found.is_dir() => read_file(&File::open(path)?, into),
+            _ => Err(io::Error::other("it is no regular file")),
+        }
     }
 
     fn find(&self, path: &Path) -> io::Result<Found> {

@@ -22,6 +22,9 @@ const READY_WITHIN: &str = "BATON_READY_WITHIN";
 const READY_LEAST: Duration = Duration::from_secs(1);
 const READY_MOST: Duration = Duration::from_secs(3600);
 
+/// How long a master that has become another binary waits for the files: it supervises meanwhile nobody.
+const RESUMED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Whether a master was asked for.
 pub(super) fn is_wanted(run: &Run, model: &Model) -> bool {
     run.master_worker.is_some() || model.global.master_worker
@@ -62,7 +65,8 @@ pub(super) fn resume(
     outside: &Outside,
     messages: &Rc<Messages>,
 ) -> Result<u8, Stop> {
-    if let Some(model) = reload::read(&run.options, outside).model {
+    let loaded = reload::read_within(&run.options, outside, RESUMED_WITHIN);
+    if let Some(model) = loaded.and_then(|loaded| loaded.model) {
         messages.apply(&model);
         if model.global.quiet {
             messages.be_quiet();
@@ -120,7 +124,7 @@ fn ready_within() -> Result<Option<Duration>, String> {
 
 /// How a master that is root reads the files when its worker, which is not, asks for a new address.
 fn reading(run: &Run, outside: &Outside) -> Option<Reading> {
-    let outside = || Arc::new(outside.view().expecting_descriptors());
+    let outside = || Arc::new(outside.view().expecting_descriptors().regular_only());
     nix::unistd::geteuid().is_root().then(|| Reading { options: run.options.clone(), outside: outside() })
 }
 

@@ -107,7 +107,7 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         false => outside.expecting_descriptors(),
     };
     if let Some(resumed) = origin.resumed.take() {
-        return master::resume(&run, &origin, resumed, &outside, messages);
+        return master::resume(&run, &origin, resumed, &outside.regular_only(), messages);
     }
     let view = worker::view(&outside, origin.summons.as_ref(), messages);
     let loaded = reload::read(&run.options, &view);
@@ -230,6 +230,7 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     socket.notices.drain(..).for_each(|notice| messages.notice(&notice));
     let known = Known::own();
     rights::give_up(&model.global, messages)?;
+    let outside = outside.regular_only();
     let mut starters = vec![started_as];
     starters.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
     let rights = Rights { starters, runs_as: nix::unistd::geteuid().as_raw() };

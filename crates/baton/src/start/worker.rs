@@ -8,11 +8,10 @@ use baton_control::master::Summons;
 use baton_control::{Messages, Outside, reload};
 use baton_model::Model;
 
-/// How a worker sees the files at its start: as they were when they were last in use, if the master says so, or as they are,
-/// remembering them for the master.
+/// How files are seen at a start: each is read once, for it may be a pipe. A worker sees them as they were when they were last in use,
+/// if its master says so; the master keeps what was read.
 pub(super) fn view(outside: &Outside, summons: Option<&Summons>, messages: &Messages) -> Outside {
-    let Some(summons) = summons else { return outside.view() };
-    let Some(text) = &summons.text else { return outside.recording() };
+    let Some(text) = summons.and_then(|summons| summons.text.as_ref()) else { return outside.recording() };
     outside.recalling(text).unwrap_or_else(|error| {
         messages.warning(&format!("the text that was in use is lost ({error}); the files are read."));
         outside.recording()

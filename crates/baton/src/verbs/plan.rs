@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use baton_config::Options;
 use baton_control::direct::Foresight;
-use baton_control::plan::Plan;
+use baton_control::plan::{Plan, restart_pending};
 use baton_control::protocol::{Message, Outcome, Reply, Request};
 use baton_control::{Outside, ask, encryption, reload};
 use baton_model::Model;
@@ -55,6 +55,9 @@ pub fn run(command: &PlanCommand) -> Result<ExitCode, String> {
         (false, _) => eprintln!("A reload would be refused; nothing would change."),
         (true, true) => println!("nothing would change"),
         (true, false) => print!("{}", outcome.plan),
+    }
+    if let (true, Some(pending)) = (outcome.accepted, restart_pending(&outcome.pending)) {
+        println!("{pending}");
     }
     Ok(code)
 }

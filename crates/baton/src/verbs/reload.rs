@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use baton_control::plan::restart_pending;
 use baton_control::protocol::{Outcome, Reply, Request};
 use clap::Args;
 
@@ -50,6 +51,9 @@ fn print(outcome: &Outcome, json: bool) -> ExitCode {
         0 => println!("Configuration {} is in use: nothing changed.", outcome.generation),
         1 => println!("Configuration {} is in use: 1 change.", outcome.generation),
         count => println!("Configuration {} is in use: {count} changes.", outcome.generation),
+    }
+    if let Some(pending) = restart_pending(&outcome.pending) {
+        println!("{pending}");
     }
     code
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use baton_control::plan::restart_pending;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
 use clap::Args;
 
@@ -49,6 +50,9 @@ fn text(status: &Status) -> String {
         status.descriptors,
         status.resident_bytes / 1024,
     );
+    if let Some(pending) = restart_pending(&status.pending) {
+        out.push_str(&format!("{pending}\n"));
+    }
     if status.certificates.all > 0 {
         out.push_str(&certificates(&status.certificates));
     }

@@ -8,6 +8,7 @@ use socket2::Socket;
 use tokio::sync::mpsc;
 
 use super::{EARLIER_MAX, Event, Master, Process};
+use crate::apart::Apart;
 use crate::master::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
 use crate::master::opening;
 use crate::master::process;
@@ -151,11 +152,16 @@ impl Master {
         let (Some(reading), Some(line), false) = (&self.setup.reading, fds.into_iter().next(), is_busy) else { return };
         let (reading, line, held) = (reading.clone(), Socket::from(line), self.held.identities());
         let events = self.events.clone();
-        process.opening = Some(tokio::task::spawn_blocking(move || {
+        let opening = Apart::run(move || {
             let tell = |address| drop(events.send(Event::Bound(id, address)));
             // A worker that is gone or silent has nothing more to ask.
             let _ = opening::answer(&line, &reading, &held, tell);
-        }));
+        });
+        match opening {
+            Ok(opening) => process.opening = Some(opening),
+            // The worker sees the end of its line.
+            Err(error) => self.messages().warning(&format!("No address is bound for worker: {error}")),
+        }
     }
 
     /// Children have ended: first their last words, then the end.

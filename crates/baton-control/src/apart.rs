@@ -1,0 +1,104 @@
+//! Work that may never end, on a thread of its own which nobody joins: a file system that does not respond keeps whoever reads it.
+//!
+//! The blocking threads of tokio are waited for when the runtime ends, so that a process with such a reader could not end. These are
+//! abandoned instead; at most [`THREADS_MAX`] exist at a time.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+/// Threads at a time, those that were abandoned and have not ended included.
+pub const THREADS_MAX: usize = 32;
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// The result of work on another thread. Dropped, it abandons the thread.
+#[derive(Debug)]
+pub(crate) struct Apart<T> {
+    result: oneshot::Receiver<T>,
+}
+
+/// The thread ended without a result: it panicked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("the thread that reads them ended early")
+    }
+}
+
+impl<T: Send + 'static> Apart<T> {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When there are [`THREADS_MAX`] threads already, or the system gives none.
+    pub fn run(work: impl FnOnce() -> T + Send + 'static) -> io::Result<Apart<T>> {
+        let place = Place::take()?;
+        let (sender, result) = oneshot::channel();
+        let work = move || {
+            let _place = place;
+            // An abandoned result is dropped here.
+            drop(sender.send(work()));
+        };
+        std::thread::Builder::new().name("baton/files".into()).spawn(work)?;
+        Ok(Apart { result })
+    }
+}
+
+impl<T> Apart<T> {
+    /// Whether the result is there.
+    pub fn is_finished(&self) -> bool {
+        !self.result.is_empty()
+    }
+}
+
+impl<T> Future for Apart<T> {
+    type Output = Result<T, Lost>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.result).poll(context).map_err(|_| Lost)
+    }
+}
+
+/// One of the [`THREADS_MAX`].
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    fn take() -> io::Result<Place> {
+        let more = |count| (count < THREADS_MAX).then_some(count + 1);
+        match THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Place),
+            Err(_) => Err(io::Error::other(format!(
+                "{THREADS_MAX} threads wait for files already: is a file system not responding?"
+            ))),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_result_comes_back_and_what_never_ends_is_abandoned() {
+        assert_eq!(Apart::run(|| 7).unwrap().await, Ok(7));
+        assert_eq!(Apart::<()>::run(|| panic!("on purpose")).unwrap().await, Err(Lost));
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let stuck = Apart::run(move || wait.recv().is_ok()).unwrap();
+        assert!(!stuck.is_finished());
+        drop(stuck);
+        drop(release);
+    }
+}
