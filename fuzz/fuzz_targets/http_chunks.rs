@@ -32,10 +32,14 @@ fn decode(input: &[u8], piece: usize, decoder: &mut ChunkDecoder) -> Body {
 
 fuzz_target!(|input: &[u8]| {
     let Some((&piece, body)) = input.split_first() else { return };
-    let mut decoder = ChunkDecoder::new(&Limits::default());
+    let of = if piece < 128 { ChunkDecoder::new } else { ChunkDecoder::of_server };
+    let mut decoder = of(&Limits::default());
     let whole = decode(body, usize::MAX >> 1, &mut decoder);
-    let pieces = decode(body, piece as usize + 1, &mut ChunkDecoder::new(&Limits::default()));
+    let mut other = of(&Limits::default());
+    let pieces = decode(body, piece as usize + 1, &mut other);
     assert_eq!(whole, pieces);
+    other.clear();
+    assert_eq!(decode(body, usize::MAX >> 1, &mut other), whole, "a cleared decoder is a new one");
     if !matches!(whole.1, Ok(Some(_))) {
         return;
     }

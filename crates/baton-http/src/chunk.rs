@@ -86,7 +86,7 @@ pub enum ChunkErrorKind {
     TooLarge,
     /// The line is longer than [`CHUNK_LINE_MAX`].
     LineTooLong,
-    /// A line of the framing or the data does not end in CRLF.
+    /// A line of the framing or the data does not end in CRLF (from a server: in CRLF or LF).
     LineEnd,
     /// A trailer field is bad, or there are too many.
     Trailer(HeadErrorKind),
@@ -115,14 +115,25 @@ impl fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
+/// Who sends a chunked body, which decides how its lines may end.
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
+pub enum ChunkSender {
+    /// CRLF only: a line of a request that two parsers read in two ways is a smuggling form.
+    #[default]
+    Client,
+    /// CRLF or LF alone, as HAProxy 2.6 accepts it: what is passed on is encoded anew.
+    Server,
+}
+
 /// Walks through a chunked body. Reuse one for many bodies after [`ChunkDecoder::clear`].
 ///
 /// ```text
 /// Size ─ digits ─▶ Extension ─ CR ─▶ SizeEnd ─ LF ─▶ Data ─▶ DataCr ─▶ DataLf ─▶ Size
 ///                                          └─ size 0 ─▶ Trailers ─ empty line ─▶ Done
 /// ```
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Eq, PartialEq, Debug)]
 pub struct ChunkDecoder {
+    sender: ChunkSender,
     state: State,
     /// Size of the chunk being read; in `Data`, what is still to come.
     size: u64,
@@ -152,19 +163,25 @@ enum State {
 }
 
 impl ChunkDecoder {
-    /// A decoder at the start of a body, whose trailer section `limits` bounds like a head.
+    /// A decoder at the start of a client's body, whose trailer section `limits` bounds like a head.
     pub fn new(limits: &Limits) -> ChunkDecoder {
         ChunkDecoder { limits: *limits, ..ChunkDecoder::default() }
     }
 
-    /// Goes back to the start of a body, keeps the limits and the memory.
+    /// The same for a server's body.
+    pub fn of_server(limits: &Limits) -> ChunkDecoder {
+        ChunkDecoder { sender: ChunkSender::Server, ..ChunkDecoder::new(limits) }
+    }
+
+    /// Goes back to the start of a body, wherever it stands; keeps the sender, the limits and the memory.
     pub fn clear(&mut self) {
-        self.state = State::Size;
-        self.size = 0;
-        self.line = 0;
-        self.scan = Scan::fields_at(0);
-        self.trailers.clear();
-        self.trailer_bytes.clear();
+        let ChunkDecoder { sender: _, state, size, line, limits: _, scan, trailers, trailer_bytes } = self;
+        *state = State::default();
+        *size = 0;
+        *line = 0;
+        *scan = Scan::default();
+        trailers.clear();
+        trailer_bytes.clear();
     }
 
     /// Whether the body is over.
@@ -206,6 +223,7 @@ impl ChunkDecoder {
         if self.line > CHUNK_LINE_MAX {
             return Err(ChunkErrorKind::LineTooLong);
         }
+        let lf_ends = self.sender == ChunkSender::Server;
         self.state = match (self.state, byte) {
             (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = if byte.is_ascii_digit() { byte - b'0' } else { (byte | 0x20) - b'a' + 10 };
@@ -219,25 +237,34 @@ impl ChunkDecoder {
             (State::Size | State::AfterSize, b'\r') => State::SizeEnd,
             (State::Size | State::AfterSize, b';') => State::Extension,
             (State::Size | State::AfterSize, _) if is_blank(byte) => State::AfterSize,
-            (State::Size | State::AfterSize, b'\n') => return Err(ChunkErrorKind::LineEnd),
+            (State::Size | State::AfterSize | State::Extension, b'\n') if lf_ends => self.size_is_over(),
+            (State::Size | State::AfterSize | State::Extension, b'\n') => return Err(ChunkErrorKind::LineEnd),
             (State::Size | State::AfterSize, _) => return Err(ChunkErrorKind::Size),
             (State::Extension, b'\r') => State::SizeEnd,
-            (State::Extension, b'\n') => return Err(ChunkErrorKind::LineEnd),
             (State::Extension, _) => State::Extension,
-            (State::SizeEnd, b'\n') if self.size == 0 => {
-                self.scan = Scan::fields_at(0);
-                State::Trailers
-            }
-            (State::SizeEnd, b'\n') => State::Data,
+            (State::SizeEnd, b'\n') => self.size_is_over(),
             (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => {
-                self.line = 0;
-                State::Size
-            }
+            (State::DataCr, b'\n') if lf_ends => self.data_is_over(),
+            (State::DataLf, b'\n') => self.data_is_over(),
             (State::SizeEnd | State::DataCr | State::DataLf, _) => return Err(ChunkErrorKind::LineEnd),
             (State::Data | State::Trailers | State::Done | State::Refused(_), _) => self.state,
         };
         Ok(())
+    }
+
+    /// What comes after a chunk's first line.
+    fn size_is_over(&mut self) -> State {
+        if self.size > 0 {
+            return State::Data;
+        }
+        self.scan = Scan::fields_at(0);
+        State::Trailers
+    }
+
+    /// What comes after the line end behind a chunk's data.
+    fn data_is_over(&mut self) -> State {
+        self.line = 0;
+        State::Size
     }
 
     fn data(&mut self, input: &[u8], skip: usize) -> ChunkStep {

@@ -20,7 +20,7 @@ pub struct Field<'a> {
     pub value: &'a [u8],
 }
 
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
 struct Slot {
     name: Text,
     value: Text,
@@ -29,7 +29,7 @@ struct Slot {
 }
 
 /// Ordered header fields (or trailer fields). Reuse one for many heads: it keeps its memory.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Eq, PartialEq, Debug)]
 pub struct Headers {
     slots: Vec<Slot>,
     added: Vec<u8>,
@@ -47,10 +47,11 @@ impl Headers {
 
     /// Forgets all fields and added bytes, keeps the memory.
     pub fn clear(&mut self) {
-        self.slots.clear();
-        self.added.clear();
-        self.seen = 0;
-        self.unfolded_to = 0;
+        let Headers { slots, added, seen, unfolded_to } = self;
+        slots.clear();
+        added.clear();
+        *seen = 0;
+        *unfolded_to = 0;
     }
 
     /// The area that holds the bytes of [`Text::Added`].

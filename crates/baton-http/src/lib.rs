@@ -42,7 +42,7 @@ mod upgrade;
 mod values;
 
 pub use chunk::{
-    CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkStep, LAST_CHUNK,
+    CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkSender, ChunkStep, LAST_CHUNK,
     write_chunk_header, write_last_chunk,
 };
 pub use connection::{Connection, is_only_ours};

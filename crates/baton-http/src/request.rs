@@ -16,7 +16,7 @@ use crate::values::values;
 /// A request head. Reuse one for all requests of a connection: it keeps its memory.
 ///
 /// All methods that take `buf` want the buffer that was parsed, from the same first byte on.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Eq, PartialEq, Debug)]
 pub struct RequestHead {
     /// The method.
     pub method: Method,

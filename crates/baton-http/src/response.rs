@@ -15,7 +15,7 @@ use crate::values::values;
 /// A response head. Reuse one for many responses: it keeps its memory.
 ///
 /// All methods that take `buf` want the buffer that was parsed, from the same first byte on.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Eq, PartialEq, Debug)]
 pub struct ResponseHead {
     /// The status code, 100 to 999.
     pub status: u16,

@@ -55,7 +55,7 @@ pub(crate) enum Phase {
 }
 
 /// Where the search for the end of a head stands.
-#[derive(Copy, Clone, Default, Debug)]
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
 pub(crate) struct Scan {
     pub phase: Phase,
     /// Start of the first line that was not taken yet.

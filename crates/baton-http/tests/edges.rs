@@ -339,6 +339,57 @@ fn chunk_bounds_hold() {
 }
 
 #[test]
+fn lines_of_a_servers_chunks_may_end_in_lf() {
+    fn decode(body: &str, decoder: &mut ChunkDecoder) -> Result<String, ChunkErrorKind> {
+        let (mut rest, mut data) = (body.as_bytes(), Vec::new());
+        loop {
+            match decoder.step(rest).map_err(|error| error.kind)? {
+                ChunkStep::Data { skip, len } => {
+                    data.extend_from_slice(&rest[skip..skip + len]);
+                    rest = &rest[skip + len..];
+                }
+                ChunkStep::NeedMore { .. } => return Ok("unfinished".into()),
+                ChunkStep::Done { .. } => return Ok(String::from_utf8_lossy(&data).into()),
+            }
+        }
+    }
+    let (mut client, mut server) = (ChunkDecoder::default(), ChunkDecoder::of_server(&Limits::default()));
+    let mut check =
+        |body: &str, in_request: Result<&str, ChunkErrorKind>, in_response: Result<&str, ChunkErrorKind>| {
+            for (decoder, expect) in [(&mut client, in_request), (&mut server, in_response)] {
+                // Whatever came before.
+                decoder.clear();
+                assert_eq!(decode(body, decoder), expect.map(Into::into), "{body:?}");
+            }
+        };
+    let refused = Err(ChunkErrorKind::LineEnd);
+    check("5\r\nhello\r\n0\r\n\r\n", Ok("hello"), Ok("hello"));
+    check("5\r\nhello\r\n0\r\nX: y\n\n", Ok("hello"), Ok("hello"));
+    for body in [
+        "5\nhello\n0\n\n",
+        "5\nhello\r\n0\r\n\r\n",
+        "5 \nhello\r\n0\r\n\r\n",
+        "5;a\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\n0\r\n\r\n",
+        "5\r\nhello\r\n0\n\r\n",
+        "5\r\nhello\r\n0;a\n\n",
+    ] {
+        check(body, refused, Ok("hello"));
+    }
+    for body in
+        ["5\rhello\r\n0\r\n\r\n", "5;a\rb\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r0\r\n\r\n", "5\r\nhello\r\r\n0\r\n\r\n"]
+    {
+        check(body, refused, refused);
+    }
+    // The data begins after the first LF.
+    check("5;a\nb\r\nhello\r\n0\r\n\r\n", refused, refused);
+    check("5\n\nhello\r\n0\r\n\r\n", refused, refused);
+    for body in ["5\r\nhello\n\n0\r\n\r\n", "\n5\r\nhello\r\n0\r\n\r\n"] {
+        check(body, if body.starts_with('5') { refused } else { Err(ChunkErrorKind::Size) }, Err(ChunkErrorKind::Size));
+    }
+}
+
+#[test]
 fn chunk_steps_account_for_every_byte() {
     let mut decoder = ChunkDecoder::new(&Limits::default());
     for _ in 0..2 {

@@ -71,7 +71,7 @@ fn replay(case: &Case) -> Outcome {
     request.for_upstream(buf, ForUpstream { keep_alive: case.mode.is_empty() });
     let mut up = Vec::new();
     request.write(buf, &mut up);
-    if relay(request.framing, &buf[len..], &mut up).is_none() {
+    if relay(request.framing, &buf[len..], ChunkDecoder::new(&Limits::default()), &mut up).is_none() {
         return Outcome { up: "400".into(), ..Outcome::default() };
     }
 
@@ -93,7 +93,7 @@ fn replay(case: &Case) -> Outcome {
             down.extend_from_slice(rest);
             return Outcome { up: quote(&up), down: quote(&down), end: String::new() };
         }
-        if relay(response.framing, rest, &mut down).is_none() {
+        if relay(response.framing, rest, ChunkDecoder::of_server(&Limits::default()), &mut down).is_none() {
             return Outcome { up: quote(&up), down: "502".into(), ..Outcome::default() };
         }
         let end = if keep { "keep" } else { "close" };
@@ -107,30 +107,27 @@ fn after_head(client: &[u8]) -> &[u8] {
 }
 
 /// Appends the body as it is forwarded. `None`: bad chunks.
-fn relay(framing: Framing, mut rest: &[u8], out: &mut Vec<u8>) -> Option<()> {
+fn relay(framing: Framing, mut rest: &[u8], mut chunks: ChunkDecoder, out: &mut Vec<u8>) -> Option<()> {
     match framing {
         Framing::None | Framing::Tunnel => {}
         Framing::Length(len) => out.extend_from_slice(&rest[..rest.len().min(len as usize)]),
         Framing::UntilClose => out.extend_from_slice(rest),
-        Framing::Chunked => {
-            let mut chunks = ChunkDecoder::new(&Limits::default());
-            loop {
-                match chunks.step(rest).ok()? {
-                    ChunkStep::Data { skip, len } => {
-                        write_chunk_header(out, len);
-                        out.extend_from_slice(&rest[skip..skip + len]);
-                        out.extend_from_slice(b"\r\n");
-                        rest = &rest[skip + len..];
-                    }
-                    ChunkStep::NeedMore { .. } => return Some(()),
-                    ChunkStep::Done { .. } => {
-                        let (trailers, bytes) = chunks.trailers();
-                        write_last_chunk(out, bytes, trailers);
-                        return Some(());
-                    }
+        Framing::Chunked => loop {
+            match chunks.step(rest).ok()? {
+                ChunkStep::Data { skip, len } => {
+                    write_chunk_header(out, len);
+                    out.extend_from_slice(&rest[skip..skip + len]);
+                    out.extend_from_slice(b"\r\n");
+                    rest = &rest[skip + len..];
+                }
+                ChunkStep::NeedMore { .. } => return Some(()),
+                ChunkStep::Done { .. } => {
+                    let (trailers, bytes) = chunks.trailers();
+                    write_last_chunk(out, bytes, trailers);
+                    return Some(());
                 }
             }
-        }
+        },
     }
     Some(())
 }

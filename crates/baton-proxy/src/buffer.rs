@@ -1,17 +1,18 @@
 //! Read buffers, from a pool of the core's own. An idle connection holds none.
 
+use std::fmt;
 use std::ops::Deref;
 
 use crate::spare::Spare;
 
 /// Buffers a core keeps for later; more are given back to the allocator.
-const KEPT_MAX: usize = 256;
+const KEPT_MAX: usize = 512;
 
 /// A fixed piece of memory with the bytes that were read but not used yet.
 ///
 /// A head that is in use can be pinned: its bytes stay where they are, before the live ones, until
 /// [`unpin`](Self::unpin), so that spans into it stay valid while a body passes through the rest.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct Buffer {
     data: Box<[u8]>,
     pinned: usize,
@@ -89,11 +90,30 @@ impl Buffer {
         self.data.len()
     }
 
-    /// Forgets what it holds.
+    /// Forgets what it holds, and keeps the memory.
     pub fn clear(&mut self) {
-        self.pinned = 0;
-        self.start = 0;
-        self.end = 0;
+        let Buffer { data: _, pinned, start, end } = self;
+        (*pinned, *start, *end) = (0, 0, 0);
+    }
+}
+
+/// By what they hold, and where: not by their size, and not by bytes that are out of use.
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Buffer) -> bool {
+        let Buffer { data: _, pinned, start, end } = self;
+        (*pinned, *start, *end) == (other.pinned, other.start, other.end)
+            && self.pinned() == other.pinned()
+            && **self == **other
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Buffer { data, pinned: _, start, end } = self;
+        let mut out = out.debug_struct("Buffer");
+        out.field("capacity", &data.len()).field("start", start).field("end", end);
+        out.field("pinned", &format_args!("{}", self.pinned().escape_ascii()));
+        out.field("bytes", &format_args!("{}", self.escape_ascii())).finish()
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
+use baton_kernel::process::memory;
 use slab::Slab;
 
 use crate::accept::{Acceptor, Client};
@@ -31,7 +32,7 @@ use crate::work::Work;
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
 /// How often a core frees half of the memory that it did not need since.
-const THIN: Duration = Duration::from_secs(5);
+const THIN: Duration = Duration::from_secs(1);
 
 /// The state of one core.
 #[derive(Debug)]
@@ -62,7 +63,6 @@ pub struct Core {
     spare: Spare<Box<Work>>,
     runners: Spare<Runner>,
     thinning: Cell<bool>,
-    bufsize: usize,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
 }
@@ -123,7 +123,6 @@ impl Core {
             spare: Spare::new(WORK_KEPT_MAX),
             runners: Spare::new(WORK_KEPT_MAX),
             thinning: Cell::new(false),
-            bufsize,
             open,
             random: Cell::new(seed | 1),
         }
@@ -198,18 +197,21 @@ impl Core {
                 core.runners.thin();
                 core.buffers.thin();
                 core.records.thin();
+                memory::decay();
             }
         });
     }
 
     /// Memory for a request of this client, with the bytes that were read already.
     pub fn work(&self, client: &mut Client) -> Box<Work> {
-        let mut work = self.spare.take().unwrap_or_else(|| Work::new(self.bufsize));
-        if let Some(mut input) = client.take_input() {
-            std::mem::swap(&mut work.input, &mut input);
-            self.buffers.give(input);
+        let input = client.take_input().unwrap_or_else(|| self.buffers.take());
+        match self.spare.take() {
+            Some(mut work) => {
+                work.input = input;
+                work
+            }
+            None => Box::new(Work::new(input)),
         }
-        work
     }
 
     /// A place for the future of a request.
@@ -224,13 +226,8 @@ impl Core {
 
     /// Takes the memory back; bytes of the next request stay with the client.
     pub fn rest(&self, client: &mut Client, mut work: Box<Work>) {
-        work.next();
-        if work.is_lent(self.bufsize) {
-            return;
-        }
-        if !work.input.is_empty() {
-            let spare = self.buffers.take();
-            client.keep_input(std::mem::replace(&mut work.input, spare));
+        if let Some(input) = work.clear(&self.buffers) {
+            client.keep_input(input);
         }
         self.spare.give(work);
     }

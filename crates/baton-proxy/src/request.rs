@@ -105,9 +105,7 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     if !matches!(next, Next::Request) {
         client.leave();
     }
-    client.variables.end_transaction();
-    client.log_level = None;
-    client.no_retry = false;
+    client.end_transaction();
     next
 }
 

@@ -1,16 +1,18 @@
-//! What one request needs in memory, taken from the core's pool when its first byte arrives and given back when it is
-//! answered: an idle connection holds none of it.
+//! What one request needs in memory, taken from the core's pools when its first byte arrives and given back when it is
+//! answered: an idle connection holds none of it, and a head that is not complete only what it was read into.
 
-use baton_http::{ChunkDecoder, Framing, RequestHead, ResponseHead};
+use baton_http::{ChunkDecoder, Limits, RequestHead, ResponseHead};
 
-use crate::buffer::Buffer;
-use crate::core::Core;
+use crate::buffer::{Buffer, BufferPool};
 
 /// Room for a composed head and a short body, in bytes; grows where that is not enough.
 const COMPOSED_USUAL: usize = 4096;
+/// More room than this for composed bytes is not kept for the next request: a body that passed whole in one go was large.
+const COMPOSED_KEPT_MAX: usize = 40 * 1024;
 
-/// The memory of a request in work. All parts keep what they have grown to.
-#[derive(Debug)]
+/// The memory of a request in work. All parts but the two buffers, which have a pool of their own, keep what they have grown
+/// to.
+#[derive(Debug, PartialEq)]
 pub struct Work {
     /// From the client; the head is pinned in it while the request lasts.
     pub input: Buffer,
@@ -20,7 +22,7 @@ pub struct Work {
     pub request_chunks: ChunkDecoder,
     /// Towards the server.
     pub up: Vec<u8>,
-    /// From the server.
+    /// From the server; without room until [`prepare_exchange`](Self::prepare_exchange).
     pub received: Buffer,
     /// The response's head.
     pub response: ResponseHead,
@@ -35,52 +37,65 @@ pub struct Work {
 }
 
 impl Work {
-    /// Memory with buffers of `bufsize` bytes.
-    pub fn new(bufsize: usize) -> Box<Work> {
-        Box::new(Work {
-            input: Buffer::new(bufsize),
+    /// Memory for a request that is read into `input`.
+    pub fn new(input: Buffer) -> Work {
+        Work {
+            input,
             request: RequestHead::new(),
             request_chunks: ChunkDecoder::default(),
-            up: Vec::with_capacity(COMPOSED_USUAL),
-            received: Buffer::new(bufsize),
+            up: Vec::new(),
+            received: Buffer::new(0),
             response: ResponseHead::new(),
-            response_chunks: ChunkDecoder::default(),
-            down: Vec::with_capacity(COMPOSED_USUAL),
+            response_chunks: ChunkDecoder::of_server(&Limits::default()),
+            down: Vec::new(),
             composed: None,
             line: Vec::new(),
-        })
+        }
     }
 
-    /// Gives the buffers to the core for the time of a tunnel, which may be days; what was in them is lost.
-    pub fn lend(&mut self, core: &Core) {
+    /// Takes the memory that only a request to a server needs.
+    pub fn prepare_exchange(&mut self, buffers: &BufferPool) {
+        if self.received.capacity() == 0 {
+            self.received = buffers.take();
+        }
+        self.up.reserve(COMPOSED_USUAL);
+        self.down.reserve(COMPOSED_USUAL);
+    }
+
+    /// Gives the memory for bytes back, for the time of a tunnel, which may be days; what was in it is lost.
+    pub fn lend(&mut self, buffers: &BufferPool) {
         for buffer in [&mut self.input, &mut self.received] {
-            core.buffers.give(std::mem::replace(buffer, Buffer::new(0)));
+            buffers.give(std::mem::take(buffer));
         }
-        for vector in [&mut self.up, &mut self.down] {
-            *vector = Vec::new();
+        for composed in [&mut self.up, &mut self.down] {
+            *composed = Vec::new();
         }
     }
 
-    /// Whether the buffers were given away: not to be used again.
-    pub fn is_lent(&self, bufsize: usize) -> bool {
-        self.input.capacity() < bufsize || self.received.capacity() < bufsize
-    }
-
-    /// Ready for the next request; bytes of it that are there already stay.
-    pub fn next(&mut self) {
-        self.input.unpin();
-        if self.request.framing == Framing::Chunked {
-            self.request_chunks.clear();
+    /// Makes everything new for another request, whatever this one ended with, and gives the buffers back. Bytes of the
+    /// next request that are in the input already are returned in it.
+    ///
+    /// A field that is not made new is an unused variable here.
+    pub fn clear(&mut self, buffers: &BufferPool) -> Option<Buffer> {
+        let Work { input, request, request_chunks, up, received, response, response_chunks, down, composed, line } =
+            self;
+        request.clear();
+        request_chunks.clear();
+        response.clear();
+        response_chunks.clear();
+        for bytes in [up, down, line] {
+            bytes.clear();
+            bytes.shrink_to(COMPOSED_KEPT_MAX);
         }
-        if self.response.framing == Framing::Chunked {
-            self.response_chunks.clear();
+        *composed = None;
+        buffers.give(std::mem::take(received));
+        let mut input = std::mem::take(input);
+        input.unpin();
+        debug_assert!(*self == Work::new(Buffer::default()), "pooled memory is as new: {self:?}");
+        if input.is_empty() {
+            buffers.give(input);
+            return None;
         }
-        self.request.clear();
-        self.up.clear();
-        self.received.clear();
-        self.response.clear();
-        self.down.clear();
-        self.composed = None;
-        self.line.clear();
+        Some(input)
     }
 }

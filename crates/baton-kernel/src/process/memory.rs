@@ -1,5 +1,6 @@
 //! Memory that was freed, and the allocator that keeps it.
 
+use std::ffi::{CString, c_uint};
 use std::ptr::null_mut;
 
 /// Gives the system back what was freed in all of jemalloc's arenas. Left alone an arena does so in the course of seconds, but
@@ -11,5 +12,23 @@ pub fn give_back() {
     // may call it at any time, and it touches no memory in use.
     unsafe {
         tikv_jemalloc_sys::mallctl(c"arena.4096.purge".as_ptr(), null_mut(), null_mut(), null_mut(), 0);
+    }
+}
+
+/// Gives the system back what the calling thread freed in jemalloc's arena and has not used again for some seconds. jemalloc does
+/// so itself while a thread goes on allocating, but not for a thread that has nothing to do after a burst.
+pub fn decay() {
+    let mut arena: c_uint = 0;
+    let mut len = size_of::<c_uint>();
+    // SAFETY: the name is a C string; this control writes an unsigned of the size that `len` says to where the first pointer
+    // points, which is `arena`, and takes no value, so that the last pointer may be null; any thread may call it at any time.
+    let read = unsafe {
+        tikv_jemalloc_sys::mallctl(c"thread.arena".as_ptr(), (&raw mut arena).cast(), &raw mut len, null_mut(), 0)
+    };
+    let Ok(name) = CString::new(format!("arena.{arena}.decay")) else { return };
+    if read == 0 {
+        // SAFETY: the name is a C string, and this control takes and gives no value, so that all pointers may be null; any
+        // thread may call it at any time, and it touches no memory in use.
+        unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
     }
 }

@@ -37,6 +37,15 @@ pub struct Addresses {
     pub destination: Option<SocketAddr>,
 }
 
+/// What rules said about one request; the next one begins with a new value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Transaction {
+    /// What `set-log-level` asked for.
+    pub log_level: Option<LogLevel>,
+    /// `disable-l7-retry` applied.
+    pub no_retry: bool,
+}
+
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Client {
@@ -64,10 +73,8 @@ pub struct Client {
     pub last_server: Option<Arc<crate::balance::ServerState>>,
     /// Variables of the rules.
     pub variables: Variables,
-    /// What `set-log-level` asked for.
-    pub log_level: Option<LogLevel>,
-    /// `disable-l7-retry` applied to the request in work.
-    pub no_retry: bool,
+    /// What rules said about the request in work.
+    pub transaction: Transaction,
     left: bool,
     state: Arc<FrontendState>,
 }
@@ -107,11 +114,16 @@ impl Client {
             private: None,
             last_server: None,
             variables: Variables::default(),
-            log_level: None,
-            no_retry: false,
+            transaction: Transaction::default(),
             left: false,
             state: view.plan.state.clone(),
         })
+    }
+
+    /// The request in work is over: what was said about it holds for no other.
+    pub fn end_transaction(&mut self) {
+        self.transaction = Transaction::default();
+        self.variables.end_transaction();
     }
 
     /// The configuration to go by now.

@@ -136,7 +136,7 @@ pub fn write_early(core: &Core, client: &Client, entry: &mut Entry, line: &[u8])
 }
 
 fn log_line(core: &Core, client: &Client, entry: &Entry, ended: Ended, line: &[u8]) {
-    let level = match client.log_level {
+    let level = match client.transaction.log_level {
         Some(LogLevel::Level(level)) => Level(level),
         _ => entry.frontend.sinks.level(ended),
     };

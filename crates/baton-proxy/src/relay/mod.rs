@@ -55,6 +55,7 @@ pub async fn exchange(
     wish: &mut Wish,
 ) -> Result<Sent, Ended> {
     let mode = connection_mode(entry);
+    work.prepare_exchange(&core.buffers);
     let mut upload = compose_request(work, entry, mode)?;
     if is_long(core, upload.body) {
         upload.splicer = entry.frontend.splicers(core, backend).0.map(Box::new);
@@ -119,7 +120,7 @@ async fn attempts(
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
-                if !upload.replayable || !(stale || attempts.may_repeat(&failure, client.no_retry)) {
+                if !upload.replayable || !(stale || attempts.may_repeat(&failure, client.transaction.no_retry)) {
                     entry.slot = Some(slot);
                     return Err(ended_of(&failure));
                 }

@@ -106,7 +106,7 @@ impl Attempt<'_> {
     fn may_try_status_again(&self, status: u16) -> bool {
         let proxy = &self.backend.plan.proxy;
         self.upload.replayable
-            && !self.client.no_retry
+            && !self.client.transaction.no_retry
             && proxy.retry_on.statuses.contains(&status)
             && self.entry.retries < proxy.retries
     }
@@ -222,7 +222,7 @@ impl Attempt<'_> {
         let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);
-        work.lend(core);
+        work.lend(&core.buffers);
         let Client { stream, deadline, registered, .. } = &mut **client;
         let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
         let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;

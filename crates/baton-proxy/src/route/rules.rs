@@ -120,9 +120,9 @@ fn with<T>(
     let (level, no_retry, failed) = (cx.log_level, cx.no_retry, cx.failed_rewrites);
     *core.scratch.borrow_mut() = scratch;
     if level.is_some() {
-        client.log_level = level;
+        client.transaction.log_level = level;
     }
-    client.no_retry |= no_retry;
+    client.transaction.no_retry |= no_retry;
     if failed > 0 {
         let backend = about.backend.map(|backend| &backend.plan.figures.counters);
         let all = [Some(&about.frontend.plan.state.counters), backend, about.server_counters];
@@ -153,7 +153,7 @@ pub async fn content(
         let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
         let about = About { last_chance, ..About::new(&view, backend) };
         let verdict = with(core, client, about, Some(request), None, |cx| rules.tcp_content(cx));
-        entry.silent |= client.log_level == Some(LogLevel::Silent);
+        entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
         match verdict {
             Verdict::Reject => {
                 entry.request_time = None;
@@ -258,7 +258,7 @@ pub async fn request(
             verdict => verdict,
         }
     });
-    entry.silent |= client.log_level == Some(LogLevel::Silent);
+    entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
     match verdict {
         // Only content rules wait.
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
@@ -328,7 +328,7 @@ pub fn response(
     let server = Some(&**slot.server().name());
     let about = About { server, server_tls, server_counters, ..About::new(&view, Some(backend)) };
     let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
-    entry.silent |= client.log_level == Some(LogLevel::Silent);
+    entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
     match verdict {
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
@@ -374,7 +374,7 @@ pub fn after(
         let server_counters = entry.server_counters.as_deref();
         let about = About { server, server_tls, server_counters, ..About::new(&frontend, backend.as_deref()) };
         let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
-        entry.silent |= client.log_level == Some(LogLevel::Silent);
+        entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
         if verdict == Verdict::Failed {
             return false;
         }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 
+mod endings;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::{Read, Write};
