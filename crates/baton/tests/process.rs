@@ -415,3 +415,50 @@ fn info(socket: &Path, name: &str) -> String {
     let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {name} in {said}")).to_owned()
 }
+
+/// A request whose head is not complete holds what it was read into, and little more.
+#[test]
+fn an_unfinished_head_takes_little_more_than_its_buffer() {
+    const CLIENTS: u64 = 600;
+    /// `tune.bufsize` is 16 KiB; the rest is for the connection, its task and the allocator.
+    const EACH_MAX: u64 = 34 * 1024;
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {}", "x".repeat(14_000));
+    let address = free_address();
+    let proxy = Proxy::start(&format!(
+        "global\n    nbthread 1\ndefaults\n    mode http\n    timeout client 30s\nlisten l\n    bind {address}\n    \
+         http-request return status 200\n"
+    ));
+    let peak = || -> u64 {
+        let line = status_of(proxy.pid(), "VmHWM");
+        line.split_whitespace().find_map(|word| word.parse().ok()).expect("a number of KiB")
+    };
+    // What the first requests take once.
+    let mut first = TcpStream::connect(address).expect("it listens");
+    first.write_all(format!("{head}\r\n\r\n").as_bytes()).expect("sent");
+    read_head(&mut first);
+    let before = peak();
+    let mut clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = TcpStream::connect(address).expect("it listens");
+            client.write_all(head.as_bytes()).expect("sent");
+            client
+        })
+        .collect();
+    // Each is served, so each was read, nearly all before the first was finished.
+    for client in clients.iter_mut().rev() {
+        client.write_all(b"\r\n\r\n").expect("sent");
+        read_head(client);
+    }
+    let each = (peak() - before) * 1024 / CLIENTS;
+    assert!(each >= head.len() as u64 / 2, "most of them were there at once: {each} bytes each");
+    assert!(each <= EACH_MAX, "{each} bytes each");
+}
+
+fn read_head(client: &mut TcpStream) {
+    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte).expect("a response");
+        head.push(byte[0]);
+    }
+}
