@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use baton_http::{RequestHead, ResponseHead};
 use baton_tls::Facts;
 
+use crate::body::Body;
 use crate::variable::Variables;
 
 /// Everything an evaluation may look at, and the two heads and the variables it may change.
@@ -117,8 +118,8 @@ pub struct Request<'a> {
     pub head: &'a mut RequestHead,
     /// The buffer the head was parsed from.
     pub buf: &'a [u8],
-    /// The bytes of the body that are there already, decoded.
-    pub body: &'a [u8],
+    /// What is there of the body.
+    pub body: Body<'a>,
     /// Whether no more of the body will come before the rules decide.
     pub complete: bool,
 }

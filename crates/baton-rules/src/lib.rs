@@ -20,6 +20,7 @@
 mod acl;
 mod action;
 mod args;
+mod body;
 mod condition;
 mod context;
 mod converter;
@@ -38,6 +39,7 @@ mod sample;
 mod substitute;
 mod variable;
 
+pub use body::Body;
 pub use condition::Condition;
 pub use context::{Content, Context, Listener, LogLevel, ProxyName, Request, Response};
 pub use converter::crc32c;

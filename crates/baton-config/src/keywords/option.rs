@@ -55,7 +55,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "option http-buffer-request",
         ALL,
         |d| &mut d.proxy.http.buffer_request,
-        "Wait for the body before a server is chosen.",
+        "Read the body, as far as the buffer holds it, before the rules of the section; a backend's holds for its own rules.",
     ),
     http("option http-ignore-probes", FE, |d| &mut d.proxy.http.ignore_probes, "Close silently where no request came."),
     row("option http-keep-alive", ALL, "", keep_alive, "Keep both sides alive, the default."),

@@ -1,16 +1,18 @@
-//! Reading a request's head from the client.
+//! Reading a request from the client: its head, and its body where that has to be there before a server is asked.
+
+mod body;
 
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use baton_http::{ChunkStep, Framing, Name, Parsed, Version};
+use baton_http::Parsed;
 
 use crate::accept::Client;
 use crate::core::{Core, Interrupt, Order, poll_until, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::Entry;
-use crate::respond;
 use crate::work::Work;
+
+pub use body::{body, body_begun, body_complete, body_settled, buffer_body, is_malformed, skip_body};
 
 /// What ended the wait for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,22 +110,6 @@ fn keep_line(work: &mut Work) {
     line.extend_from_slice(request.version_text(buf));
 }
 
-/// Whether the first chunks of the body, which came with the head, are none: the request is refused before a server sees it.
-fn is_malformed(work: &Work) -> bool {
-    if work.request.framing != Framing::Chunked || work.input.is_empty() {
-        return false;
-    }
-    let mut decoder = work.request_chunks.clone();
-    let mut at = 0;
-    loop {
-        match decoder.step(&work.input[at..]) {
-            Ok(ChunkStep::Data { skip, len }) => at += skip + len,
-            Ok(ChunkStep::NeedMore { .. } | ChunkStep::Done { .. }) => return false,
-            Err(_) => return true,
-        }
-    }
-}
-
 /// A head that did not come in time. Silence on a connection that was used before is no fault.
 fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
     let proxy = &entry.frontend.plan.proxy;
@@ -134,83 +120,6 @@ fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
         ended.status = 0;
     }
     ended
-}
-
-/// `option http-buffer-request` and `balance url_param … check_post`: waits until the body is complete or the buffer is full.
-/// A client that wants to be told to send it is told so, and its server is not asked.
-pub async fn body(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
-    let timeouts = &entry.frontend.plan.proxy.timeouts;
-    let limit: Option<Duration> = timeouts.http_request.or(timeouts.client);
-    client.deadline.set(limit.map(|limit| entry.began + limit));
-    if work.request.expect_continue && work.request.version == Version::Http11 && !body_complete(work) {
-        work.down.clear();
-        work.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        entry.bytes_out += respond::HEAD_OVERHEAD + b"Continue".len() as u64;
-        respond::send(core, client, work, entry).await?;
-        work.request.headers.remove_known(Name::Expect);
-        client.deadline.set(limit.map(|limit| entry.began + limit));
-    }
-    while !body_complete(work) && !work.input.is_full() {
-        match read(core, client, work).await {
-            Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::new(Cause::ClientAborted, Phase::Data)),
-            Ok(Ok(_)) => {}
-            Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
-            Err(Interrupt::Timeout) => {
-                if entry.frontend.plan.proxy.http.buffer_request {
-                    entry.request_time = None;
-                }
-                return Err(Ended::new(Cause::ClientTimeout, Phase::Request));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The body as far as it is in the input; of a chunked one the first chunk.
-pub fn body_begun(work: &Work) -> &[u8] {
-    match work.request.framing {
-        Framing::Chunked => match work.request_chunks.clone().step(&work.input) {
-            Ok(ChunkStep::Data { skip, len }) => &work.input[skip..skip + len],
-            Ok(ChunkStep::Done { .. } | ChunkStep::NeedMore { .. }) | Err(_) => &[],
-        },
-        Framing::Length(length) => &work.input[..usize::try_from(length).unwrap_or(usize::MAX).min(work.input.len())],
-        Framing::None | Framing::UntilClose | Framing::Tunnel => &[],
-    }
-}
-
-/// Whether the whole body is in the input.
-pub fn body_complete(work: &Work) -> bool {
-    match work.request.framing {
-        Framing::Length(length) => work.input.len() as u64 >= length,
-        Framing::Chunked => {
-            let mut decoder = work.request_chunks.clone();
-            let mut at = 0;
-            loop {
-                match decoder.step(&work.input[at..]) {
-                    Ok(ChunkStep::Data { skip, len }) => at += skip + len,
-                    Ok(ChunkStep::NeedMore { .. }) => return false,
-                    // A bad body is complete in its way: relaying it finds the fault.
-                    Ok(ChunkStep::Done { .. }) | Err(_) => return true,
-                }
-            }
-        }
-        Framing::None | Framing::UntilClose | Framing::Tunnel => true,
-    }
-}
-
-/// Drops a body that is complete in the input, for an answer that does not need it.
-pub fn skip_body(work: &mut Work) {
-    match work.request.framing {
-        Framing::Length(length) => work.input.consume(usize::try_from(length).unwrap_or(usize::MAX)),
-        Framing::Chunked => loop {
-            match work.request_chunks.step(&work.input) {
-                Ok(ChunkStep::Data { skip, len }) => work.input.consume(skip + len),
-                Ok(ChunkStep::Done { consumed }) => return work.input.consume(consumed),
-                Ok(ChunkStep::NeedMore { .. }) | Err(_) => return,
-            }
-        },
-        Framing::None | Framing::UntilClose | Framing::Tunnel => {}
-    }
 }
 
 /// Reads what the client sends into the input; 0 is the end of it, or a full buffer. The deadline is the caller's.

@@ -20,6 +20,7 @@ use crate::accept::Client;
 use crate::balance::{Found, Observed, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
+use crate::parse;
 use crate::place::{self, Wish};
 use crate::record::Entry;
 use crate::relay::attempts::Attempts;
@@ -311,10 +312,13 @@ pub async fn answer(
     entry: &mut Entry,
     answer: route::Answer,
 ) -> Result<Sent, Ended> {
-    let complete = work.request.framing.is_empty();
+    let complete = work.composed.unwrap_or_else(|| parse::body_complete(work));
     let keep = complete && respond::may_keep(core, client, work, entry);
     work.down.clear();
     let keep = respond::forward(core, client, work, entry, &answer.page, keep);
     respond::send(core, client, work, entry).await?;
+    if keep && work.composed.is_none() {
+        parse::skip_body(work);
+    }
     Ok(Sent { keep, unread: !complete, ended: answer.ended })
 }

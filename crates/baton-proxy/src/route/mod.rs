@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use baton_http::Framing;
 use baton_model::Ruleset;
 use baton_rules::{Context, Verdict};
 use baton_tls::Facts;
@@ -18,6 +17,7 @@ use crate::accept::Client;
 use crate::balance::{Slot, keys};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
+use crate::parse;
 use crate::place::{self, Wish};
 use crate::record::Entry;
 use crate::respond;
@@ -62,42 +62,88 @@ pub fn admits_session(core: &Core, client: &mut Client, view: &FrontendView) -> 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
 pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Routed, Ended> {
     let view = entry.frontend.clone();
-    let proxy = &view.plan.proxy;
-    if let Some(uri) = &proxy.http.monitor_uri
-        && work.request.target(work.input.pinned()) == uri.as_bytes()
-    {
-        entry.silent = true;
-        let fails = view.plan.rules.has(Ruleset::MonitorFail)
-            && rules::with_request(core, client, work, &view, None, |cx| view.plan.rules.monitor_fail(cx));
-        let page = respond::page(if fails { 503 } else { 200 });
-        return Ok(Routed::Answered(Answer { page, ended: None }));
+    if let Some(answer) = monitor(core, client, work, entry, &view) {
+        return Ok(Routed::Answered(answer));
     }
-    if view.plan.rules.judge_requests() {
-        rules::content(core, client, work, entry, &view.plan.rules, None).await?;
-        if let Some(answer) = rules::request(core, client, work, entry, &view.plan.rules, None).await? {
-            return Ok(Routed::Answered(answer));
-        }
+    if let Some(answer) = judge_in_frontend(core, client, work, entry, &view).await? {
+        return Ok(Routed::Answered(answer));
     }
     let backend = backend(core, client, work, entry, &view)?;
-    if backend.plan.rules.judge_requests() && backend.plan.proxy.name != proxy.name {
-        if let Err(ended) = rules::content(core, client, work, entry, &backend.plan.rules, Some(&backend)).await {
-            enter_backend(entry, &backend);
-            return Err(ended);
-        }
-        if let Some(answer) = rules::request(core, client, work, entry, &backend.plan.rules, Some(&backend)).await? {
-            enter_backend(entry, &backend);
-            return Ok(Routed::Answered(answer));
-        }
+    if let Some(answer) = judge_in_backend(core, client, work, entry, &backend).await? {
+        return Ok(Routed::Answered(answer));
     }
-    forwarded::add(client, work, &proxy.http, &backend.plan.proxy.http);
-    let is_wanted = proxy.http.buffer_request
-        || backend.plan.proxy.http.buffer_request
-        || place::key_is_in_body(&backend.plan.proxy, work);
-    if is_wanted && work.request.framing != Framing::None {
-        crate::parse::body(core, client, work, entry).await?;
+    forwarded::add(client, work, &view.plan.proxy.http, &backend.plan.proxy.http);
+    if place::key_is_in_body(&backend.plan.proxy, work) {
+        parse::body(core, client, work, entry, &backend.plan.proxy).await?;
     }
     let wish = wish(core, client, work, &view, &backend);
     Ok(Routed::Backend(backend, wish))
+}
+
+/// `monitor-uri`.
+fn monitor(
+    core: &Core,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    view: &FrontendView,
+) -> Option<Answer> {
+    let uri = view.plan.proxy.http.monitor_uri.as_ref()?;
+    if work.request.target(work.input.pinned()) != uri.as_bytes() {
+        return None;
+    }
+    entry.silent = true;
+    let fails = view.plan.rules.has(Ruleset::MonitorFail)
+        && rules::with_request(core, client, work, view, None, |cx| view.plan.rules.monitor_fail(cx));
+    Some(Answer { page: respond::page(if fails { 503 } else { 200 }), ended: None })
+}
+
+/// The frontend's rules, which see the whole body with `option http-buffer-request`; only `tcp-request content` comes before
+/// it and waits for itself.
+async fn judge_in_frontend(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    view: &FrontendView,
+) -> Result<Option<Answer>, Ended> {
+    let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
+    if rules.judge_requests() {
+        rules::content(core, client, work, entry, rules, None).await?;
+    }
+    if proxy.http.buffer_request {
+        parse::buffer_body(core, client, work, entry, proxy).await?;
+    }
+    if !rules.judge_requests() {
+        return Ok(None);
+    }
+    rules::request(core, client, work, entry, rules, None).await
+}
+
+/// The backend's rules. If only the backend has `option http-buffer-request`, the body is waited for before these.
+async fn judge_in_backend(
+    core: &Rc<Core>,
+    client: &mut Client,
+    work: &mut Work,
+    entry: &mut Entry,
+    backend: &Rc<BackendView>,
+) -> Result<Option<Answer>, Ended> {
+    let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
+    if !(rules.judge_requests() || proxy.http.buffer_request) || proxy.name == entry.frontend.plan.proxy.name {
+        return Ok(None);
+    }
+    let judged = async {
+        if proxy.http.buffer_request {
+            parse::buffer_body(core, client, work, entry, proxy).await?;
+        }
+        rules::content(core, client, work, entry, rules, Some(backend)).await?;
+        rules::request(core, client, work, entry, rules, Some(backend)).await
+    };
+    let judged = judged.await;
+    if !matches!(judged, Ok(None)) {
+        enter_backend(entry, backend);
+    }
+    judged
 }
 
 /// Notes the backend of a request that ends here.

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use baton_http::{Parsed, RequestHead};
-use baton_model::Ruleset;
+use baton_http::{ChunkDecoder, Parsed, RequestHead};
+use baton_model::{Proxy, Ruleset};
 use baton_rules::{
-    Content, Context, Denial, Listener, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict,
+    Body, Content, Context, Denial, Listener, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict,
 };
 use baton_tls::Facts;
 
@@ -73,9 +73,15 @@ pub fn with_request<T>(
     backend: Option<&BackendView>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    let complete = crate::parse::body_complete(work);
-    let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
+    let request = request_of(work);
     with(core, client, About::new(view, backend), Some(request), None, evaluate)
+}
+
+/// The request before it is passed on, with as much of its body as is there.
+fn request_of(work: &mut Work) -> Request<'_> {
+    let complete = crate::parse::body_settled(work);
+    let body = Body::of(work.request.framing, &work.input, &work.request_chunks);
+    Request { head: &mut work.request, buf: work.input.pinned(), body, complete }
 }
 
 fn with<T>(
@@ -149,15 +155,13 @@ pub async fn content(
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
-        let complete = crate::parse::body_complete(work);
-        let request = Request { head: &mut work.request, buf: work.input.pinned(), body: &work.input, complete };
+        let request = request_of(work);
         let about = About { last_chance, ..About::new(&view, backend) };
         let verdict = with(core, client, about, Some(request), None, |cx| rules.tcp_content(cx));
         entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
         match verdict {
             Verdict::Reject => {
-                entry.request_time = None;
-                entry.has_request = false;
+                note_rejection(entry, &view, backend);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
             Verdict::Wait if !last_chance => {}
@@ -169,7 +173,21 @@ pub async fn content(
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
+        if crate::parse::is_malformed(work) {
+            entry.request_time = None;
+            return Err(Ended::new(Cause::Proxy, Phase::Request));
+        }
         entry.request_time = Some(core.now().saturating_duration_since(entry.began));
+    }
+}
+
+/// What HAProxy logs of a request that ends in content rules: in a frontend nothing was read of it yet, in a backend its time
+/// is known once its body was waited for.
+fn note_rejection(entry: &mut Entry, frontend: &FrontendView, backend: Option<&BackendView>) {
+    let buffered = |proxy: &Proxy| proxy.http.buffer_request;
+    entry.has_request = backend.is_some();
+    if !backend.is_some_and(|backend| buffered(&backend.plan.proxy) || buffered(&frontend.plan.proxy)) {
+        entry.request_time = None;
     }
 }
 
@@ -219,12 +237,13 @@ pub fn with_stream<T>(
 ) -> T {
     let input = client.input.take();
     let bytes: &[u8] = input.as_deref().map(|buffer| &**buffer).unwrap_or_default();
-    let mut head = RequestHead::new();
+    let (mut head, decoder) = (RequestHead::new(), ChunkDecoder::default());
     let parsed = if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &view.limits) };
     let may_become_http = matches!(parsed, Ok(Parsed::Partial)) && !head.is_hopeless(bytes);
     let request = match parsed {
         Ok(Parsed::Complete(len)) => {
-            Some(Request { head: &mut head, buf: &bytes[..len], body: &bytes[len..], complete: last_chance })
+            let body = Body::of(head.framing, &bytes[len..], &decoder);
+            Some(Request { head: &mut head, buf: &bytes[..len], body, complete: last_chance })
         }
         Ok(Parsed::Partial) | Err(_) => None,
     };
@@ -321,7 +340,7 @@ pub fn response(
     }
     let view = entry.frontend.clone();
     let Work { request, response, input, received, .. } = work;
-    let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
+    let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
     let response = Response { head: response, buf: received };
     let server_counters = entry.server_counters.clone();
     let server_counters = server_counters.as_deref();
@@ -368,7 +387,7 @@ pub fn after(
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
     for rules in lists.into_iter().flatten().filter(|rules| rules.has(Ruleset::HttpAfterResponse)) {
         let Work { request, response, input, received, .. } = &mut *work;
-        let request = Request { head: request, buf: input.pinned(), body: &[], complete: true };
+        let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
         let server = entry.server.as_ref().map(|server| &**server.name());
         let server_counters = entry.server_counters.as_deref();

@@ -127,20 +127,8 @@ pub(super) const ROWS: &[Fetch] = &[
     .args(NAME),
     Fetch::new(&["req.ver", "req_ver"], Type::Str, Needs::REQUEST, version, "The version, such as 1.1."),
     Fetch::new(&["req.proto_http", "req_proto_http"], Type::Bool, HEAD, is_http, "Whether the request is valid HTTP."),
-    Fetch::new(
-        &["req.body"],
-        Type::Bin,
-        HEAD,
-        |cx, _| Some(Sample::Bin(Cow::Borrowed(request(cx)?.body))),
-        "The bytes of the body that are there.",
-    ),
-    Fetch::new(
-        &["req.body_len"],
-        Type::Int,
-        HEAD,
-        |cx, _| Some(Sample::Int(request(cx)?.body.len() as i64)),
-        "How many bytes of the body are there.",
-    ),
+    Fetch::new(&["req.body"], Type::Bin, HEAD, body, "The bytes of the body that are there."),
+    Fetch::new(&["req.body_len"], Type::Int, HEAD, body_length, "How many bytes of the body are there."),
     Fetch::new(&["req.len", "req_len"], Type::Int, HEAD, length, "How many bytes of the request are there."),
     Fetch::new(
         &["capture.req.method"],
@@ -193,6 +181,16 @@ fn length<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
         None => request(cx)?.buf.len(),
     };
     Some(Sample::Int(bytes as i64))
+}
+
+fn body<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.wait();
+    Some(Sample::Bin(request(cx)?.body.bytes()))
+}
+
+fn body_length<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    cx.wait();
+    Some(Sample::Int(request(cx)?.body.length() as i64))
 }
 
 fn request<'c, 'b>(cx: &'c Context<'b>) -> Option<&'c Request<'b>> {

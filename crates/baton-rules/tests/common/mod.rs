@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use baton_http::{Limits, Method, Parsed, RequestHead, ResponseHead, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
-    Context, Denial, Expr, Files, Listener, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
-    Variables, Verdict, compile,
+    Body, Context, Denial, Expr, Files, Listener, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request,
+    Response, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -136,7 +136,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         no_retry: false,
         failed_rewrites: 0,
         first_request: true,
-        request: Some(Request { head: &mut head, buf, body: &buf[length..], complete: true }),
+        request: Some(Request { head: &mut head, buf, body: Body::Plain(&buf[length..]), complete: true }),
         response: response.map(|_| Response { head: &mut response_head, buf: response_buf }),
         variables: &mut Variables::new(),
         log_level: None,
