@@ -5,8 +5,9 @@ use std::ops::Deref;
 
 use crate::spare::Spare;
 
-/// Buffers a core keeps for later; more are given back to the allocator.
-const KEPT_MAX: usize = 512;
+/// Buffers a core keeps for later; more are given back to the allocator. Many, because the next wave of a burst takes them
+/// again, for which the allocator would take new memory; they are thinned out every second.
+const KEPT_MAX: usize = 4096;
 
 /// A fixed piece of memory with the bytes that were read but not used yet.
 ///
@@ -165,10 +166,9 @@ impl BufferPool {
         pool.give(buffer);
     }
 
-    /// Frees what was not needed lately.
-    pub fn thin(&self) {
-        self.usual.thin();
-        self.large.thin();
+    /// Frees what was not needed lately: how many bytes.
+    pub fn thin(&self) -> usize {
+        (self.usual.thin() + self.large.thin() * LARGE) * self.size
     }
 
     /// Whether it is one of the large buffers.

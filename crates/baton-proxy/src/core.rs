@@ -33,6 +33,8 @@ use crate::work::Work;
 const WORK_KEPT_MAX: usize = 256;
 /// How often a core frees half of the memory that it did not need since.
 const THIN: Duration = Duration::from_secs(1);
+/// So many bytes freed at a time are the end of a burst.
+const MUCH: usize = 1 << 20;
 
 /// The state of one core.
 #[derive(Debug)]
@@ -193,13 +195,21 @@ impl Core {
             loop {
                 tokio::time::sleep(THIN).await;
                 let Some(core) = core.upgrade() else { return };
-                core.spare.thin();
-                core.runners.thin();
-                core.buffers.thin();
-                core.records.thin();
-                memory::decay();
+                core.thin();
             }
         });
+    }
+
+    /// Frees what was not needed lately. What a burst leaves goes back to the system at once.
+    fn thin(&self) {
+        self.spare.thin();
+        self.runners.thin();
+        let freed = self.buffers.thin() + self.records.thin();
+        if freed >= MUCH {
+            memory::purge();
+        } else {
+            memory::decay();
+        }
     }
 
     /// Memory for a request of this client, with the bytes that were read already.

@@ -33,12 +33,13 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Drops half of those that nobody needed since the last time, those unused for longest.
-    pub fn thin(&self) {
+    /// Drops half of those that nobody needed since the last time, those unused for longest. How many that are.
+    pub fn thin(&self) -> usize {
         let mut kept = self.kept.borrow_mut();
         let surplus = self.fewest.get().min(kept.len()).div_ceil(2);
         kept.drain(..surplus);
         self.fewest.set(kept.len());
+        surplus
     }
 }
 
@@ -53,8 +54,10 @@ mod tests {
         lent.into_iter().for_each(|piece| spare.give(piece));
         let mut counts = Vec::new();
         for used in [0, 4, 1, 0, 0, 0] {
-            spare.thin();
+            let before = spare.kept.borrow().len();
+            let dropped = spare.thin();
             counts.push(spare.kept.borrow().len());
+            assert_eq!(before - dropped, spare.kept.borrow().len());
             let lent: Vec<_> = (0..used).filter_map(|_| spare.take()).collect();
             lent.into_iter().for_each(|piece| spare.give(piece));
         }

@@ -132,9 +132,8 @@ impl RecordPool {
         }
     }
 
-    /// Frees what was not needed lately.
-    pub fn thin(&self) {
-        self.usual.thin();
-        self.large.thin();
+    /// Frees what was not needed lately: how many bytes.
+    pub fn thin(&self) -> usize {
+        self.usual.thin() * USUAL + self.large.thin() * LARGE
     }
 }
