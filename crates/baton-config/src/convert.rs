@@ -137,6 +137,16 @@ impl Remark {
     fn new(line: u32, what: &str, why: impl Into<String>) -> Remark {
         Remark { line, what: shown(what), why: why.into() }
     }
+
+    /// Whether it says that something was not understood, and not what was decided about it.
+    pub fn is_unread(&self) -> bool {
+        self.why.starts_with("not read")
+    }
+
+    /// Whether the whole line, with the block behind it, is missing in what is written.
+    fn is_about_loss(&self) -> bool {
+        self.is_unread() || self.why.starts_with("left out")
+    }
 }
 
 impl fmt::Display for Remark {

@@ -83,7 +83,7 @@ fn a_line_that_is_not_finished_is_told_as_such() {
     };
     for quote in ["\"", "'", "\"\""] {
         let said = first(quote);
-        assert!(said.starts_with("line 3: `\"\"`: left out: the line is not finished"), "{said}");
+        assert!(said.starts_with("line 3: `\"\"`: not read: the line is not finished"), "{said}");
     }
     for word in ["lb_algo", "protocol"] {
         refused(&format!("virtual_server 10.0.0.1 80 {{\n{word}\n{server}\n}}\n"), "is not finished");
@@ -139,4 +139,132 @@ fn a_sorry_server_on_this_machine_is_remarked_on() {
         converted.remarks.iter().any(|remark| remark.to_string().contains("engine xdp cannot send to"))
     };
     assert!(remarked("127.0.0.1") && !remarked("192.0.2.12"));
+}
+
+/// What the remarks are about, line by line.
+fn reported(converted: &Converted) -> std::collections::BTreeSet<u32> {
+    converted.remarks.iter().map(|remark| remark.line).collect()
+}
+
+/// The sections without their comments, which name lines of the input.
+fn sections(converted: &Converted) -> String {
+    converted
+        .config
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+fn input(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/convert").join(name);
+    std::fs::read_to_string(path).expect("it is in the tree")
+}
+
+/// A line that can be taken out without a difference was not used; then it has to be reported.
+#[test]
+fn every_line_is_used_or_reported() {
+    // What is keepalived's default, or Baton's way anyway; of a mark, TCP too.
+    let says_nothing = |line: &str| {
+        let line = line.trim();
+        line.is_empty()
+            || line.starts_with(['#', '!'])
+            || ["inhibit_on_failure", "weight 1", "lvs_method NAT", "protocol TCP"].contains(&line)
+    };
+    for (name, tail) in [("web.keepalived", ""), ("edges.ipvsadm", ""), ("table.ipvsadm", "")] {
+        let text = input(name) + tail;
+        let whole = convert(name, text.as_bytes(), None).expect("it can be converted");
+        let told = reported(&whole);
+        // A block that is left out is reported at its first line.
+        let mut left_out_depth = None;
+        let mut depth = 0;
+        for (number, line) in (1..).zip(text.lines()) {
+            let (before, opens, closes) = (depth, line.matches('{').count(), line.matches('}').count());
+            let is_parameter = line.contains("${");
+            depth = (depth + opens).saturating_sub(closes);
+            if left_out_depth.is_some_and(|from| before > from) {
+                continue;
+            }
+            left_out_depth = None;
+            if told.contains(&number) {
+                left_out_depth = Some(before).filter(|_| depth > before);
+                continue;
+            }
+            // Brackets hold the file together.
+            if says_nothing(line) || opens != closes && !is_parameter || line.trim() == "}" {
+                continue;
+            }
+            let without: String = (1..)
+                .zip(text.lines())
+                .map(|(other, line)| if other == number { "\n".into() } else { format!("{line}\n") })
+                .collect();
+            let same = convert(name, without.as_bytes(), None)
+                .is_ok_and(|found| sections(&found) == sections(&whole) && found.remarks == whole.remarks);
+            assert!(!same, "{name}: line {number} is neither used nor reported: {line}");
+        }
+    }
+}
+
+/// A word too many, a line twice and an option twice are reported with their lines, wherever they stand.
+#[test]
+fn what_nobody_reads_is_reported() {
+    for name in ["web.keepalived", "edges.ipvsadm", "table.ipvsadm"] {
+        let text = input(name);
+        let lines: Vec<&str> = text.lines().collect();
+        let told = reported(&convert(name, text.as_bytes(), None).expect("it can be converted"));
+        let mut under = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            let number = at as u32 + 1;
+            let trimmed = line.trim();
+            let is_covered = under.iter().any(|head: &u32| told.contains(head)) || told.contains(&number);
+            if trimmed.ends_with('{') {
+                under.push(number);
+            }
+            if trimmed.starts_with('}') {
+                under.pop();
+            }
+            let may_continue =
+                trimmed.is_empty() || trimmed.starts_with(['#', '!', '$', '}']) || trimmed.contains(['{', '}']);
+            // A rest of an expression belongs to it, and so does that of a program's line.
+            if is_covered || may_continue || trimmed.starts_with("regex") {
+                continue;
+            }
+            let mut changed = lines.clone();
+            let longer = format!("{line} zzz9");
+            changed[at] = &longer;
+            match convert(name, changed.join("\n").as_bytes(), None) {
+                Ok(found) => assert!(reported(&found).contains(&number), "{name}: line {number}: {longer}"),
+                Err(fault) => assert_eq!(fault.line, number, "{fault}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_told_from_what_is_left_out() {
+    let unread = |inside: &str| {
+        let text = format!(
+            "virtual_server 10.0.0.1 80 {{\nprotocol TCP\n{inside}\nreal_server 10.0.0.2 80 {{\nweight 2\n}}\n}}\n"
+        );
+        let converted = convert("a", text.as_bytes(), None).expect("the service is carried over");
+        let unread = converted.remarks.iter().filter(|remark| remark.is_unread());
+        unread.map(|remark| remark.line).collect::<Vec<_>>()
+    };
+    assert_eq!(unread("quorum 2"), [0_u32; 0]);
+    assert_eq!(unread("quorrum 2"), [3]);
+    assert_eq!(unread("delay_loop 6 7"), [3]);
+    assert_eq!(unread("delay_loop 6\ndelay_loop 7"), [3]);
+    assert_eq!(unread("lb_algo rr\nlvs_sched rr"), [3]);
+    assert_eq!(unread("delay_loop 6 {\nweight 3\n}"), [3]);
+    assert_eq!(unread("include more.conf"), [3]);
+    let service = |options: &str| {
+        let text = format!("-A -t 10.0.0.1:80 -s rr {options}\n-a -t 10.0.0.1:80 -r 10.0.0.2:80 -g\n");
+        let converted = convert("a", text.as_bytes(), None).expect("the service is carried over");
+        converted.remarks.iter().map(|remark| remark.to_string()).collect::<String>()
+    };
+    for (options, what) in
+        [("-w 3", "`-w`"), ("-s wlc", "`-s`"), ("-M 24", "`-M`"), ("-6", "`-6`"), ("--tun-port 5", "`--tun-port`")]
+    {
+        assert!(service(options).contains(what), "{options}: {}", service(options));
+    }
 }

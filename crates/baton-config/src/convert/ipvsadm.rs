@@ -64,6 +64,8 @@ struct Options {
     weight: Option<u32>,
     upper: u32,
     lower: u32,
+    /// The options of the line, in order.
+    given: Vec<String>,
 }
 
 fn read_line(text: &str) -> Result<Command, String> {
@@ -87,6 +89,7 @@ fn read_options(words: &[&str]) -> Result<Options, String> {
             Some((option, value)) if option.starts_with("--") => (option, Some(value)),
             _ => (word, None),
         };
+        options.given.push(option.to_owned());
         let mut value = || attached.or_else(|| words.next()).ok_or_else(|| format!("left out: {option} has no value"));
         match option {
             "-t" | "--tcp-service" => options.serve(Protocol::Tcp, value()?),
@@ -125,7 +128,7 @@ fn read_options(words: &[&str]) -> Result<Options, String> {
             "-x" | "--u-threshold" => options.upper = number(option, value()?)?,
             "-y" | "--l-threshold" => options.lower = number(option, value()?)?,
             "-n" | "--numeric" => {}
-            _ => return Err(format!("left out: {} is no option that is known", super::shown(option))),
+            _ => return Err(format!("not read: {} is no option that is known", super::shown(option))),
         }
     }
     if let (true, Some(Key::Mark { ipv6, .. })) = (options.is_ipv6, &mut options.key) {
@@ -134,7 +137,79 @@ fn read_options(words: &[&str]) -> Result<Options, String> {
     Ok(options)
 }
 
+/// Options that say what a service is like, and those that say it of a server; all others name the service.
+const OF_SERVICES: [&str; 13] = [
+    "-s",
+    "--scheduler",
+    "-b",
+    "--sched-flags",
+    "-p",
+    "--persistent",
+    "-M",
+    "--netmask",
+    "--pe",
+    "-o",
+    "--ops",
+    "-n",
+    "--numeric",
+];
+const OF_SERVERS: [&str; 21] = [
+    "-r",
+    "--real-server",
+    "-g",
+    "--gatewaying",
+    "-i",
+    "--ipip",
+    "-m",
+    "--masquerading",
+    "--tun-type",
+    "--tun-port",
+    "--tun-nocsum",
+    "--tun-csum",
+    "--tun-remcsum",
+    "-w",
+    "--weight",
+    "-x",
+    "--u-threshold",
+    "-y",
+    "--l-threshold",
+    "-n",
+    "--numeric",
+];
+
 impl Options {
+    /// What stands in the line and has no part in what is made of it.
+    fn unread(&self, is_service: bool) -> Vec<(&str, String)> {
+        let has = |names: &[&str]| self.given.iter().any(|option| names.contains(&&**option));
+        let of_others: &[&str] = if is_service { &OF_SERVERS } else { &OF_SERVICES };
+        let own: &[&str] = if is_service { &OF_SERVICES } else { &OF_SERVERS };
+        let kind = if is_service { "server" } else { "service" };
+        let (is_mark, is_tunnel) = (has(&["-f", "--fwmark-service"]), has(&["-i", "--ipip"]));
+        let is_gue = self.tunnel.as_deref() == Some("gue");
+        let mut unread = Vec::new();
+        for (at, option) in self.given.iter().enumerate() {
+            let why = match &**option {
+                name if of_others.contains(&name) && !own.contains(&name) => {
+                    format!("not read: it belongs to the line of a {kind}")
+                }
+                "-6" | "--ipv6" if !is_mark => "left out: an address has its family".into(),
+                "-M" | "--netmask" if self.persistent.is_none() => "left out: there is no persistence (-p)".into(),
+                "--tun-type" | "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" if !is_tunnel => {
+                    "left out: there is no tunnel (-i)".into()
+                }
+                "--tun-port" if !is_gue => "left out: a tunnel of type gue, and no other, has a port".into(),
+                name if !matches!(name, "-n" | "--numeric")
+                    && self.given[at + 1..].iter().any(|later| meaning(later) == meaning(name)) =>
+                {
+                    "not read: the line says it again, and the last one counts".into()
+                }
+                _ => continue,
+            };
+            unread.push((&**option, why));
+        }
+        unread
+    }
+
     fn serve(&mut self, protocol: Protocol, text: &str) {
         match address(text) {
             Ok((address, port)) => self.key = Some(Key::Address { protocol, address, port }),
@@ -149,6 +224,25 @@ impl Options {
             Key::Mark { mark, ipv6: None } => Key::Mark { mark, ipv6: Some(false) },
             key => key,
         })
+    }
+}
+
+/// What an option sets, under one name for all its spellings.
+fn meaning(option: &str) -> &str {
+    match option {
+        "--tcp-service" | "-u" | "--udp-service" | "--sctp-service" | "-f" | "--fwmark-service" => "-t",
+        "--scheduler" => "-s",
+        "--persistent" => "-p",
+        "--netmask" => "-M",
+        "--ipv6" => "-6",
+        "--ops" => "-o",
+        "--real-server" => "-r",
+        "--gatewaying" | "-i" | "--ipip" | "-m" | "--masquerading" => "-g",
+        "--weight" => "-w",
+        "--u-threshold" => "-x",
+        "--l-threshold" => "-y",
+        "--tun-csum" | "--tun-remcsum" | "--tun-nocsum" => "--tun-csum",
+        option => option,
     }
 }
 
@@ -177,9 +271,12 @@ fn add_service(
     mut options: Options,
 ) {
     let known = options.key.clone();
+    let unread: Vec<(String, String)> =
+        options.unread(true).into_iter().map(|(option, why)| (option.to_owned(), why)).collect();
     let service = options.key().and_then(|key| service(line, text, key, options));
     let place = match service {
-        Ok(service) => {
+        Ok(mut service) => {
+            unread.into_iter().for_each(|(option, why)| service.remark(line, &option, why));
             table.services.push(service);
             Some(table.services.len() - 1)
         }
@@ -247,6 +344,9 @@ fn add_server(table: &mut Table, places: &BTreeMap<Key, Option<usize>>, line: u3
     match real {
         Ok((place, server)) => {
             let service = &mut table.services[place];
+            for (option, why) in options.unread(false) {
+                service.remark(line, option, why);
+            }
             if let Some(option) = options.checksum {
                 service.remark(line, option, "left out: tunnels are made without checksums");
             }
@@ -319,6 +419,9 @@ fn read_daemon(words: &[&str]) -> Result<Vec<String>, String> {
             _ => return Err(format!("left out: {} has no counterpart", super::shown(option))),
         }
         rest = more;
+    }
+    if let [option] = rest {
+        return Err(format!("not read: {} has no value", super::shown(option)));
     }
     daemon(role, interface, id).map(|line| vec![line])
 }

@@ -5,7 +5,7 @@ mod tree;
 mod virtual_server;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::service::{Key, Protocol, Table};
@@ -17,11 +17,11 @@ const ELSEWHERE: [(&str, &str); 4] = [
     ("vrrp_", "VRRP stays with keepalived"),
     ("static_", "addresses, routes and rules stay with keepalived"),
     ("bfd_", "BFD stays with keepalived"),
-    ("include", "files that are included are not read: convert them by themselves"),
+    ("include", "files that are included are not opened: convert them by themselves"),
 ];
 
 /// Why a line is left out that begins with nothing: with a quote, and nothing behind it.
-const UNFINISHED: &str = "left out: the line is not finished, for there is nothing in its quotes";
+const UNFINISHED: &str = "not read: the line is not finished, for there is nothing in its quotes";
 
 /// Reads a file.
 pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
@@ -46,16 +46,31 @@ pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
             "global_defs" => read_globals(statement, &mut table),
             "" => table.remark(statement.line, &statement.text(), UNFINISHED),
             word => {
-                let why = ELSEWHERE.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, why)| *why);
-                let why = why.unwrap_or_else(|| unknown(word));
-                table.remark(statement.line, &statement.text(), format!("left out: {why}"));
+                let elsewhere = ELSEWHERE.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, why)| *why);
+                let begin = if is_understood(word) { "left out" } else { "not read" };
+                let why = elsewhere.unwrap_or_else(|| unknown(word));
+                table.remark(statement.line, &statement.text(), format!("{begin}: {why}"));
             }
         }
     }
     for (group, _) in groups.iter().zip(used).filter(|(_, used)| !used) {
         table.remark(group.line, &group.text(), "left out: no virtual_server uses it");
     }
+    let reported: BTreeSet<u32> =
+        table.all_remarks().filter(|remark| remark.is_about_loss()).map(|remark| remark.line).collect();
+    let mut unread = Vec::new();
+    statements.iter().for_each(|statement| statement.report_unread(&reported, &mut unread));
+    for remark in unread {
+        // Beside what its service says of itself.
+        let service = table.services.iter_mut().rev().find(|service| service.line <= remark.line);
+        service.map_or(&mut table.remarks, |service| &mut service.remarks).push(remark);
+    }
     Ok(table)
+}
+
+/// Whether it is known what a word at the top means, so that leaving it out is a decision.
+fn is_understood(word: &str) -> bool {
+    word == "SSL" || ["vrrp_", "static_", "bfd_"].iter().any(|begin| word.starts_with(begin))
 }
 
 fn unknown(word: &str) -> &'static str {
@@ -90,7 +105,7 @@ fn read_globals(block: &Statement, table: &mut Table) {
 
 fn read_timeouts(statement: &Statement) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
-    for pair in statement.words[1..].chunks(2) {
+    for pair in statement.rest(1).chunks(2) {
         let [name, seconds] = pair else { return Err("left out: a time is missing".into()) };
         let (true, Ok(seconds)) = (["tcp", "tcpfin", "udp"].contains(&&**name), seconds.parse()) else {
             return Err("left out: it takes `tcp`, `tcpfin` and `udp`, each with seconds".into());
@@ -104,7 +119,8 @@ fn read_timeouts(statement: &Statement) -> Result<Vec<String>, String> {
 fn read_daemon(statement: &Statement, table: &mut Table) -> Result<Vec<String>, String> {
     let (mut id, mut index) = (0, 2);
     let mut others = Vec::new();
-    while let Some(word) = statement.words.get(index) {
+    let words = statement.rest(2);
+    while let Some(word) = words.get(index - 2) {
         let value = statement.word(index + 1);
         index += 2;
         match &**word {

@@ -24,6 +24,11 @@ impl Table {
         self.entries <= MAX_CONVERT_ENTRIES
     }
 
+    /// All remarks so far.
+    pub fn all_remarks(&self) -> impl Iterator<Item = &Remark> {
+        self.remarks.iter().chain(self.services.iter().flat_map(|service| &service.remarks))
+    }
+
     /// A remark that belongs to no service.
     pub fn remark(&mut self, line: u32, what: &str, why: impl Into<String>) {
         self.remarks.push(Remark::new(line, what, why));

@@ -13,7 +13,8 @@ use super::say_line;
 /// Write what `ipvsadm -Sn` or keepalived.conf says of virtual services as sections of haproxy.cfg with `mode direct`.
 ///
 /// What is not carried over, or not as it was, is said on standard error and stands in the output as comments, each with its
-/// line and the reason. Nothing of the system is read or changed.
+/// line and the reason. Nothing of the system is read or changed. The exit code is 2 when some of the input was not understood
+/// (`not read`), and 1 when nothing could be converted.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  ipvsadm -Sn | baton convert\n  baton convert /etc/keepalived/keepalived.conf -o direct.cfg"
@@ -38,7 +39,10 @@ enum From {
     Keepalived,
 }
 
-/// Reads, converts and writes. A remark is no failure: what could be carried over is there.
+/// Exit code when some of the input was not understood; what was is written all the same.
+const UNREAD: u8 = 2;
+
+/// Reads, converts and writes. A remark is no failure, unless it is about what was not understood.
 pub fn run(command: &ConvertCommand) -> Result<ExitCode, String> {
     let named = command.file.as_deref().filter(|file| *file != Path::new("-"));
     let name = named.map_or_else(|| "standard input".into(), |file| file.display().to_string());
@@ -52,7 +56,13 @@ pub fn run(command: &ConvertCommand) -> Result<ExitCode, String> {
         say_line(format_args!("baton: {name}: {remark}"));
     }
     write(command.output.as_deref(), &converted.config)?;
-    Ok(ExitCode::SUCCESS)
+    let unread = converted.remarks.iter().filter(|remark| remark.is_unread()).count();
+    if unread == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lines = if unread == 1 { "1 place was" } else { &*format!("{unread} places were") };
+    say_line(format_args!("baton: {name}: {lines} not understood: see the remarks that begin with `not read`"));
+    Ok(ExitCode::from(UNREAD))
 }
 
 /// At most one byte more than can be converted, so that what is too long is told of and not cut.

@@ -55,7 +55,13 @@ impl Times {
             "delay_loop" => self.delay = Some(timer(value)?),
             "delay_before_retry" => self.before_retry = Some(timer(value)?),
             "connect_timeout" => self.timeout = Some(timer(value)?),
-            "alpha" => self.alpha = !matches!(value, "off" | "false" | "no"),
+            "alpha" => {
+                self.alpha = match value {
+                    "" | "on" | "true" | "yes" => true,
+                    "off" | "false" | "no" => false,
+                    _ => return Err("left out: it is on or off".into()),
+                }
+            }
             _ => match value.parse() {
                 Ok(retry) if retry < RETRY_MAX => self.retry = Some(retry),
                 _ => return Err(format!("left out: it takes a number below {RETRY_MAX}")),
@@ -163,14 +169,14 @@ impl<'a> Reading<'a> {
                 _ => return Err("left out: it takes a port".into()),
             },
             "virtualhost" if is_http => self.host = Some(host(value)?),
-            "http_protocol" => match value {
+            "http_protocol" if is_http => match value {
                 "1.0" | "1.0C" | "1.0c" => self.version = Some("HTTP/1.0"),
                 "1.1" => self.version = Some("HTTP/1.1"),
                 _ => return Err("left out: a version is 1.0, 1.0C or 1.1".into()),
             },
-            "enable_sni" if is_http => self.sni = true,
+            "enable_sni" if kind == "SSL_GET" => self.sni = true,
             "url" if is_http => self.urls.push(statement),
-            "fast_recovery" => {}
+            "fast_recovery" => return Err("left out: a server is up again after one check anyway".into()),
             "bindto" | "bind_if" | "bind_port" => return Err("left out: say it by `source` of the server".into()),
             "fwmark" => return Err("left out: checks are not marked".into()),
             "log_all_failures" => return Err("left out: each change of a check's result is logged".into()),
@@ -239,7 +245,7 @@ impl Url {
             let read = match inner.word(0) {
                 "path" => path(inner.word(1)).map(|path| url.path = Some(path)),
                 "virtualhost" => host(inner.word(1)).map(|host| url.host = Some(host)),
-                "status_code" => status(&inner.words[1..]).map(|status| url.status = Some(status)),
+                "status_code" => status(inner.rest(1)).map(|status| url.status = Some(status)),
                 "regex" => expression(&inner.value()).map(|expression| regex = Some((inner, expression))),
                 "regex_no_match" => {
                     is_reversed = true;
@@ -251,11 +257,16 @@ impl Url {
                 "regex_options" => Err("left out: write them into the expression, such as (?i)".into()),
                 "regex_stack" => Err("left out: expressions need no stack".into()),
                 "" => Err(super::UNFINISHED.to_owned()),
-                _ => Err("left out: it is not known here".to_owned()),
+                _ => Err("not read: it is not known here".to_owned()),
             };
             if let Err(why) = read {
                 remarks.push(Remark::new(inner.line, &inner.text(), why));
             }
+        }
+        if let (None, true) = (&regex, is_reversed)
+            && let Some(line) = statement.inside().iter().find(|inner| inner.word(0) == "regex_no_match")
+        {
+            remarks.push(Remark::new(line.line, &line.text(), "left out: there is no regex"));
         }
         url.expect = regex.map(|(_, expression)| match is_reversed {
             true => format!("! rstring {expression}"),

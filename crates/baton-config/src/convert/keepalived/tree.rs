@@ -1,29 +1,39 @@
 //! Words as statements: a line, and the block behind it.
 
-use crate::convert::ConvertFault;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use crate::convert::{ConvertFault, Remark};
 
 use super::words::Token;
 
 /// How deep blocks may lie in each other. keepalived knows five levels.
 const DEPTH_MAX: usize = 16;
 
-/// A line of words, with what stands in brackets behind it.
+/// A line of words, with what stands in brackets behind it. It remembers what was read of it, so that the rest can be reported.
 #[derive(Debug, Default)]
 pub(super) struct Statement {
     pub line: u32,
     /// Never empty.
-    pub words: Vec<String>,
-    pub block: Option<Vec<Statement>>,
+    words: Vec<String>,
+    block: Option<Vec<Statement>>,
+    /// The places of the words that were read; the first word needs no entry, for whoever looks at a block reads it or says why not.
+    read: RefCell<BTreeSet<usize>>,
+    is_block_read: Cell<bool>,
 }
 
 impl Statement {
     /// A word, or nothing where there is none.
     pub fn word(&self, index: usize) -> &str {
+        if index > 0 {
+            self.read.borrow_mut().insert(index);
+        }
         self.words.get(index).map(String::as_str).unwrap_or_default()
     }
 
     /// What is in its block.
     pub fn inside(&self) -> &[Statement] {
+        self.is_block_read.set(true);
         self.block.as_deref().unwrap_or_default()
     }
 
@@ -35,7 +45,37 @@ impl Statement {
 
     /// The words behind the first one.
     pub fn value(&self) -> String {
-        self.words[1..].join(" ")
+        self.rest(1).join(" ")
+    }
+
+    /// The words from this place on.
+    pub fn rest(&self, from: usize) -> &[String] {
+        self.read.borrow_mut().extend(from..self.words.len());
+        self.words.get(from..).unwrap_or_default()
+    }
+
+    /// Reports what nobody has read of this statement and of those in its block, unless it is on a line that was reported already.
+    pub fn report_unread(&self, reported: &BTreeSet<u32>, remarks: &mut Vec<Remark>) {
+        if reported.contains(&self.line) {
+            return;
+        }
+        let read = self.read.borrow();
+        let unread: Vec<&str> =
+            (1..self.words.len()).filter(|place| !read.contains(place)).map(|place| &*self.words[place]).collect();
+        if !unread.is_empty() {
+            let why = format!("not read: nothing is known of `{}` here", super::super::shown(&unread.join(" ")));
+            remarks.push(Remark::new(self.line, &self.text(), why));
+        }
+        match &self.block {
+            Some(block) if !self.is_block_read.get() && !block.is_empty() => {
+                remarks.push(Remark::new(self.line, &self.text(), "not read: nothing is known of a block here"));
+            }
+            block => {
+                let repeated = report_repeated(block.as_deref().unwrap_or_default(), reported, remarks);
+                let rest = block.iter().flatten().filter(|inner| !repeated.contains(&inner.line));
+                rest.for_each(|inner| inner.report_unread(reported, remarks));
+            }
+        }
     }
 }
 
@@ -84,7 +124,7 @@ pub(super) fn build(lines: Vec<(u32, Vec<Token>)>) -> Result<Vec<Statement>, Con
 fn end(open: &mut [Vec<Statement>], line: u32, words: &mut Vec<String>) {
     let words = std::mem::take(words);
     if let (Some(block), false) = (open.last_mut(), words.is_empty()) {
-        block.push(Statement { line, words, block: None });
+        block.push(Statement { line, words, ..Statement::default() });
     }
 }
 
@@ -97,4 +137,54 @@ fn close(open: &mut Vec<Vec<Statement>>, line: u32) -> Result<(), ConvertFault> 
         }
         None => Err(ConvertFault::at(line, "a block ends here (`}`), and none has begun")),
     }
+}
+
+/// Of several lines of a block that say the same thing, the last one counts; the others are reported. Gives their numbers.
+fn report_repeated(block: &[Statement], reported: &BTreeSet<u32>, remarks: &mut Vec<Remark>) -> BTreeSet<u32> {
+    let mut repeated = BTreeSet::new();
+    for (at, statement) in block.iter().enumerate() {
+        let word = setting(statement.word(0));
+        let Some(word) = word.filter(|_| !reported.contains(&statement.line)) else { continue };
+        let again = block[at + 1..].iter().find(|later| setting(later.word(0)) == Some(word));
+        if let Some(later) = again {
+            let why = format!("not read: line {} says it again, and counts", later.line);
+            remarks.push(Remark::new(statement.line, &statement.text(), why));
+            repeated.insert(statement.line);
+        }
+    }
+    repeated
+}
+
+/// What a word sets, under one name for all its spellings; `None` for what may stand several times.
+fn setting(word: &str) -> Option<&str> {
+    Some(match word {
+        "lb_algo" => "lvs_sched",
+        "lb_kind" => "lvs_method",
+        "nb_get_retry" => "retry",
+        "lvs_sched"
+        | "lvs_method"
+        | "retry"
+        | "protocol"
+        | "ip_family"
+        | "sorry_server"
+        | "sorry_server_lvs_method"
+        | "persistence_timeout"
+        | "persistence_granularity"
+        | "virtualhost"
+        | "snmp_name"
+        | "delay_loop"
+        | "delay_before_retry"
+        | "connect_timeout"
+        | "alpha"
+        | "weight"
+        | "uthreshold"
+        | "lthreshold"
+        | "connect_ip"
+        | "connect_port"
+        | "http_protocol"
+        | "path"
+        | "status_code"
+        | "regex" => word,
+        _ => return None,
+    })
 }

@@ -76,8 +76,15 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
         setting(&mut service, inner, &mut inherited);
     }
     let family = if service.keys.iter().any(is_ipv6) { 128 } else { 32 };
-    if let Some(persistence) = &mut service.persistence {
-        persistence.prefix = persistence.prefix.filter(|prefix| *prefix <= family);
+    if let Some(Persistence { prefix: prefix @ Some(_), .. }) = &mut service.persistence
+        && prefix.is_some_and(|prefix| prefix > family)
+    {
+        *prefix = None;
+        let granularity = statement.inside().iter().rev().find(|inner| inner.word(0) == "persistence_granularity");
+        if let Some(line) = granularity {
+            let why = "left out: it is longer than an address; each client is by itself";
+            service.remark(line.line, &line.text(), why);
+        }
     }
     for inner in statement.inside().iter().filter(|inner| inner.word(0) == "real_server") {
         if !table.has_room_for(1) {
@@ -198,17 +205,17 @@ fn not_carried(word: &str) -> &'static str {
         "snmp_name" => "left out: the section is called by its group",
         "sorry_server_inhibit" => "left out: a backup server that is down gets weight 0 as every other",
         "warmup" => "left out: Baton spreads checks over their interval by itself",
-        word if word.starts_with("include") => "left out: files that are included are not read: put its lines here",
+        word if word.starts_with("include") => "not read: files that are included are not opened: put its lines here",
         "nat_mask" => "left out: the kernel has none any more",
         "sh-port" | "sh-fallback" | "mh-port" | "mh-fallback" | "flag-1" | "flag-2" | "flag-3" => {
             "left out: no flag of this scheduler"
         }
         word if word.starts_with('@') => {
-            "left out: it is for one configuration id only; keep its line without the word, or take it out"
+            "not read: it is for one configuration id only; keep its line without the word, or take it out"
         }
-        word if word.starts_with('~') || word.starts_with('$') => "left out: what it stands for has to be written out",
+        word if word.starts_with('~') || word.starts_with('$') => "not read: what it stands for has to be written out",
         "" => UNFINISHED,
-        _ => "left out: it is not known here",
+        _ => "not read: it is not known here",
     }
 }
 
@@ -220,7 +227,7 @@ fn forwarding(service: &mut Virtual, statement: &Statement) -> Result<Forwarding
         "TUN" => {}
         _ => return Err("left out: a method is NAT, DR or TUN".into()),
     }
-    let mut words = statement.words[2..].iter().map(String::as_str);
+    let mut words = statement.rest(2).iter().map(String::as_str);
     let mut forwarding = Forwarding::IpIp;
     while let Some(word) = words.next() {
         match word {
@@ -313,7 +320,13 @@ fn real_server(service: &mut Virtual, statement: &Statement, protocol: Protocol,
 
 /// `sorry_server ADDRESS [PORT]`: for when no other is left.
 fn sorry_server(service: &mut Virtual, statement: &Statement, usual: Forwarding) {
-    let Some(sorry) = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server") else { return };
+    let method = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server_lvs_method");
+    let Some(sorry) = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server") else {
+        if let Some(method) = method {
+            service.remark(method.line, &method.text(), "left out: there is no sorry_server");
+        }
+        return;
+    };
     let (Ok(address), Ok(port)) = (sorry.word(1).parse::<std::net::IpAddr>(), port(sorry.word(2))) else {
         return service.remark(sorry.line, &sorry.text(), "left out: it has no address");
     };
@@ -321,7 +334,6 @@ fn sorry_server(service: &mut Virtual, statement: &Statement, usual: Forwarding)
         let why = "on this machine, where the engine xdp cannot send to: 'engine ipvs' can";
         service.remark(sorry.line, &sorry.text(), why);
     }
-    let method = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server_lvs_method");
     let forwarding = match method.map(|method| (method, forwarding(service, method))) {
         None => usual,
         Some((_, Ok(forwarding))) => forwarding,

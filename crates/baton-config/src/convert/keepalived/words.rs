@@ -32,19 +32,19 @@ pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Token
         let trimmed = text.trim();
         if let Some((name, value)) = definition(trimmed) {
             if value.ends_with('\\') {
-                table.remark(
-                    line,
-                    trimmed,
-                    "left out: definitions of several lines have to be written out where they are used",
+                let last = numbered.by_ref().find(|(_, text)| !text.trim_end().ends_with('\\'));
+                let last = last.map_or_else(|| "its end".into(), |(line, _)| format!("line {line}"));
+                let why = format!(
+                    "not read, up to {last}: definitions of several lines have to be written out where they are used"
                 );
-                numbered.by_ref().map(|(_, text)| text.trim_end()).find(|text| !text.ends_with('\\'));
+                table.remark(line, trimmed, why);
             } else {
                 parameters.insert(name.to_owned(), value.to_owned());
             }
             continue;
         }
         if trimmed.starts_with('~') {
-            table.remark(line, trimmed, "left out: lines that are repeated by ~SEQ or ~LST have to be written out");
+            table.remark(line, trimmed, "not read: lines that are repeated by ~SEQ or ~LST have to be written out");
             continue;
         }
         let replaced = replace(trimmed, &parameters);
