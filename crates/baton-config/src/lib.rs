@@ -51,6 +51,8 @@ pub struct Options {
     pub diag: bool,
     /// `-dW`: a warning is an error.
     pub zero_warning: bool,
+    /// `-dV`: certificates of servers are not verified unless their line asks for it.
+    pub no_server_verify: bool,
     /// `-dr`: servers whose names do not resolve are no error.
     pub ignore_unresolved: bool,
 }

@@ -29,6 +29,8 @@ use crate::syntax::{Line, Section, Syntax};
 /// Reads all sections. The model is whole even when alerts were reported; the caller then drops it.
 pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
     let mut global = GlobalDraft::default();
+    // A line `ssl-server-verify` counts more, as in HAProxy.
+    global.model.tls.server_verify_none = context.options.no_server_verify;
     let mut drafts = Drafts::for_sections(syntax.sections.len());
     for section in &syntax.sections {
         if context.report.is_full() {

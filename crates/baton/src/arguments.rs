@@ -50,8 +50,8 @@ pub struct Run {
     pub take_over: TakeOver,
     /// `-C`.
     pub directory: Option<PathBuf>,
-    /// Options that make no difference here but were given: worth a notice.
-    pub without_effect: Vec<String>,
+    /// Options that make no difference here but were given, as written, and why: worth a notice.
+    pub without_effect: Vec<(String, &'static str)>,
 }
 
 /// `Options` has no equality of its own; tests compare what they set.
@@ -105,7 +105,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
             "N" => run.options.proxy_maxconn = number(&value()?),
             "m" => {
                 value()?;
-                run.without_effect.push("-m".into());
+                run.without_effect
+                    .push(("-m".into(), "memory is limited by the system (MemoryMax= of systemd, ulimit -v)"));
             }
             "V" => run.verbose = true,
             "q" => run.quiet = true,
@@ -115,6 +116,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
             "dD" => run.options.diag = true,
             "dW" => run.options.zero_warning = true,
             "dr" => run.options.ignore_unresolved = true,
+            "dV" => run.options.no_server_verify = true,
             "D" => run.daemon = true,
             "W" | "Ws" => run.master_worker = Some(format!("-{flag}")),
             "S" => run.master_socket = Some(value()?.to_string_lossy().into_owned()),
@@ -134,7 +136,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
                 run.take_over.pids.extend(pids);
                 run.take_over.stop = if flag == "st" { Stop::Now } else { Stop::Soft };
             }
-            _ if is_accepted(flag) => {}
+            _ if flag.starts_with('d') => run.without_effect.push((format!("-{flag}"), debugging(flag))),
             _ => return Err(Wrong::Usage(Some(format!("unknown option '-{flag}'")))),
         }
     }
@@ -147,11 +149,32 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
     Ok(Asked::Run(Box::new(run)))
 }
 
-/// Debugging and poller switches of HAProxy 2.6 that change nothing here.
-fn is_accepted(flag: &str) -> bool {
-    flag.starts_with("dM")
-        || flag.starts_with("dK")
-        || matches!(flag, "de" | "dp" | "dG" | "dV" | "dC" | "dR" | "dZ" | "dl" | "dL" | "dt" | "dv")
+/// Switches of HAProxy, 2.6 to 3.x, that begin with `-d` and change nothing here: why. None of them ends HAProxy's start, not even
+/// one that it does not know.
+fn debugging(flag: &str) -> &'static str {
+    /// By their first letters; the longest that fits counts.
+    const KNOWN: [(&str, &str); 15] = [
+        ("dA", "Baton has no archive of its libraries to dump: it is linked statically but for the C library"),
+        ("dC", "the configuration is not printed"),
+        ("dF", "what is forwarded is not copied more than once anyway; -dS turns splicing off"),
+        ("dG", "names are resolved by the system only (getaddrinfo)"),
+        ("dI", "insecure forks are not hindered: Baton starts no programs while it serves"),
+        ("dK", "keywords are not printed: docs/configuration.md lists them"),
+        ("dL", "no libraries are listed: Baton is linked statically but for the C library"),
+        ("dM", "it debugs the memory pools of HAProxy, which Baton does not have"),
+        (
+            "dR",
+            "the threads share an address by SO_REUSEPORT; an address that another process listens on is refused anyway",
+        ),
+        ("dZ", "it turns off a way of copying (zero-copy forwarding) that Baton does not have; -dS turns splicing off"),
+        ("de", "Baton always waits by epoll"),
+        ("dl", "no libraries are listed: Baton is linked statically but for the C library"),
+        ("dp", "Baton always waits by epoll"),
+        ("dt", "there are no traces; 'log' and 'baton status' show what happens"),
+        ("dv", "Baton always waits by epoll"),
+    ];
+    let found = KNOWN.iter().find(|(begin, _)| flag.starts_with(begin));
+    found.map_or("it is not known here; HAProxy 2.6 takes it for -d", |(_, why)| why)
 }
 
 /// As HAProxy reads numbers: what is none, or 0, is "not given".
@@ -203,7 +226,7 @@ mod tests {
         assert_eq!((run.pid_file, run.directory), (Some("x.pid".into()), Some("/d".into())));
         assert_eq!((run.options.maxconn, run.options.proxy_maxconn), (Some(100), None));
         assert_eq!(run.options.local_peer.as_deref(), Some("me"));
-        assert_eq!(run.without_effect, ["-m"]);
+        assert_eq!(run.without_effect.iter().map(|(flag, _)| flag).collect::<Vec<_>>(), ["-m"]);
         assert_eq!(run.master_socket.as_deref(), Some("sock,mode"));
     }
 
@@ -213,6 +236,22 @@ mod tests {
         assert!(set.foreground && set.options.diag && set.options.zero_warning && set.options.ignore_unresolved);
         assert_eq!(set.master_worker.as_deref(), Some("-Ws"));
         assert!(!set.verbose && run("-f a -d").verbose);
+    }
+
+    /// Every switch of 2.6 and 3.x that begins so, and one of none.
+    #[test]
+    fn no_debugging_switch_ends_the_start() {
+        let with_effect = "-d -db -dD -dr -dS -dV -dW";
+        let set = run(&format!("-f a {with_effect}"));
+        assert_eq!(set.without_effect, [], "these have one");
+        assert!(set.options.no_server_verify && set.options.no_splice);
+        let all =
+            "-dA -dA=x -dC -dCkey -dF -dG -dI -dK -dKall -dL -dM -dMno-merge,tag -dR -dZ -de -dl -dp -dt -dth1 -dv -dX";
+        let without = run(&format!("-f a {all}")).without_effect;
+        assert_eq!(without.len(), all.split(' ').count(), "{without:?}");
+        assert!(without.iter().all(|(flag, why)| all.contains(flag.as_str()) && !why.is_empty()));
+        assert!(without.last().is_some_and(|(_, why)| why.starts_with("it is not known here")));
+        assert_eq!(without.iter().filter(|(_, why)| why.starts_with("it is not known here")).count(), 1);
     }
 
     #[test]

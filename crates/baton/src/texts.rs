@@ -59,11 +59,11 @@ pub fn usage(program: &str) -> String {
         -L set local peer name (default to hostname)
         -p writes the pid to this file
         -dr ignores server address resolution failures
-        -dS disables splice()
+        -dS disables splice() ; -dV disables the verification of servers (TLS)
         -dW fails if any warning is emitted
         -dD diagnostic mode : warn about suspicious configuration statements
         -S <bind>[,<bind options>...] the socket of the master (with -W)
-        -m, -dM, -de, -dp, -dG, -dV, -dC, -dK, -dR, -dZ, -dL, -dl, -dt: accepted without effect
+        -m, -dA, -dC, -dF, -dG, -dI, -dK, -dL, -dM, -dR, -dZ, -de, -dl, -dp, -dt, -dv: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
         -sf/-st [pid ]* take over from these processes, which finish their connections/end at once
         Changing the configuration: send SIGUSR2, or run `{program} reload`.

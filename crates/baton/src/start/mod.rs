@@ -188,8 +188,8 @@ fn say_checked(run: &Run, loaded: &Loaded, warned: bool) -> u8 {
 
 /// What was asked for and is done in another way than by HAProxy.
 fn notices(run: &Run, messages: &Messages) {
-    for flag in &run.without_effect {
-        messages.notice(&format!("option '{flag}' has no effect."));
+    for (flag, why) in &run.without_effect {
+        messages.notice(&format!("option '{flag}' has no effect: {why}."));
     }
 }
 
