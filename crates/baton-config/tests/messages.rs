@@ -71,6 +71,12 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     );
     let retry = "retry-on conn-failure empty-response response-timeout";
     check(&format!("{timeouts}backend b\n {retry}\n server s 127.0.0.1:1 tfo\n"), "");
+    // Of a frontend too, which may have a table in HAProxy.
+    check(
+        &format!("{timeouts}frontend f\n bind :1\n stick-table type ip size 1m\n"),
+        "[ALERT] parsing [a.cfg:7] : keyword 'stick-table' is known to HAProxy but Baton does not do it yet\n   |  \
+         stick-table type ip size 1m\n   |  ^^^^^^^^^^^\n   | help: in 'mode direct', 'stick on src' is there\n",
+    );
     check(
         "peers p\n peer a 1.1.1.1:1\n",
         "[ALERT] parsing [a.cfg:1] : section 'peers' is known to HAProxy but Baton does not do it yet\n   | peers p\n   \

@@ -169,6 +169,8 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
         master_worker,
         nbthread,
         maxconn,
+        maxsslconn,
+        maxsslrate,
         maxpipes,
         nosplice,
         ulimit_n,
@@ -201,6 +203,8 @@ fn diff_global(old: &Model, new: &Model, changes: &mut Vec<Change>) {
     note("master-worker", old.master_worker.words(), master_worker.words(), AT_START);
     note("nbthread", old.nbthread.words(), nbthread.words(), AT_START);
     note("maxconn", old.maxconn.words(), maxconn.words(), LIVE);
+    note("maxsslconn", old.maxsslconn.words(), maxsslconn.words(), LIVE);
+    note("maxsslrate", old.maxsslrate.words(), maxsslrate.words(), LIVE);
     note("maxpipes", old.maxpipes.words(), maxpipes.words(), LIVE);
     note("nosplice", old.nosplice.words(), nosplice.words(), LIVE);
     note("ulimit-n", old.ulimit_n.words(), ulimit_n.words(), AT_START);

@@ -18,6 +18,10 @@ pub struct Global {
     pub nbthread: Option<u32>,
     /// `maxconn`: connections of the whole process; `None`: derived from the descriptor limit.
     pub maxconn: Option<u32>,
+    /// `maxsslconn`: TLS connections with clients, of the whole process; `None`: as many as `maxconn`.
+    pub maxsslconn: Option<u32>,
+    /// `maxsslrate`: TLS connections accepted in a second, of the whole process.
+    pub maxsslrate: Option<u32>,
     /// `maxpipes`: pipes for splicing; `None`: see [`Model::pipes_max`](crate::Model::pipes_max).
     pub maxpipes: Option<u32>,
     /// `nosplice`: splicing is off whatever the proxies say.
@@ -80,6 +84,8 @@ impl Default for Global {
             master_worker: false,
             nbthread: None,
             maxconn: None,
+            maxsslconn: None,
+            maxsslrate: None,
             maxpipes: None,
             nosplice: false,
             ulimit_n: None,

@@ -117,7 +117,6 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         return refuse(client, INTERNAL);
     };
     client.stream.secure(Tls::new(session, Some(received), core.records.clone()));
-    core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
     let Client { stream, deadline, registered, .. } = client;
     match until(core, &registered.session, deadline, |cx| stream.poll_handshake(cx)).await? {
         Ok(()) => {}

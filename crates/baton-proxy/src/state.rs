@@ -270,8 +270,10 @@ impl Rate {
 /// share them.
 #[derive(Debug, Default)]
 pub struct TlsFigures {
-    /// `CurrSslConns`: encrypted connections now.
+    /// `CurrSslConns`: connections at addresses with TLS now, from their accept on, for `maxsslconn`.
     pub open: AtomicI64,
+    /// How many were accepted in this second, counted for `maxsslrate` only.
+    pub rate: Rate,
     /// `CumSslConns`: handshakes begun.
     pub total: AtomicU64,
     /// Full handshakes completed, for `SslFrontendKeyRate`.

@@ -65,6 +65,17 @@ pub struct FrontendView {
     pub maxconn_global: u32,
     /// Connections that a socket accepts before other work gets its turn (`tune.maxaccept`).
     pub accepts_per_turn: u32,
+    /// The process's limits of TLS with clients.
+    pub tls_limits: TlsLimits,
+}
+
+/// How many connections with TLS the process accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsLimits {
+    /// `maxsslconn`.
+    pub open: Option<u32>,
+    /// `maxsslrate`.
+    pub rate: Option<u32>,
 }
 
 /// A backend of a generation, on one core.
@@ -111,6 +122,7 @@ impl FrontendView {
                 sinks: core.log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
                 accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
+                tls_limits: TlsLimits { open: global.maxsslconn, rate: global.maxsslrate },
             })
         };
         generation.frontends.iter().map(|plan| (plan.proxy.name.clone(), view(plan))).collect()

@@ -139,6 +139,35 @@ fn a_connection_is_kept_for_requests_of_every_spelling() {
     });
 }
 
+/// What is over `maxsslconn` waits in the kernel's queue, and is served when there is room.
+#[test]
+fn connections_over_the_limit_of_tls_wait() {
+    let proxy = listen(Mode::Http, origin(echo));
+    let mut setting = Setting::new(proxy.clone(), Ends::of(&[&TLS13]));
+    setting.served.maxsslconn = Some(1);
+    setting.served.apply(proxy);
+    let open = || setting.served.registry.tls.open.load(Ordering::Relaxed);
+    let ask = |client: &mut Secure| {
+        write!(client, "GET /x HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+        expect(client, &echoed("/x"));
+    };
+    let mut first = setting.connect();
+    ask(&mut first);
+    // Connected, for the kernel does that, and not accepted: requests of the first go on meanwhile.
+    let mut second = setting.connect();
+    let waiting = std::thread::spawn(move || {
+        ask(&mut second);
+        second
+    });
+    (0..50).for_each(|_| ask(&mut first));
+    assert_eq!((open(), setting.count(Counter::Connections)), (1, 1));
+    drop(first);
+    let second = waiting.join().expect("it is served when there is room");
+    assert_eq!((open(), setting.count(Counter::Connections)), (1, 2));
+    drop(second);
+    setting.served.end();
+}
+
 #[test]
 fn long_bodies_pass_both_ways() {
     const LENGTH: usize = 24 << 20;

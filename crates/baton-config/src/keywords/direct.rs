@@ -59,7 +59,7 @@ pub(crate) static ROWS: &[Keyword] = &[
     ),
     row(
         "stick-table",
-        BACK,
+        FRONT | BACK,
         "type ip|ipv6 size N expire TIME",
         stick_table,
         "Of 'mode direct': for how long 'stick on src' holds. Of other modes: not yet.",

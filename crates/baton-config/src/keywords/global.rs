@@ -17,7 +17,7 @@ const fn row(
     Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Global(apply) }
 }
 
-const TLS: &str = "it belongs to TLS, which Baton does not do yet";
+const VARIABLES: &str = "the number of variables and the length of each are bounded, not their sum";
 const POLLER: &str = "Baton has one way to wait for events";
 const INTERNAL: &str = "it tunes a part of HAProxy that Baton does not have";
 const COMPRESSION: &str = "it belongs to compression, which Baton does not do yet";
@@ -52,6 +52,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("max-spread-checks", "TIME", max_spread_checks, "The longest that a first round of checks may be spread over."),
     row("maxconn", "NUMBER", limits::maxconn, "Connections of the whole process."),
     row("maxpipes", "NUMBER", limits::maxpipes, "Pipes for splicing, of the whole process."),
+    row("maxsslconn", "NUMBER", limits::maxsslconn, "TLS connections with clients of the whole process."),
+    row("maxsslrate", "NUMBER", limits::maxsslrate, "TLS connections accepted in a second, of the whole process."),
     row("nbthread", "NUMBER", limits::nbthread, "Worker threads."),
     row("nosplice", "", limits::nosplice, "Never splice."),
     row("node", "NAME", node, "The node's name in statistics."),
@@ -121,8 +123,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("lua-prepend-path", GLOBAL, "…", "there are no scripts to find"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),
-    none("maxsslconn", GLOBAL, "…", TLS),
-    none("maxsslrate", GLOBAL, "…", TLS),
     none("maxzlibmem", GLOBAL, "…", COMPRESSION),
     none("mworker-max-reloads", GLOBAL, "…", "a reload starts no process here"),
     none("no-memory-trimming", GLOBAL, "…", INTERNAL),
@@ -131,9 +131,14 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("nogetaddrinfo", GLOBAL, "…", "names are always resolved by the system"),
     none("nokqueue", GLOBAL, "…", POLLER),
     none("nopoll", GLOBAL, "…", POLLER),
-    none("noreuseport", GLOBAL, "…", "listening sockets are handed over, so nothing else can take the port"),
+    none(
+        "noreuseport",
+        GLOBAL,
+        "…",
+        "the threads share an address by SO_REUSEPORT, and a start refuses one that another process listens on",
+    ),
     none("numa-cpu-mapping", GLOBAL, "…", "the kernel places the threads"),
-    none("pp2-never-send-local", GLOBAL, "…", "it belongs to a detail of PROXY headers in health checks"),
+    none("pp2-never-send-local", GLOBAL, "…", "PROXY headers of version 2 in health checks always say LOCAL"),
     none("profiling.memory", GLOBAL, "…", INTERNAL),
     none("profiling.tasks", GLOBAL, "…", INTERNAL),
     none("server-state-base", GLOBAL, "…", "states are not read from files"),
@@ -152,7 +157,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.h2.max-concurrent-streams", GLOBAL, "…", "it belongs to HTTP/2, which Baton does not do yet"),
     none("tune.h2.max-frame-size", GLOBAL, "…", "it belongs to HTTP/2, which Baton does not do yet"),
     none("tune.http.cookielen", GLOBAL, "…", "it belongs to cookie capture, which Baton does not do yet"),
-    none("tune.http.logurilen", GLOBAL, "…", "log lines are bounded by 'len' of their target"),
+    none("tune.http.logurilen", GLOBAL, "…", "a URI in a log line is bounded by 'len' of the target only"),
     none("tune.idle-pool.shared", GLOBAL, "…", "idle connections belong to the core that opened them"),
     none("tune.idletimer", GLOBAL, "…", INTERNAL),
     none("tune.listener.multi-queue", GLOBAL, "…", "the kernel spreads connections over the threads"),
@@ -164,7 +169,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.maxpollevents", GLOBAL, "…", INTERNAL),
     none("tune.pattern.cache-size", GLOBAL, "…", INTERNAL),
     none("tune.peers.max-updates-at-once", GLOBAL, "…", "it belongs to peers, which Baton does not do yet"),
-    none("tune.pipesize", GLOBAL, "…", INTERNAL),
+    none("tune.pipesize", GLOBAL, "…", "a pipe has 256 KiB, or what the system allows"),
     none("tune.pool-high-fd-ratio", GLOBAL, "…", "idle connections are bounded by 'pool-max-conn'"),
     none("tune.pool-low-fd-ratio", GLOBAL, "…", "idle connections are bounded by 'pool-max-conn'"),
     none("tune.quic.frontend.conn-tx-buffers.limit", GLOBAL, "…", "it belongs to QUIC, which Baton does not do yet"),
@@ -178,12 +183,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.sched.low-latency", GLOBAL, "…", INTERNAL),
     none("tune.sndbuf.client", GLOBAL, "…", "the kernel sizes socket buffers"),
     none("tune.sndbuf.server", GLOBAL, "…", "the kernel sizes socket buffers"),
-    none("tune.vars.check-max-size", GLOBAL, "…", INTERNAL),
-    none("tune.vars.global-max-size", GLOBAL, "…", INTERNAL),
-    none("tune.vars.proc-max-size", GLOBAL, "…", INTERNAL),
-    none("tune.vars.reqres-max-size", GLOBAL, "…", INTERNAL),
-    none("tune.vars.sess-max-size", GLOBAL, "…", INTERNAL),
-    none("tune.vars.txn-max-size", GLOBAL, "…", INTERNAL),
+    none("tune.vars.check-max-size", GLOBAL, "…", VARIABLES),
+    none("tune.vars.global-max-size", GLOBAL, "…", VARIABLES),
+    none("tune.vars.proc-max-size", GLOBAL, "…", VARIABLES),
+    none("tune.vars.reqres-max-size", GLOBAL, "…", VARIABLES),
+    none("tune.vars.sess-max-size", GLOBAL, "…", VARIABLES),
+    none("tune.vars.txn-max-size", GLOBAL, "…", VARIABLES),
     none("tune.zlib.memlevel", GLOBAL, "…", COMPRESSION),
     none("tune.zlib.windowsize", GLOBAL, "…", COMPRESSION),
     later("51degrees-cache-size", GLOBAL),

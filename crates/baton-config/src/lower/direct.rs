@@ -173,6 +173,10 @@ pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>
         }
     } else {
         (direct.hash_port, direct.fallback, direct.vip_check) = (false, false, true);
+        if let Some(line) = draft.lines.get("stick-table") {
+            let message = "in 'mode direct', 'stick-table' belongs to the backend, beside 'stick on src'.";
+            context.report.add(late(line, Severity::Alert, "wrong-section", 0, message.into()));
+        }
     }
     proxy.direct = Some(Arc::new(direct));
     proxy.binds = Vec::new();

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use baton_config::condition::COMPATIBLE_VERSION;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
+use baton_model::Global;
 use baton_proxy::Counter;
 
 use super::answer::Answer;
@@ -105,7 +106,13 @@ static ROWS: &[Row] = &[
         |facts| Value::count(facts.requests()),
         "Requests since the start; a TCP connection is one",
     ),
-    zero(20, "MaxSslConns", "MMP", "Limit of TLS connections"),
+    row(
+        20,
+        "MaxSslConns",
+        "MMP",
+        |facts| Value::count(facts.limit(|global| global.maxsslconn)),
+        "Limit of TLS connections with clients; 0 is none",
+    ),
     row(21, "CurrSslConns", "MGP", |facts| Value::count(facts.tls_open()), "TLS connections with clients now"),
     row(
         22,
@@ -130,7 +137,13 @@ static ROWS: &[Row] = &[
         |facts| facts.fraction(facts.tls.sessions_exact().0),
         "TLS handshakes in the last second",
     ),
-    zero(33, "SslRateLimit", "CLP", "Limit of it"),
+    row(
+        33,
+        "SslRateLimit",
+        "CLP",
+        |facts| Value::count(facts.limit(|global| global.maxsslrate)),
+        "Limit of it; 0 is none",
+    ),
     row(
         34,
         "MaxSslRate",
@@ -304,7 +317,12 @@ impl Facts<'_> {
         }
     }
 
-    /// Encrypted connections with clients.
+    /// A limit of the configuration in use; 0 is none.
+    fn limit(&self, of: impl Fn(&Global) -> Option<u32>) -> u64 {
+        self.control.line.generation.as_ref().and_then(|generation| of(&generation.model.global)).unwrap_or(0).into()
+    }
+
+    /// Connections with clients at addresses with TLS.
     fn tls_open(&self) -> u64 {
         u64::try_from(self.control.line.registry.tls.open.load(Ordering::Relaxed)).unwrap_or(0)
     }

@@ -251,13 +251,18 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.leave();
         self.registered.core.registry.open.fetch_sub(1, Ordering::Relaxed);
-        if self.stream.is_secure() {
-            self.registered.core.registry.tls.open.fetch_sub(1, Ordering::Relaxed);
-        }
+        leave_tls(&self.registered.core, &self.listener);
         self.state.freed.notify_waiters();
         if let Some(buffer) = self.take_input() {
             self.registered.core.buffers.give(buffer);
         }
+    }
+}
+
+/// A connection at an address with TLS is gone, whether or not the handshake was completed.
+pub(super) fn leave_tls(core: &Core, listener: &ListenerPlan) {
+    if listener.tls.is_some() {
+        core.registry.tls.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -19,7 +19,7 @@ pub use proxy_protocol::{Malformed, write_header};
 use crate::core::Core;
 use crate::generation::ListenerPlan;
 use crate::state::{Counter, enter};
-use crate::view::FrontendSlot;
+use crate::view::{FrontendSlot, TlsLimits};
 
 /// Connections accepted before other work gets its turn, unless `tune.maxaccept` says otherwise.
 pub(crate) const ACCEPTS_PER_TURN: u32 = 64;
@@ -164,7 +164,8 @@ async fn wait_for_room(core: &Rc<Core>, target: &Rc<RefCell<Target>>) {
     }
 }
 
-/// Whether one more connection may be accepted: by the `bind`, the frontend, its rate, and the process.
+/// Whether one more connection may be accepted: by the `bind`, the frontend, its rate, and the process, which may limit those
+/// with TLS further. What is over a limit waits in the kernel's queue.
 fn has_room(core: &Core, target: &Target) -> bool {
     let view = target.slot.view();
     let proxy = &view.plan.proxy;
@@ -175,6 +176,14 @@ fn has_room(core: &Core, target: &Target) -> bool {
         && proxy.rate_limit.is_none_or(|most| view.plan.state.rate.count(second()) < u64::from(most))
         && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
         && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
+        && (target.plan.tls.is_none() || has_room_for_tls(core, view.tls_limits))
+}
+
+fn has_room_for_tls(core: &Core, limits: TlsLimits) -> bool {
+    let TlsLimits { open, rate } = limits;
+    let figures = &core.registry.tls;
+    open.is_none_or(|most| figures.open.load(Ordering::Relaxed) < i64::from(most))
+        && rate.is_none_or(|most| figures.rate.count(core.registry.second(core.now())) < u64::from(most))
 }
 
 fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
@@ -191,6 +200,12 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
         state.rate.add(core.registry.second(core.now()));
     }
     state.counters.add(core.number, Counter::Connections, 1);
+    if target.plan.tls.is_some() {
+        core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
+        if view.tls_limits.rate.is_some() {
+            core.registry.tls.rate.add(core.registry.second(core.now()));
+        }
+    }
     match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
         Ok(client) => {
             tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
@@ -198,6 +213,7 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
         Err(error) => {
             core.registry.open.fetch_sub(1, Ordering::Relaxed);
             client::leave(state, &target.plan);
+            client::leave_tls(core, &target.plan);
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
     }

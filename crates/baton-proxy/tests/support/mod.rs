@@ -24,6 +24,9 @@ pub struct Served {
     bufsize: usize,
     tls: Option<Arc<Acceptor>>,
     options: BindOptions,
+    /// `maxsslconn`, from the next configuration on.
+    #[allow(dead_code, reason = "not every test's setting")]
+    pub maxsslconn: Option<u32>,
 }
 
 impl Served {
@@ -48,7 +51,9 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let mut served = Served { workers, registry, address, listening, runtime, number: 0, bufsize, tls, options };
+        let (number, maxsslconn) = (0, None);
+        let mut served =
+            Served { workers, registry, address, listening, runtime, number, bufsize, tls, options, maxsslconn };
         served.apply(proxy);
         served
     }
@@ -74,6 +79,7 @@ impl Served {
             OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone(), tls: self.tls.clone() };
         let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
         model.global.bufsize = self.bufsize;
+        model.global.maxsslconn = self.maxsslconn;
         let model = Arc::new(model);
         let now = Instant::now();
         let generation = Generation::prepare(

@@ -26,7 +26,7 @@ const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
 }
 
-const TLS: &str = "it belongs to TLS, which this server does not use";
+const TLS: &str = "send-proxy-v2-ssl, which it takes back, is not supported yet";
 
 static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("addr", 1, addr, "Address for health checks."),
