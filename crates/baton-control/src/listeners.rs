@@ -42,7 +42,7 @@ pub use self::granted::{Denied, Granted, SOCKETS_MAX, Wanted, bind_named};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 pub use self::paused::LOOK_EVERY as PAUSE_LOOK_EVERY;
-pub use self::place::Place;
+pub use self::place::{Place, named_twice};
 pub use self::unfinished::with_unfinished;
 
 /// All listening addresses of the process.

@@ -1,5 +1,6 @@
 //! Where a configuration listens, and for whom.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,7 +80,35 @@ pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
         bind.options.shards = Some(1);
         (Owner::Stats(Box::new(socket.clone())), bind)
     });
-    binds.chain(stats).collect()
+    let mut all: Vec<(Owner, Bind)> = Vec::new();
+    for (owner, bind) in binds.chain(stats) {
+        // `bind :80,:80` is one address: more sockets of it would change nothing.
+        let is_repeated = |(other, before): &(Owner, Bind)| {
+            before.is_same_place(&bind) && before.options == bind.options && other.object() == owner.object()
+        };
+        if owner.is_stats() || !all.iter().any(is_repeated) {
+            all.push((owner, bind));
+        }
+    }
+    all
+}
+
+/// Addresses that are named by more than one frontend, or with different options: each refuses a start and a reload.
+pub fn named_twice(model: &Model) -> Vec<Refused> {
+    let mut seen: HashMap<Place, Owner> = HashMap::new();
+    let mut refused = Vec::new();
+    for (owner, bind) in wanted(model) {
+        let place = Place::of(&bind);
+        match seen.get(&place) {
+            Some(other) => {
+                let other = other.object();
+                let reason = format!("{place} is already the address of {other}: each address has one frontend");
+                refused.push(refuse(&owner, &bind, reason));
+            }
+            None => drop(seen.insert(place, owner)),
+        }
+    }
+    refused
 }
 
 impl Place {

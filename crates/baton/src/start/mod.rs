@@ -21,7 +21,7 @@ use std::time::Instant;
 use baton_config::{Diagnostic, Loaded, Options, Severity};
 use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::{TakeOver, Taken};
-use baton_control::listeners::Inherited;
+use baton_control::listeners::{Inherited, named_twice};
 use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
@@ -135,6 +135,11 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
                 return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
             }
             None => {}
+        }
+        let twice = loaded.model.as_ref().map(named_twice).unwrap_or_default();
+        if !twice.is_empty() {
+            twice.iter().for_each(|reason| messages.alert(&format!("config : {reason}")));
+            return Err(Stop { text: Some("config : Fatal errors found in configuration.".into()) });
         }
         match loaded.model.as_ref().map(direct::judge) {
             Some(Ok(notes)) => {
