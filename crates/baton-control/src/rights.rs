@@ -8,7 +8,7 @@ use baton_model::Model;
 use crate::protocol::Request;
 
 /// Conversations at a time of root and of who started the process, together.
-const TRUSTED_MAX: usize = 256;
+const TRUSTED_MAX: usize = 1024;
 /// Of all other users together, and of each.
 const OTHERS_MAX: usize = 32;
 /// See [`OTHERS_MAX`].

@@ -62,9 +62,10 @@ pub struct Running {
 /// `ConnectionRefused` when no process of that PID listens at a name that leads to it.
 pub fn reach(pid: u32, place: Where) -> io::Result<Reached> {
     let end = Instant::now() + QUEUE_WITHIN;
+    let here = netns_here().unwrap_or_default();
     let mut last = io::Error::from(io::ErrorKind::ConnectionRefused);
     for (directory, entry) in files() {
-        if entry.pid != pid || place == Where::Here && entry.netns != netns_here().unwrap_or_default() {
+        if entry.pid != pid || place == Where::Here && entry.netns != here {
             continue;
         }
         match connect_file(&directory.at(&entry.name), end) {

@@ -11,10 +11,16 @@ use baton_model::Level;
 
 use super::Stop;
 
+/// What this process is, and where it is reached.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) settings: Settings,
+    pub(super) socket: ControlSocket,
+}
+
 /// Starts the cores and serves; gives the exit code. `announce` is called once we do serve.
 pub(super) fn live(
-    settings: Settings,
-    socket: ControlSocket,
+    process: Process,
     line: ChangeLine,
     ready: Ready,
     begun: Option<Begun>,
@@ -26,7 +32,7 @@ pub(super) fn live(
     let runtime = runtime.enable_all().thread_name("baton/files").build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let control = Control::start(settings, socket, line, ready, messages.clone()).await?;
+        let control = Control::start(process.settings, process.socket, line, ready, messages.clone()).await?;
         let control = match begun {
             Some(begun) => control.under(begun),
             None => control,

@@ -244,7 +244,7 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
         let (text, then) = (view.record(), first.map(|_| (model, view)));
         Begun { summoned, text, then }
     });
-    live::live(settings, socket, line, ready, begun, taken, messages, || terminal.serving())
+    live::live(live::Process { settings, socket }, line, ready, begun, taken, messages, || terminal.serving())
 }
 
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the

@@ -100,6 +100,14 @@ fn the_user_of_the_configuration_may_look_and_not_take() {
     assert!(!is_over, "{}", new.said());
     get(web);
     assert!(old.wait().0.success());
+    // A PID file may be older than the process that has its PID by now; who names a PID knows whose it is.
+    let file = folder.path().join("old.pid");
+    std::fs::write(&file, format!("{}\n", new.pid())).expect("the folder is ours");
+    let said = text(&baton_as(0, &["reload", "-p", file.to_str().expect("plain letters")]));
+    assert!(said.contains(&format!("process {} belongs to user 65534", new.pid())), "{said}");
+    assert!(said.contains(&format!("choose it with --pid {}", new.pid())), "{said}");
+    let output = baton_as(0, &["status", "--pid", &new.pid().to_string()]);
+    assert!(output.status.success() && text(&output).contains("belongs to user 65534, who is neither root nor you"));
 }
 
 #[test]
