@@ -3,6 +3,8 @@
 
 /// A request that is not to be seen by anybody, and that eats what comes after it.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: s\r\nX-Eat: ";
+/// A request that is not to be seen either, whose body is the beginning of the next one.
+const SWALLOWING: &str = "GET /smuggled HTTP/1.1\r\nHost: s\r\nContent-Length: 40\r\n\r\nx";
 /// A response for somebody else.
 const FORGED: &str = "HTTP/1.1 200 OK\r\nX-Origin: /forged\r\nContent-Length: 1\r\n\r\n!";
 
@@ -143,6 +145,18 @@ fn lengths(out: &mut Vec<Vec<u8>>) {
     }
     for named in LENGTHS {
         add(&format!("Connection: Content-Length\r\nContent-Length: {named}\r\n"));
+    }
+    // One chunk, whose first line is as long as the other length says.
+    let body = format!("{:x}\r\n{SWALLOWING}\r\n0\r\n\r\n", SWALLOWING.len());
+    for coding in CODINGS {
+        for name in NAMES {
+            for fields in [
+                format!("{name}: {coding}\r\nContent-Length: 4\r\n"),
+                format!("Content-Length: 4\r\n{name}: {coding}\r\n"),
+            ] {
+                out.push(format!("POST /attack HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").into_bytes());
+            }
+        }
     }
 }
 

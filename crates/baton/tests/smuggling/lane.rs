@@ -16,6 +16,9 @@ const VICTIMS: usize = 2;
 /// client of that answer is the attacker's.
 const UNFINISHED: Duration = Duration::from_millis(40);
 
+/// How the report of a victim begins.
+pub const POISONED: &str = "POISONED:";
+
 pub struct Lane {
     pub baton: SocketAddr,
     pub books: Arc<Books>,
@@ -92,7 +95,7 @@ impl Lane {
             let down = match self.exchange(request.as_bytes(), None) {
                 Ok(down) => down,
                 Err(error) => {
-                    wrong.push(format!("POISONED: victim {victim} was refused: {error}"));
+                    wrong.push(format!("{POISONED} victim {victim} was refused: {error}"));
                     continue;
                 }
             };
@@ -103,7 +106,7 @@ impl Lane {
             };
             if !matches!(responses(&down), Ok((messages, 0)) if messages.len() == 1 && is_own(&messages[0])) {
                 let read = down.escape_ascii().to_string();
-                wrong.push(format!("POISONED: victim {victim} asked for {target} and read {read:?}"));
+                wrong.push(format!("{POISONED} victim {victim} asked for {target} and read {read:?}"));
             }
         }
     }

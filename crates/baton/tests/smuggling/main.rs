@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use lane::Lane;
+use lane::{Lane, POISONED};
 use support::{Proxy, free_address};
 
 /// Processes, of one thread each: so that the clients of a lane share its one server connection.
@@ -45,7 +45,7 @@ fn run(inputs: Vec<Vec<u8>>, one: impl Fn(&mut Lane, usize, &[u8]) -> Vec<String
         processes.push(Proxy::start(&text));
     }
     let next = AtomicUsize::new(0);
-    let wrong = thread::scope(|scope| {
+    let mut wrong = thread::scope(|scope| {
         let work = |lane: &mut Lane| {
             let mut wrong = Vec::new();
             while let number = next.fetch_add(1, Ordering::Relaxed)
@@ -61,6 +61,8 @@ fn run(inputs: Vec<Vec<u8>>, one: impl Fn(&mut Lane, usize, &[u8]) -> Vec<String
         let threads: Vec<_> = lanes.iter_mut().map(|lane| scope.spawn(move || work(lane))).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a lane comes to its end")).collect::<Vec<_>>()
     });
+    // Who was hurt first.
+    wrong.sort_by_key(|(number, found)| (!found.iter().any(|text| text.starts_with(POISONED)), *number));
     let mut report = format!("{} of {} inputs:\n", wrong.len(), inputs.len());
     for (number, found) in wrong.iter().take(SHOWN) {
         _ = write!(report, "input {number}: \"{}\"\n    {}\n", inputs[*number].escape_ascii(), found.join("\n    "));
