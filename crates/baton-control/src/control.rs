@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_config::Options;
+use baton_kernel::output::{self, losses};
 use baton_kernel::process::end_by;
 use baton_kernel::process::known::Known;
 use baton_model::Level;
@@ -33,6 +34,7 @@ use crate::environment::Outside;
 use crate::handover::giver;
 use crate::handover::succession::{self, Succession};
 use crate::handover::taker::Taken;
+use crate::losses::LossReports;
 use crate::master::link::{Heard, ToWorker};
 use crate::master::{Begun, Found, Servant};
 use crate::messages::Messages;
@@ -88,6 +90,8 @@ pub struct Control {
     /// The line to our master, before we serve and from then on; `None` without a master.
     pub(crate) begun: Option<Begun>,
     pub(crate) servant: Option<Servant>,
+    /// Log lines that were lost, as far as they were reported.
+    pub(crate) losses: LossReports,
 }
 
 /// What can happen to the process.
@@ -106,6 +110,8 @@ enum Event {
     Conversation(giver::Event),
     /// `mode direct`: a server's state changed, or the kernel was asked and answered.
     Direct(Option<direct::Answer>),
+    /// Log lines were lost, or something panicked.
+    LinesLost,
     Loaded(Result<Found, Lost>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
@@ -146,6 +152,7 @@ impl Control {
             taking_over: None,
             begun: None,
             servant: None,
+            losses: LossReports::default(),
         })
     }
 
@@ -217,9 +224,11 @@ impl Control {
                 Event::Resume => self.resume().await,
                 Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
+                Event::LinesLost => {}
                 Event::HardStop(number) => {
                     self.leave_direct();
                     self.socket.remove_file();
+                    output::flush(output::FLUSHED_WITHIN);
                     end_by(number);
                 }
                 Event::Time => self.step_direct(None),
@@ -229,6 +238,7 @@ impl Control {
             self.step_pause().await;
             self.rotate_tickets().await;
             self.look_at_certificates();
+            self.losses.report(&self.messages);
             runtime::figures::tick(&mut self, Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_sockets().await;
@@ -318,6 +328,7 @@ impl Control {
             answer = direct.next() => Event::Direct(answer),
             number = the_end(&mut signals.end) => Event::HardStop(number),
             event = certificates.next() => Event::Certificates(event),
+            () = losses::happened() => Event::LinesLost,
             () = time => Event::Time,
         }
     }
@@ -333,6 +344,7 @@ impl Control {
             .chain(draining)
             .chain(self.line.runtime.due())
             .chain(self.tickets_due())
+            .chain(self.losses.due())
             .chain(self.line.direct.due().filter(|_| !self.succession.is_giving()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

@@ -5,6 +5,11 @@
 //! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
 //! wanted; [`handover`] lets another process take over; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
+
 mod apart;
 pub mod ask;
 pub mod capacity;
@@ -20,6 +25,7 @@ pub mod environment;
 pub mod handover;
 pub mod health;
 pub mod listeners;
+mod losses;
 pub mod master;
 pub mod messages;
 pub mod plan;

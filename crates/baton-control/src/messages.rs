@@ -2,15 +2,17 @@
 //!
 //! Log lines of traffic are not written here, but by the cores.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io::Write;
-use std::net::UdpSocket;
-use std::os::unix::net::UnixDatagram;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_config::{Diagnostic, Severity};
-use baton_model::{Level, LogAddress, LogTarget, Model, Proxy};
+use baton_kernel::output;
+use baton_model::{Level, Logging, Model, Proxy};
+use baton_proxy::clock::Clock;
+use baton_proxy::{LogWriter, Sinks};
 
 /// The process's voice. Belongs to one thread.
 #[derive(Debug)]
@@ -23,7 +25,9 @@ pub struct Messages {
     is_started: Cell<bool>,
     /// What was said before the start was over; no more than [`STARTUP_BYTES_MAX`].
     startup: RefCell<String>,
-    log: RefCell<Log>,
+    clock: Rc<Clock>,
+    writer: LogWriter,
+    targets: RefCell<Targets>,
 }
 
 /// Bytes of messages of the start that are kept.
@@ -31,18 +35,15 @@ const STARTUP_BYTES_MAX: usize = 64 * 1024;
 
 /// Where lines for the log go.
 #[derive(Debug, Default)]
-struct Log {
-    targets: Vec<LogTarget>,
-    tag: String,
-    /// By name; what differs from the above in tag only has its own tag.
-    proxies: HashMap<Arc<str>, (Vec<LogTarget>, Option<String>)>,
-    /// With a trailing blank, or empty.
-    hostname: String,
+struct Targets {
+    global: Option<Rc<Sinks>>,
+    proxies: HashMap<Arc<str>, Rc<Sinks>>,
 }
 
 impl Messages {
     /// A voice that introduces itself before its first words, as HAProxy does while it starts.
     pub fn new(program: &str, version: &str, is_quiet: bool) -> Messages {
+        let clock = Rc::new(Clock::new());
         let executable = std::env::current_exe().map_or_else(|_| program.to_owned(), |path| path.display().to_string());
         Messages {
             program: program.to_owned(),
@@ -52,7 +53,9 @@ impl Messages {
             is_introduced: Cell::new(false),
             is_started: Cell::new(false),
             startup: RefCell::default(),
-            log: RefCell::default(),
+            writer: LogWriter::new(clock.clone()),
+            clock,
+            targets: RefCell::default(),
         }
     }
 
@@ -74,20 +77,12 @@ impl Messages {
 
     /// Takes over the log targets of a configuration.
     pub fn apply(&self, model: &Model) {
-        let global = &model.global;
-        let logging =
-            |proxy: &Arc<Proxy>| (proxy.name.clone(), (proxy.logging.targets.clone(), proxy.logging.tag.clone()));
-        let hostname = match global.log_hostname.as_deref() {
-            None => String::new(),
-            Some("") => baton_kernel::process::hostname(),
-            Some(name) => name.to_owned(),
-        };
-        *self.log.borrow_mut() = Log {
-            targets: global.log.clone(),
-            tag: global.log_tag.clone().unwrap_or_else(|| "haproxy".into()),
-            hostname: if hostname.is_empty() { hostname } else { hostname + " " },
-            proxies: model.proxies.iter().map(logging).collect(),
-        };
+        self.writer.apply(&model.global);
+        let global = Logging { targets: model.global.log.clone(), ..Logging::default() };
+        let proxy = |proxy: &Arc<Proxy>| (proxy.name.clone(), self.writer.sinks(&proxy.logging));
+        *self.targets.borrow_mut() =
+            Targets { global: Some(self.writer.sinks(&global)), proxies: model.proxies.iter().map(proxy).collect() };
+        self.writer.forget_unused();
     }
 
     /// Something about what was read.
@@ -120,7 +115,7 @@ impl Messages {
             out.push_str(line);
             out.push('\n');
         }
-        self.write(&out);
+        self.write(&printable(&out));
     }
 
     /// What the reader of the configuration has to say.
@@ -137,16 +132,27 @@ impl Messages {
 
     /// One line to the global log targets.
     pub fn log(&self, level: Level, text: &str) {
-        let log = self.log.borrow();
-        log.line(&log.targets, &log.tag, level, text);
+        self.log_except(level, None, text);
+    }
+
+    /// One line to the global log targets, but not to the one of this name.
+    pub fn log_except(&self, level: Level, not: Option<&str>, text: &str) {
+        let sinks = self.targets.borrow().global.clone();
+        self.line(sinks, level, not, text);
     }
 
     /// One line to the log targets of a proxy.
     pub fn log_for(&self, proxy: &str, level: Level, text: &str) {
-        let log = self.log.borrow();
-        if let Some((targets, tag)) = log.proxies.get(proxy) {
-            log.line(targets, tag.as_deref().unwrap_or(&log.tag), level, text);
-        }
+        let sinks = self.targets.borrow().proxies.get(proxy).cloned();
+        self.line(sinks, level, None, text);
+    }
+
+    fn line(&self, sinks: Option<Rc<Sinks>>, level: Level, not: Option<&str>, text: &str) {
+        let Some(sinks) = sinks.filter(|sinks| !sinks.is_empty()) else { return };
+        // Its turns are the process's events, and messages are rare.
+        self.clock.refresh();
+        self.writer.set_pid(std::process::id());
+        self.writer.line_except(&sinks, level, not, |out| escape(text, out));
     }
 
     fn write(&self, text: &str) {
@@ -165,73 +171,40 @@ impl Messages {
             out.push_str(&format!("[NOTICE]   ({pid}) : path to executable is {}\n", self.executable));
         }
         out.push_str(text);
-        // There is nobody left to tell when standard error is gone.
-        let _ = std::io::stderr().lock().write_all(out.as_bytes());
+        output::print_error(&out);
     }
 }
 
-impl Log {
-    fn line(&self, targets: &[LogTarget], tag: &str, level: Level, text: &str) {
-        for target in targets {
-            if level > target.max {
-                continue;
-            }
-            let mut packet = self.head(target, tag, level.max(target.min));
-            packet.push_str(text);
-            let mut packet = packet.into_bytes();
-            packet.truncate(target.len.saturating_sub(1));
-            packet.push(b'\n');
-            // A message that cannot be logged was also said to standard error.
-            let _ = send(&target.address, &packet);
-        }
+/// Text for a terminal: control characters, which could come from a server's response, are spelled out.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_odd = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
+    if !text.contains(is_odd) {
+        return Cow::Borrowed(text);
     }
-
-    /// The head of a line in the target's format (configuration manual, `log`).
-    fn head(&self, target: &LogTarget, tag: &str, level: Level) -> String {
-        let priority = u16::from(target.facility.0) * 8 + u16::from(level.0);
-        let pid = std::process::id();
-        let now = jiff::Zoned::now();
-        let short = || now.strftime("%b %e %H:%M:%S").to_string();
-        let iso = || now.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
-        match target.format.as_str() {
-            "raw" => String::new(),
-            "short" => format!("<{}>", level.0),
-            "priority" => format!("<{priority}>"),
-            "timed" => format!("<{}>{} ", level.0, iso()),
-            "iso" => format!("{} ", iso()),
-            "rfc5424" => {
-                let host = if self.hostname.is_empty() { "-" } else { self.hostname.trim_end() };
-                format!("<{priority}>1 {} {host} {tag} {pid} - - ", iso())
-            }
-            "local" => format!("<{priority}>{} {tag}[{pid}]: ", short()),
-            _ => format!("<{priority}>{} {}{tag}[{pid}]: ", short(), self.hostname),
-        }
-    }
+    let spelled = text.chars().flat_map(|letter| match is_odd(letter) {
+        true => letter.escape_default().collect::<Vec<_>>(),
+        false => vec![letter],
+    });
+    Cow::Owned(spelled.collect())
 }
 
-/// Messages of the process are rare: each has a socket of its own.
-fn send(address: &LogAddress, packet: &[u8]) -> std::io::Result<()> {
-    match address {
-        LogAddress::Udp(to) => {
-            let socket = UdpSocket::bind(if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" })?;
-            socket.set_nonblocking(true)?;
-            socket.send_to(packet, to).map(|_| ())
+/// Text for a log: bytes that could begin a line of their own are written as HAProxy writes them in logs, `#XX`.
+fn escape(text: &str, out: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        match byte {
+            0..=31 | 127 => out.extend_from_slice(format!("#{byte:02X}").as_bytes()),
+            byte => out.push(byte),
         }
-        LogAddress::Unix(path) => {
-            let socket = UnixDatagram::unbound()?;
-            socket.set_nonblocking(true)?;
-            socket.send_to(packet, path).map(|_| ())
-        }
-        LogAddress::Stdout => std::io::stdout().lock().write_all(packet),
-        LogAddress::Stderr => std::io::stderr().lock().write_all(packet),
-        LogAddress::Fd(_) | LogAddress::Ring(_) => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
+    use baton_model::{Facility, Global, LogAddress, LogTarget};
+
     use super::*;
-    use baton_model::{Facility, Global};
 
     #[test]
     fn a_line_reaches_the_log_in_its_format() {
@@ -258,5 +231,14 @@ mod tests {
         check("raw", "hello\n");
         check("short", "<5>hello\n");
         check("priority", "<133>hello\n");
+    }
+
+    #[test]
+    fn bytes_from_elsewhere_begin_no_line_and_move_no_cursor() {
+        let mut out = Vec::new();
+        escape("a\nb\r\u{1b}[2J\u{7f} é", &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "a#0Ab#0D#1B[2J#7F é");
+        assert_eq!(printable("a\n\tb\u{1b}[2J\r"), "a\n\tb\\u{1b}[2J\\r");
+        assert!(matches!(printable("a\nb"), Cow::Borrowed(_)));
     }
 }

@@ -229,6 +229,24 @@ pub struct Status {
     /// Start-up settings of the configuration in use that wait for the next process.
     #[serde(default)]
     pub pending: Vec<PendingSetting>,
+    /// Targets of logs and messages to which lines were lost.
+    #[serde(default)]
+    pub log_targets: Vec<LossyTarget>,
+    /// Internal errors (panics) since the start.
+    #[serde(default)]
+    pub panics: u64,
+}
+
+/// A target of logs and messages to which lines were lost.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LossyTarget {
+    /// Its address as in the configuration.
+    pub target: String,
+    /// Lines lost since the start.
+    pub lost: u64,
+    /// Why the last one was lost.
+    pub reason: String,
 }
 
 /// What became of a look at the files of certificates.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use baton_kernel::output::losses;
+use baton_kernel::panics;
 use baton_kernel::process::usage;
 use baton_proxy::balance::{HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock, FrontendPlan};
 
 use crate::certificates::{Census, wall_seconds};
 use crate::control::Control;
-use crate::protocol::{Expiring, Figures, Status};
+use crate::protocol::{Expiring, Figures, LossyTarget, Status};
 use crate::reload::ChangeLine;
 
 /// Everything `baton status` shows.
@@ -31,6 +33,8 @@ pub(crate) fn status(control: &Control) -> Status {
         listeners: line.listeners.addresses(),
         listeners_leaving: line.listeners.leaving_count(),
         pending: line.pending(),
+        log_targets: lossy_targets(),
+        panics: panics::count(),
         ..Status::default()
     };
     let census = Census::of(&line.store, wall_seconds());
@@ -46,6 +50,11 @@ pub(crate) fn status(control: &Control) -> Status {
         status.backends = backends(line).iter().map(|plan| backend(plan)).collect();
     }
     status
+}
+
+fn lossy_targets() -> Vec<LossyTarget> {
+    let lossy = losses::all().into_iter().filter(|losses| losses.lost() > 0);
+    lossy.map(|one| LossyTarget { target: one.name().into(), lost: one.lost(), reason: one.reason() }).collect()
 }
 
 fn frontend(plan: &FrontendPlan) -> Figures {

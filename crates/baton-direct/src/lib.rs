@@ -4,6 +4,10 @@
 //! steps that touches nothing that did not change, so that the connections of what did not change live on. A [`Director`] joins the
 //! two, and keeps a record of what is its own. This crate knows addresses and the kernel's objects; it knows neither files of
 //! configuration nor health checks: who knows them gives it another list.
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![forbid(unsafe_code)]
 
 pub mod choose;

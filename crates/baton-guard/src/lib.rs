@@ -4,6 +4,10 @@
 //! This crate knows addresses, commands and the kernel's objects; it knows nothing of the proxy. Everything that it makes in the
 //! kernel bears a name of its own (`baton…`), and is undone by the process that made it, by a guardian when that process was
 //! killed, and by hand after a crash of both.
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![forbid(unsafe_code)]
 
 pub mod fault;

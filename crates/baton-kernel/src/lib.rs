@@ -3,8 +3,13 @@
 //! socket.
 //!
 //! This crate knows addresses and descriptors, never a frontend; it starts no thread but to look into a network
-//! namespace for a moment, and keeps no state of its own but what its users put into files. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
+//! namespace for a moment and to write output (`output`), and keeps no state of its own but what its users put into files and the
+//! counts of `output` and `panics`, which belong to the process. Where a well-kept crate offers a safe call it is used; this is the only crate in which `unsafe` may
 //! appear, always under a `SAFETY` comment.
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![allow(unsafe_code, reason = "system calls without a safe wrapper live here, and only here")]
 
 pub mod borrow;
@@ -28,7 +33,9 @@ pub mod netns;
 pub mod nfqueue;
 pub mod nftables;
 pub mod notify;
+pub mod output;
 pub mod packet;
+pub mod panics;
 pub mod process;
 pub mod qdisc;
 pub mod retire;

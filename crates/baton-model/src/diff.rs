@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use self::words::Words;
 use crate::{
-    Bind, BindTls, Direct, DirectBind, Global, GlobalTls, IpvsTuning, Level, LogAddress, LogTarget, Model, Process,
-    Proxy, Server, Stats,
+    Bind, BindTls, Direct, DirectBind, Global, GlobalTls, IpvsTuning, Level, LogTarget, Model, Process, Proxy, Server,
+    Stats,
 };
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
@@ -299,14 +299,7 @@ fn diff_ipvs(old: &IpvsTuning, new: &IpvsTuning, note: &mut impl FnMut(&'static 
 /// `log` lines without their first word.
 fn logs(targets: &[LogTarget]) -> String {
     let one = |target: &LogTarget| {
-        let place = match &target.address {
-            LogAddress::Udp(address) => address.to_string(),
-            LogAddress::Unix(path) => path.display().to_string(),
-            LogAddress::Stdout => "stdout".into(),
-            LogAddress::Stderr => "stderr".into(),
-            LogAddress::Fd(number) => format!("fd@{number}"),
-            LogAddress::Ring(name) => format!("ring@{name}"),
-        };
+        let place = &target.address;
         let format = if target.format.is_empty() { String::new() } else { format!(" format {}", target.format) };
         let sample = target.sample.as_ref().map(|sample| format!(" sample {sample}")).unwrap_or_default();
         let (Level(max), Level(min)) = (target.max, target.min);

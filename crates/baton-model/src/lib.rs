@@ -4,6 +4,11 @@
 //! cloned and printed. What an operator changed at runtime and what we observe (health, counters) are other types in
 //! other crates. There is no text parsing here, no I/O and no clock.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
+
 mod address;
 mod balance;
 mod bind;

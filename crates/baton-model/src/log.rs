@@ -1,5 +1,6 @@
 //! Where and how traffic is logged (configuration manual, 3.1 and 4.2 `log`, 8 "Logging").
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -57,7 +58,7 @@ pub struct LogTarget {
 }
 
 /// Where log lines go.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum LogAddress {
     /// UDP syslog.
     Udp(SocketAddr),
@@ -67,10 +68,20 @@ pub enum LogAddress {
     Stdout,
     /// `stderr`.
     Stderr,
-    /// `fd@N`.
+    /// `fd@N`: a descriptor that was passed to the process when it was started.
     Fd(i32),
-    /// `ring@NAME`, a later issue.
-    Ring(String),
+}
+
+impl fmt::Display for LogAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogAddress::Udp(address) => address.fmt(out),
+            LogAddress::Unix(path) => path.display().fmt(out),
+            LogAddress::Stdout => out.write_str("stdout"),
+            LogAddress::Stderr => out.write_str("stderr"),
+            LogAddress::Fd(number) => write!(out, "fd@{number}"),
+        }
+    }
 }
 
 /// Syslog facility number, 0 (`kern`) to 23 (`local7`).

@@ -33,6 +33,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![forbid(unsafe_code)]
 
 pub mod certificates;

@@ -181,6 +181,7 @@ impl Core {
                 }
             }
         }
+        self.log.forget_unused();
         self.upstreams.retire(generation, self.registry.cores());
         self.thin_from_now_on();
     }

@@ -4,6 +4,10 @@
 //! configuration file: it works by a [`Generation`], which the change line prepares and hands to every core.
 
 #![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
+#![cfg_attr(
     test,
     allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")
 )]
@@ -11,7 +15,7 @@
 pub mod accept;
 pub mod balance;
 mod buffer;
-mod clock;
+pub mod clock;
 pub mod core;
 mod deadline;
 mod ended;
@@ -37,6 +41,7 @@ mod work;
 pub mod workers;
 
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerId, ListenerPlan, Refused, ServerPlan};
+pub use record::{LogWriter, Sinks};
 pub use state::{BackendFigures, Counter, CounterBlock, FrontendState, ListenerState, Registry};
 pub use upstream::{Encryption, dialer};
 pub use workers::{Command, Workers};

@@ -66,8 +66,6 @@ pub enum Counter {
     Reuses,
     /// Connections counted at accept.
     Connections,
-    /// Log lines that could not be sent.
-    LogsLost,
     /// `ssl_sess`: TLS sessions agreed on with clients.
     TlsSessions,
     /// `ssl_reused_sess`: those of them that went on with what an earlier connection had agreed on.
@@ -106,7 +104,6 @@ impl Counter {
         (Counter::Connects, "connect"),
         (Counter::Reuses, "reuse"),
         (Counter::Connections, "conn_tot"),
-        (Counter::LogsLost, "logs_lost"),
         (Counter::TlsSessions, "ssl_sess"),
         (Counter::TlsResumed, "ssl_reused_sess"),
         (Counter::TlsFailures, "ssl_failed_handshake"),

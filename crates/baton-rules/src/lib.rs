@@ -1,3 +1,7 @@
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![forbid(unsafe_code)]
 //! Sample fetches, converters, ACLs, actions and log-format strings: one table row each, and their evaluation.
 //!

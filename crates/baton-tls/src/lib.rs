@@ -4,6 +4,11 @@
 //! This crate opens no socket and moves no bytes: it gives whoever does a configuration of rustls for each handshake, and tells
 //! afterwards what was agreed on ([`Facts`]).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
+
 mod acceptor;
 pub mod authorities;
 mod certificate;

@@ -2,6 +2,10 @@
 //!
 //! Called as `haproxy` it behaves the same. The first argument decides: a dash is HAProxy's command line, a word is a verb.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
+)]
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -24,6 +28,8 @@ use baton_control::master::process::{Program, WORKER_ARGUMENT};
 use baton_control::master::state::STATE_ARGUMENT;
 use baton_control::master::{Resumed, Summons};
 use baton_guard::hold::guardian::{GUARDIAN_ARGUMENT, be_guardian};
+use baton_kernel::output::{self, FLUSHED_WITHIN};
+use baton_kernel::panics;
 use start::Origin;
 
 /// Objects of one size side by side, also those that must be aligned, as tokio's are to cache lines: with the C library's
@@ -35,6 +41,13 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const BAD_CONDITION: u8 = 2;
 
 fn main() -> ExitCode {
+    panics::report();
+    let code = run();
+    output::flush(FLUSHED_WITHIN);
+    code
+}
+
+fn run() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let called = if arguments.is_empty() { OsString::from("baton") } else { arguments.remove(0) };
     let program =
@@ -75,7 +88,7 @@ fn main() -> ExitCode {
             if let Some(text) = text {
                 Messages::new(&program, texts::VERSION, false).alert(&text);
             }
-            eprint!("{}", texts::usage(&program));
+            output::print_error(&texts::usage(&program));
             ExitCode::FAILURE
         }
     }
@@ -111,6 +124,6 @@ fn evaluate(program: &str, text: &str) -> ExitCode {
 }
 
 fn print(text: &str) -> ExitCode {
-    print!("{text}");
+    output::print(text);
     ExitCode::SUCCESS
 }

@@ -17,9 +17,9 @@ mod whom;
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use baton_kernel::output;
 use clap::{Parser, Subcommand};
 
 /// A load balancer that never drops a request.
@@ -51,14 +51,24 @@ enum Verb {
     Origin(origin::OriginCommand),
 }
 
-/// Prints a line, and goes on when nobody reads any more.
+/// Prints a line to standard output. A reader that is gone is no failure.
 fn print_line(line: impl Display) {
-    let _ = writeln!(io::stdout(), "{line}");
+    output::print(&format!("{line}\n"));
 }
 
-/// Says a line on standard error, and goes on when nobody reads any more: what is under way matters more.
+/// Prints text with all its ends of lines.
+fn print_text(text: impl Display) {
+    output::print(&text.to_string());
+}
+
+/// Prints a line to standard error. A reader that is gone is no failure: what is under way matters more.
 fn say_line(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    output::print_error(&format!("{line}\n"));
+}
+
+/// Prints text to standard error with all its ends of lines.
+fn say_text(text: impl Display) {
+    output::print_error(&text.to_string());
 }
 
 /// Whether the first argument is meant for us and not for HAProxy's command line.
@@ -100,7 +110,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Origin(command) => origin::run(&command),
     };
     outcome.unwrap_or_else(|text| {
-        eprintln!("baton: {text}");
+        say_line(format_args!("baton: {text}"));
         ExitCode::FAILURE
     })
 }

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use baton_kernel::output::losses;
 use baton_kernel::process::over_exec::memory_file;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -29,6 +30,7 @@ use super::process::Program;
 use super::supervisor::{Effect, Stop, Supervisor, WorkerId};
 use crate::apart::Apart;
 use crate::control_socket::{self, ControlSocket};
+use crate::losses::LossReports;
 use crate::messages::Messages;
 use crate::protocol::{Reply, Request};
 use crate::rights::{Places, Rights};
@@ -109,6 +111,8 @@ struct Master {
     /// A second descriptor of the socket of `-S`, for the next binary.
     cli: Option<OwnedFd>,
     events: mpsc::UnboundedSender<Event>,
+    /// Messages that were lost, as far as they were reported.
+    losses: LossReports,
 }
 
 /// A worker's process.
@@ -176,6 +180,8 @@ pub(super) enum Event {
     Time,
     /// Time to tell that we are alive.
     Alive,
+    /// Messages were lost, or something panicked.
+    Lost,
 }
 
 /// Runs until the last worker has ended; gives the exit code. `started` is called when the first worker serves.
@@ -232,6 +238,7 @@ impl Master {
             places: Places::default(),
             put_off: 0,
             events,
+            losses: LossReports::default(),
         })
     }
 
@@ -288,6 +295,7 @@ impl Master {
             }
             let event = self.next(&mut signals, &mut happened, &mut watchdog).await;
             effects = self.happen(event, &mut happened).await;
+            self.losses.report(&self.setup.messages);
         }
     }
 
@@ -318,7 +326,7 @@ impl Master {
         happened: &mut mpsc::UnboundedReceiver<Event>,
         watchdog: &mut Option<tokio::time::Interval>,
     ) -> Event {
-        let look = self.supervisor.look_again();
+        let look = self.supervisor.look_again().into_iter().chain(self.losses.due()).min();
         let time = async {
             match look {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -341,6 +349,7 @@ impl Master {
             Some(event) = happened.recv() => event,
             () = time => Event::Time,
             () = alive => Event::Alive,
+            () = losses::happened() => Event::Lost,
         }
     }
 
@@ -380,6 +389,7 @@ impl Master {
                 Vec::new()
             }
             Event::Time => self.supervisor.time(now),
+            Event::Lost => Vec::new(),
             Event::Alive => {
                 self.alive().await;
                 Vec::new()

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use baton_config::condition::COMPATIBLE_VERSION;
+use baton_kernel::output::losses;
+use baton_kernel::panics;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use baton_model::Global;
@@ -200,8 +202,8 @@ static ROWS: &[Row] = &[
         58,
         "DroppedLogs",
         "MGP",
-        |facts| Value::count(facts.total(Counter::LogsLost)),
-        "Log lines that could not be sent",
+        |_| Value::count(losses::total()),
+        "Lines to logs, standard output and standard error that were lost",
     ),
     zero(59, "BusyPolling", "MGP", "1 with busy polling, which there is none of"),
     zero(60, "FailedResolutions", "MGP", "Names that could not be resolved at run time"),
@@ -239,6 +241,7 @@ static ROWS: &[Row] = &[
     ),
     row(1002, "Direct_manner", "SGP", |facts| facts.direct(|about| about.manner.clone()), "How it is set up here"),
     row(1003, "Direct_complaints", "SGP", |facts| facts.complaints(), "What is in its way"),
+    row(1004, "Panics", "MCP", |_| panics_seen(), "Internal errors that ended a connection or a task"),
 ];
 
 /// `show info`.
@@ -413,6 +416,14 @@ impl Facts<'_> {
 
     fn description(&self) -> Value {
         self.control.line.model.global.description.as_deref().map_or(Value::None, Value::text)
+    }
+}
+
+/// Nothing as long as there was none.
+fn panics_seen() -> Value {
+    match panics::count() {
+        0 => Value::None,
+        count => Value::count(count),
     }
 }
 

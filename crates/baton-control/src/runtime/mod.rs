@@ -31,6 +31,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use baton_kernel::output;
 use baton_model::{AccessLevel, Model};
 use baton_proxy::ListenerId;
 use socket2::Socket;
@@ -111,7 +112,11 @@ impl Runtime {
                 Some(listening) => listening.lead(open.socket),
                 None => match Listening::start(&self.shared, &open) {
                     Ok(listening) => drop(self.listening.insert(open.id, listening)),
-                    Err(error) => eprintln!("[ALERT] stats socket {}: {error}", open.socket.bind.address),
+                    Err(error) => output::print_error(&format!(
+                        "[ALERT]    ({}) : stats socket {}: {error}\n",
+                        std::process::id(),
+                        open.socket.bind.address
+                    )),
                 },
             }
         }

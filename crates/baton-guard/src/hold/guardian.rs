@@ -13,6 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use baton_kernel::output::{self, Mode};
 use baton_kernel::process::over_exec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -217,6 +218,8 @@ pub(super) fn wait(fds: &mut [PollFd], until: Option<Instant>) -> nix::Result<i3
 
 /// The guardian's own life, from its arguments to its exit code.
 pub fn be_guardian(arguments: &[OsString]) -> u8 {
+    // It has one thread, and what it holds matters more than its words.
+    output::set_mode(Mode::Brief);
     let lock = arguments.first().and_then(|number| number.to_str()?.parse::<RawFd>().ok());
     let lock = lock.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).and_then(over_exec::take);
     match lock.and_then(|lock| live().map(|()| lock)) {
@@ -372,7 +375,7 @@ fn cause(input: &BufReader<fs::File>, signals: &SignalFd, deadline: Instant, wat
 
 /// Says it on standard error, if anybody reads there.
 fn complain(text: fmt::Arguments) {
-    let _ = writeln!(io::stderr(), "baton: {text}");
+    output::print_error(&format!("baton: {text}\n"));
 }
 
 fn say(word: &Word) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::future::pending;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_kernel::listen::ListenOptions;
+use baton_kernel::output::{self, Mode};
 use baton_kernel::process::activation::{FIRST, Launch, Seats};
 use baton_kernel::process::privileges::{Identity, drop_to};
 use baton_kernel::{Endpoint, Listening};
@@ -57,6 +58,7 @@ const OUR_OWN: [&str; 7] =
 /// # Errors
 /// A sentence, when the sockets could not be opened, or rights not given up: nothing was started.
 pub fn run(keep: &Keep) -> Result<u8, String> {
+    output::set_mode(Mode::Brief);
     if keep.command.is_empty() {
         return Err("no program to start: write it after '--'".into());
     }
@@ -85,6 +87,8 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
     for (number, kept) in (FIRST..).zip(kept.iter()) {
         say(&format!("{} is descriptor {number} ({})", kept.listening.local(), variable(&kept.name)));
     }
+    // Rights were given up: threads have the same from here on.
+    output::set_mode(Mode::Queue);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -118,7 +122,7 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
 
 fn say(text: &str) {
     // Without a reader it goes on: the sockets matter more than the words.
-    let _ = writeln!(io::stderr(), "baton keep: {text}");
+    output::print_error(&format!("baton keep: {text}\n"));
 }
 
 fn open_export(path: &Path, keep: &Keep) -> Result<Listening, String> {

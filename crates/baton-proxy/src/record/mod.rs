@@ -2,6 +2,7 @@
 
 mod date;
 mod format;
+mod way;
 mod writer;
 
 use std::rc::Rc;

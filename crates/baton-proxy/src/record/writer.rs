@@ -1,38 +1,33 @@
-//! Sending log lines: UDP and unix syslog, and the standard streams. A line that cannot be sent at once is counted and
-//! lost, never waited for.
+//! Composing log lines for each of their targets; [`Way`] sends them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io::Write;
-use std::net::UdpSocket;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use baton_kernel::output;
 use baton_model::{Global, Level, LogAddress, LogFormat, LogTarget, Logging};
 
 use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
 use crate::record::Entry;
 use crate::record::date::Dates;
+use crate::record::way::Way;
 
 /// `err`.
 const ERROR: Level = Level(3);
 /// `info`.
 pub(super) const INFO: Level = Level(6);
 
-/// A core's way to its log targets.
+/// What a thread logs by.
 #[derive(Debug)]
 pub struct LogWriter {
-    clock: Rc<Clock>,
     /// Spells dates.
     pub dates: Dates,
-    /// Lines that could not be sent.
-    pub lost: Cell<u64>,
+    clock: Rc<Clock>,
     identity: RefCell<Identity>,
-    udp: RefCell<[Option<UdpSocket>; 2]>,
-    unix: RefCell<HashMap<PathBuf, Option<UnixDatagram>>>,
+    /// Every address has one, however many `log` lines name it.
+    ways: RefCell<HashMap<LogAddress, Rc<Way>>>,
     scratch: RefCell<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -49,6 +44,8 @@ struct Identity {
 #[derive(Debug)]
 pub struct Sinks {
     logging: Logging,
+    /// Of each target.
+    ways: Vec<Rc<Way>>,
     turn: Cell<u64>,
 }
 
@@ -79,15 +76,13 @@ impl Sinks {
 }
 
 impl LogWriter {
-    /// A writer that dates its lines by this clock.
+    /// A writer that dates its lines by this clock, without identity, which [`LogWriter::apply`] gives it.
     pub fn new(clock: Rc<Clock>) -> LogWriter {
         LogWriter {
-            clock,
             dates: Dates::default(),
-            lost: Cell::default(),
+            clock,
             identity: RefCell::default(),
-            udp: RefCell::default(),
-            unix: RefCell::default(),
+            ways: RefCell::default(),
             scratch: RefCell::default(),
         }
     }
@@ -106,26 +101,50 @@ impl LogWriter {
         };
     }
 
+    /// The process that lines name, when it is another one than at [`LogWriter::apply`]: a daemon forks in between.
+    pub fn set_pid(&self, pid: u32) {
+        self.identity.borrow_mut().pid = pid;
+    }
+
     /// The targets of one proxy's `log` lines.
     pub fn sinks(&self, logging: &Logging) -> Rc<Sinks> {
-        Rc::new(Sinks { logging: logging.clone(), turn: Cell::new(0) })
+        let mut ways = self.ways.borrow_mut();
+        let mut way = |target: &LogTarget| {
+            let new = || Rc::new(Way::new(&target.address));
+            ways.entry(target.address.clone()).or_insert_with(new).clone()
+        };
+        Rc::new(Sinks {
+            ways: logging.targets.iter().map(&mut way).collect(),
+            logging: logging.clone(),
+            turn: Cell::new(0),
+        })
+    }
+
+    /// Closes the sockets of targets that no [`Sinks`] names any more.
+    pub fn forget_unused(&self) {
+        self.ways.borrow_mut().retain(|_, way| Rc::strong_count(way) > 1);
     }
 
     /// Something an operator should know about this process.
     pub fn trouble(&self, text: &str) {
-        eprintln!("[WARNING]  ({}) : {text}", self.identity.borrow().pid);
+        output::print_error(&format!("[WARNING]  ({}) : {text}\n", self.identity.borrow().pid));
     }
 
     /// Sends one line to every target that takes its level. `write` composes the message.
     pub fn line(&self, sinks: &Sinks, level: Level, write: impl FnOnce(&mut Vec<u8>)) {
+        self.line_except(sinks, level, None, write);
+    }
+
+    /// The same, but not to the target of this name.
+    pub fn line_except(&self, sinks: &Sinks, level: Level, not: Option<&str>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut scratch = self.scratch.borrow_mut();
         let (message, packet) = &mut *scratch;
         message.clear();
         write(message);
         let turn = sinks.turn.replace(sinks.turn.get() + 1);
         let now = self.clock.wall();
-        for target in &sinks.logging.targets {
-            if level > target.max || !is_sampled(target, turn) {
+        for (target, way) in sinks.logging.targets.iter().zip(&sinks.ways) {
+            if level > target.max || !is_sampled(target, turn) || not.is_some_and(|not| way.is(not)) {
                 continue;
             }
             packet.clear();
@@ -134,9 +153,7 @@ impl LogWriter {
             packet.extend_from_slice(message);
             packet.truncate(target.len.saturating_sub(1));
             packet.push(b'\n');
-            if !self.send(&target.address, packet) {
-                self.lost.set(self.lost.get() + 1);
-            }
+            way.send(packet, self.clock.now());
         }
     }
 
@@ -182,42 +199,6 @@ impl LogWriter {
             }
         }
     }
-
-    fn send(&self, address: &LogAddress, packet: &[u8]) -> bool {
-        match address {
-            LogAddress::Udp(to) => {
-                let mut sockets = self.udp.borrow_mut();
-                let socket = &mut sockets[usize::from(to.is_ipv6())];
-                if socket.is_none() {
-                    *socket = udp_socket(to.is_ipv6()).ok();
-                }
-                // An earlier datagram's ICMP answer is reported here; the line itself was not sent then.
-                socket
-                    .as_ref()
-                    .is_some_and(|socket| socket.send_to(packet, to).or_else(|_| socket.send_to(packet, to)).is_ok())
-            }
-            LogAddress::Unix(path) => {
-                let mut sockets = self.unix.borrow_mut();
-                let socket = sockets.entry(path.clone()).or_insert_with(|| unix_socket().ok());
-                socket.as_ref().is_some_and(|socket| socket.send_to(packet, path).is_ok())
-            }
-            LogAddress::Stdout => std::io::stdout().lock().write_all(packet).is_ok(),
-            LogAddress::Stderr => std::io::stderr().lock().write_all(packet).is_ok(),
-            LogAddress::Fd(_) | LogAddress::Ring(_) => false,
-        }
-    }
-}
-
-fn udp_socket(v6: bool) -> std::io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(if v6 { "[::]:0" } else { "0.0.0.0:0" })?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-fn unix_socket() -> std::io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// `sample 1,3-4:5`: of every five lines the first, third and fourth.

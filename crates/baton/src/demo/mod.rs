@@ -18,6 +18,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use baton_kernel::output::{self, LineWriter, Mode};
 use baton_prove::{Progress, units};
 use clap::Args;
 
@@ -59,6 +60,8 @@ const END_MAX: Duration = Duration::from_secs(1);
 /// # Errors
 /// A sentence, when it could not begin, or was interrupted a second time.
 pub fn run(command: &Demo) -> Result<ExitCode, String> {
+    // The demonstration goes on when its terminal is held (Ctrl-S).
+    output::set_mode(Mode::Queue);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -74,7 +77,7 @@ type Voice = Progress<Box<dyn Write + Send>>;
 fn voice(json: bool) -> Voice {
     match json {
         true => Progress::new(Box::new(io::sink()), false),
-        false => Progress::new(Box::new(io::stdout()), io::stdout().is_terminal()),
+        false => Progress::new(Box::new(LineWriter::stdout()), io::stdout().is_terminal()),
     }
 }
 
@@ -107,7 +110,7 @@ fn say(measured: &Measured, json: bool) {
         false => format!("\n{measured}"),
     };
     // Who does not read the result still gets the exit code.
-    let _ = writeln!(io::stdout(), "{text}");
+    output::print(&format!("{text}\n"));
 }
 
 async fn keep(proxy: &mut Proxy, interrupt: &mut Interrupt) -> Result<(), String> {

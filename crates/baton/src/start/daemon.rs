@@ -2,6 +2,7 @@
 
 use baton_control::Messages;
 use baton_control::master::Summoned;
+use baton_kernel::output;
 use baton_kernel::process::daemon::{Daemonized, Nowhere, Ready, daemonize};
 use baton_kernel::process::pid_file::PidFile;
 use baton_model::Global;
@@ -38,7 +39,7 @@ impl Terminal {
             if self.names_others
                 && let Err(error) = pid_file.write(&[std::process::id() as i32])
             {
-                eprintln!("[WARNING]  ({}) : cannot write the pid file: {error}", std::process::id());
+                warn(&format!("cannot write the pid file: {error}"));
             }
             pid_file.keep();
         }
@@ -47,9 +48,13 @@ impl Terminal {
             None => self.nowhere.map_or(Ok(()), |nowhere| nowhere.replace_terminal()),
         };
         if let Err(error) = left {
-            eprintln!("[WARNING]  ({}) : {error}", std::process::id());
+            warn(&error.to_string());
         }
     }
+}
+
+fn warn(text: &str) {
+    output::print_error(&format!("[WARNING]  ({}) : {text}\n", std::process::id()));
 }
 
 /// Whether `-D` or `daemon` asks for the background, and nothing forbids it.

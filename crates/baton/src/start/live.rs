@@ -7,6 +7,7 @@ use baton_control::handover::taker::Taken;
 use baton_control::master::Begun;
 use baton_control::reload::Ready;
 use baton_control::{ChangeLine, Control, Messages, Settings, health};
+use baton_kernel::output::{self, Mode};
 use baton_model::Level;
 
 use super::Stop;
@@ -28,6 +29,8 @@ pub(super) fn live(
     messages: &Rc<Messages>,
     announce: impl FnOnce(),
 ) -> Result<u8, Stop> {
+    // No fork follows, and rights were given up: from here on nothing waits for whoever reads our output.
+    output::set_mode(Mode::Queue);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().thread_name("baton/files").build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;

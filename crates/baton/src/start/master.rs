@@ -9,6 +9,7 @@ use baton_control::master::cli::{self, Cli};
 use baton_control::master::opening::Reading;
 use baton_control::master::{self, Resumed, Setup};
 use baton_control::{Messages, Outside, ServiceManager, reload};
+use baton_kernel::output::{self, Mode};
 use baton_kernel::process::limits::OpenFiles;
 use baton_model::Model;
 
@@ -53,6 +54,7 @@ pub(super) fn supervise(
         sockets: inherit::activated(messages)?.into_fds(),
         ..setup(run, origin, messages)
     };
+    output::set_mode(Mode::Queue);
     Ok(master::run(setup, None, || terminal.serving())?)
 }
 
@@ -85,6 +87,7 @@ pub(super) fn resume(
     let ready_within = ready_within().unwrap_or_default();
     let setup =
         Setup { is_detached: resumed.is_detached(), cli, reading, ready_within, ..setup(run, origin, messages) };
+    output::set_mode(Mode::Queue);
     Ok(master::run(setup, Some(resumed), || ())?)
 }
 

@@ -28,6 +28,7 @@ use baton_control::reload::{self, Ready};
 use baton_control::rights::Rights;
 use baton_control::tickets::{recall_kept, wall_seconds};
 use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption};
+use baton_kernel::output::{self, Mode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::Known;
 use baton_model::Model;
@@ -53,6 +54,9 @@ pub struct Origin {
 
 /// Checks, or serves until told to stop.
 pub fn run(program: &str, run: Run, origin: Origin) -> ExitCode {
+    if !run.check {
+        output::set_mode(Mode::Brief);
+    }
     let messages = Rc::new(Messages::new(program, VERSION, run.quiet));
     let last_words = origin.summons.as_ref().and_then(Summons::last_words);
     match start(run, origin, &messages) {
@@ -177,7 +181,7 @@ struct Views {
 fn say_checked(run: &Run, loaded: &Loaded, warned: bool) -> u8 {
     let say = |text: &str| {
         if !run.quiet {
-            println!("{text}");
+            output::print(&format!("{text}\n"));
         }
     };
     if warned {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use baton_guard::flip::{Check, Colour, Cycle, Done, Flips, How, Init, Kind, Name, Setting, Switch, place};
 use baton_guard::hold::target::Target;
+use baton_kernel::output::{self, Mode};
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
@@ -190,7 +191,11 @@ pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
             let switch = Switch { name: named.name, to: colour, check: ask.check(), force };
             if named.dry_run { flips.plan_switch(&switch) } else { flips.switch(&switch) }.map_err(words)?
         }
-        What::Run(command) => cycle(command)?,
+        What::Run(command) => {
+            // One instance is being replaced meanwhile: nothing waits long for whoever reads our output.
+            output::set_mode(Mode::Brief);
+            cycle(command)?
+        }
         What::Remove(RemoveCommand { named }) => {
             let flips = flips(named.dry_run)?;
             if named.dry_run { flips.plan_remove(&named.name) } else { flips.remove(&named.name) }.map_err(words)?

@@ -9,6 +9,7 @@ use baton_guard::hold::plug;
 use baton_guard::hold::record::{self, Claimed, Leftover, Record, Refused, Released};
 use baton_guard::hold::run::{self, Asked, NOT_HELD, Report};
 use baton_guard::hold::{MethodName, Order, Target, Targets};
+use baton_kernel::output::{self, Mode};
 use baton_kernel::process::known::Known;
 use baton_prove::units;
 use clap::{Args, Subcommand};
@@ -137,6 +138,8 @@ pub fn run(command: &HoldCommand) -> Result<ExitCode, String> {
 }
 
 fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
+    // Connections wait meanwhile: nothing waits long for whoever reads our output.
+    output::set_mode(Mode::Brief);
     let asked = Asked {
         targets: Targets::new(command.targets.clone())?,
         method: command.method.0,

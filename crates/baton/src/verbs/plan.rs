@@ -45,19 +45,19 @@ pub fn run(command: &PlanCommand) -> Result<ExitCode, String> {
     };
     let code = if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if command.json {
-        println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
+        super::print_line(serde_json::to_string(&outcome).unwrap_or_default());
         return Ok(code);
     }
     for message in &outcome.messages {
-        eprint!("{}", message.rendered);
+        super::say_text(&message.rendered);
     }
     match (outcome.accepted, outcome.plan.is_empty()) {
-        (false, _) => eprintln!("A reload would be refused; nothing would change."),
-        (true, true) => println!("nothing would change"),
-        (true, false) => print!("{}", outcome.plan),
+        (false, _) => super::say_line("A reload would be refused; nothing would change."),
+        (true, true) => super::print_line("nothing would change"),
+        (true, false) => super::print_text(outcome.plan),
     }
     if let (true, Some(pending)) = (outcome.accepted, restart_pending(&outcome.pending)) {
-        println!("{pending}");
+        super::print_line(pending);
     }
     Ok(code)
 }

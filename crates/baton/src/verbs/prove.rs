@@ -6,7 +6,7 @@ mod choose;
 mod watch;
 mod words;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
     };
     let proof = watch::play(title(&chosen), &chosen, &setting)?;
     // Who does not read the table still gets the files and the exit code.
-    let _ = write!(io::stdout(), "{}", proof.table());
+    super::print_text(proof.table());
     if let Some(file) = &command.report {
         put(file, &proof.to_html())?;
     }
@@ -183,17 +183,23 @@ fn put(file: &Path, text: &str) -> Result<(), String> {
 fn list() -> ExitCode {
     for experiment in built_in::all() {
         let servers: Vec<&str> = experiment.servers.iter().map(|server| server.name.as_str()).collect();
-        println!("{:16} {}\n{:16} {}", experiment.name, experiment.title, "", servers.join(", "));
+        super::print_line(format_args!(
+            "{:16} {}\n{:16} {}",
+            experiment.name,
+            experiment.title,
+            "",
+            servers.join(", ")
+        ));
     }
-    println!("\nTables of articles, all of them by the name 'articles':");
+    super::print_line("\nTables of articles, all of them by the name 'articles':");
     for (name, heading) in articles::list() {
-        println!("{name:16} {heading}");
+        super::print_line(format_args!("{name:16} {heading}"));
     }
     ExitCode::SUCCESS
 }
 
 fn show(name: &str) -> Result<ExitCode, String> {
     let (_, text) = built_in::ALL.iter().find(|(known, _)| *known == name).ok_or_else(|| choose::unknown(name))?;
-    print!("{text}");
+    super::print_text(text);
     Ok(ExitCode::SUCCESS)
 }

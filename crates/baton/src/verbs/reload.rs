@@ -34,26 +34,26 @@ pub fn run(command: &Reload) -> Result<ExitCode, String> {
 fn print(outcome: &Outcome, json: bool) -> ExitCode {
     let code = if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if json {
-        println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+        super::print_line(serde_json::to_string(outcome).unwrap_or_default());
         return code;
     }
     for message in &outcome.messages {
-        eprint!("{}", message.rendered);
+        super::say_text(&message.rendered);
     }
     if !outcome.accepted {
-        eprintln!("Refused: configuration {} stays in use, untouched.", outcome.generation);
+        super::say_line(format_args!("Refused: configuration {} stays in use, untouched.", outcome.generation));
         return code;
     }
     for change in &outcome.plan.changes {
-        println!("{}", change.change);
+        super::print_line(&change.change);
     }
     match outcome.plan.changes.len() {
-        0 => println!("Configuration {} is in use: nothing changed.", outcome.generation),
-        1 => println!("Configuration {} is in use: 1 change.", outcome.generation),
-        count => println!("Configuration {} is in use: {count} changes.", outcome.generation),
+        0 => super::print_line(format_args!("Configuration {} is in use: nothing changed.", outcome.generation)),
+        1 => super::print_line(format_args!("Configuration {} is in use: 1 change.", outcome.generation)),
+        count => super::print_line(format_args!("Configuration {} is in use: {count} changes.", outcome.generation)),
     }
     if let Some(pending) = restart_pending(&outcome.pending) {
-        println!("{pending}");
+        super::print_line(pending);
     }
     code
 }

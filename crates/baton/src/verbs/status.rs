@@ -24,9 +24,9 @@ pub struct StatusCommand {
 pub fn run(command: &StatusCommand) -> Result<ExitCode, String> {
     match command.process.ask(Request::Status)? {
         Reply::Status(status) if command.json => {
-            println!("{}", serde_json::to_string(&status).unwrap_or_default());
+            super::print_line(serde_json::to_string(&status).unwrap_or_default());
         }
-        Reply::Status(status) => print!("{}", text(&status)),
+        Reply::Status(status) => super::print_text(text(&status)),
         Reply::Failed { reason } => return Err(reason),
         other => return Err(format!("unexpected answer: {other:?}")),
     }
@@ -61,6 +61,15 @@ fn text(status: &Status) -> String {
     }
     if status.listeners_leaving > 0 {
         out.push_str(&format!("{} removed addresses are still being emptied\n", status.listeners_leaving));
+    }
+    for target in &status.log_targets {
+        out.push_str(&format!("log target {}: {} lost ({})\n", target.target, target.lost, target.reason));
+    }
+    if status.panics > 0 {
+        out.push_str(&format!(
+            "{} internal errors (panics): see standard error, and please report them\n",
+            status.panics
+        ));
     }
     for figures in &status.frontends {
         out.push_str(&row("frontend", figures));

@@ -25,7 +25,7 @@ pub fn run(command: &Upgrade) -> Result<ExitCode, String> {
     match command.process.ask(Request::Upgrade)? {
         Reply::Reload(outcome) => {
             for message in &outcome.messages {
-                eprint!("{}", message.rendered);
+                super::say_text(&message.rendered);
             }
             Ok(if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }

@@ -27,7 +27,10 @@ impl Process {
     pub fn ask(&self, request: Request) -> Result<Reply, String> {
         let asked = ask::send(self.whom(), request)?;
         if let Some(uid) = asked.stranger() {
-            eprintln!("Process {} belongs to user {uid}, who is neither root nor you.", asked.pid());
+            super::say_line(format_args!(
+                "Process {} belongs to user {uid}, who is neither root nor you.",
+                asked.pid()
+            ));
         }
         asked.answer()
     }

@@ -5,6 +5,7 @@ mod certificates;
 mod conversation;
 mod hostile;
 mod ocsp;
+mod output;
 mod peers;
 mod statistics;
 #[path = "../support/mod.rs"]

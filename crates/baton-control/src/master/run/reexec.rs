@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use baton_kernel::output;
 use baton_kernel::process::over_exec::{hold_back, keep, keep_no_more, let_in, memory_file, read_whole, take};
 use nix::sys::signal::Signal;
 use socket2::Socket;
@@ -140,6 +141,8 @@ impl Master {
         );
         let file = memory_file("baton-master", &state.to_bytes()?)?;
         kept.push(file.as_fd());
+        // The threads that write it end with this program.
+        output::flush(output::FLUSHED_WITHIN);
         hold_back(&SIGNALS)?;
         let outcome = kept.iter().try_for_each(|fd| keep(fd).map(|_| ()));
         let error = match outcome {

@@ -60,29 +60,33 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
     match &command.action {
         Action::List { paths, process, json } if paths.is_empty() => {
             let certificates = in_use(process)?;
-            print!("{}", if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
+            super::print_text(if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
             Ok(ExitCode::SUCCESS)
         }
         Action::List { paths, json, .. } => {
             let Judged { certificates, refused } = offline::judge(paths)?;
             let count = refused.len();
-            refused.iter().for_each(|refused| eprintln!("baton: {}: {}", refused.reason, refused.remedy));
+            refused
+                .iter()
+                .for_each(|refused| super::say_line(format_args!("baton: {}: {}", refused.reason, refused.remedy)));
             let certificates = Certificates { certificates };
-            print!("{}", if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
+            super::print_text(if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
             Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Action::Show { name, process } => show(name, process),
         Action::Check { paths } => {
             let Judged { certificates, refused } = offline::judge(paths)?;
-            refused.iter().for_each(|refused| println!("{}: {}", refused.reason, refused.remedy));
-            println!("{} can be used, {} cannot", certificates.len(), refused.len());
+            refused
+                .iter()
+                .for_each(|refused| super::print_line(format_args!("{}: {}", refused.reason, refused.remedy)));
+            super::print_line(format_args!("{} can be used, {} cannot", certificates.len(), refused.len()));
             Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Action::Sync { process, json } => match process.ask(Request::SyncCertificates)? {
             Reply::Synced(synced) => {
                 match json {
-                    true => println!("{}", serde_json::to_string(&synced).unwrap_or_default()),
-                    false => print!("{}", table::synced(&synced)),
+                    true => super::print_line(serde_json::to_string(&synced).unwrap_or_default()),
+                    false => super::print_text(table::synced(&synced)),
                 }
                 Ok(if is_whole(&synced) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
@@ -106,7 +110,7 @@ fn show(name: &str, process: &Process) -> Result<ExitCode, String> {
     if found.is_empty() {
         return Err(format!("no certificate in use is called '{name}', or is good for it"));
     }
-    found.iter().for_each(|facts| print!("{}", table::details(facts)));
+    found.iter().for_each(|facts| super::print_text(table::details(facts)));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -38,7 +38,7 @@ pub fn run(command: &LoadCommand) -> ExitCode {
     match prepare(command).and_then(|(plan, files)| play(command, &plan, files)) {
         Ok(code) => code,
         Err(text) => {
-            eprintln!("baton load: {text}");
+            super::say_line(format_args!("baton load: {text}"));
             ExitCode::from(CANNOT_BEGIN)
         }
     }
@@ -95,7 +95,10 @@ fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, St
     let measured = match ended {
         Ended::Measured(measured) => measured,
         Ended::AtOnce(counts) => {
-            eprintln!("baton load: ended at once; until the first Ctrl-C: {counts}, {} completed", counts.completed);
+            super::say_line(format_args!(
+                "baton load: ended at once; until the first Ctrl-C: {counts}, {} completed",
+                counts.completed
+            ));
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
@@ -109,7 +112,7 @@ fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, St
     let _ = writeln!(io::stdout(), "{}", text.trim_end());
     let written = write(files, &outcome, measured.load.as_ref());
     if let Err(text) = &written {
-        eprintln!("baton load: {text}");
+        super::say_line(format_args!("baton load: {text}"));
     }
     Ok(if outcome.clean && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,0 +1,104 @@
+//! What is counted of log lines and messages that were lost, for each target by its name.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Targets that are remembered although no configuration names them any more, because lines to them were lost.
+const UNUSED_MAX: usize = 64;
+
+/// Lines to one target that were lost.
+#[derive(Debug)]
+pub struct Losses {
+    name: String,
+    lost: AtomicU64,
+    /// `errno` of the last loss.
+    error: AtomicI32,
+    /// Whether the reader of [`reports`](crate::output::losses::reported) knows that there is something to read.
+    is_told: AtomicBool,
+}
+
+/// Of all targets of this process.
+static ALL: Mutex<Vec<Arc<Losses>>> = Mutex::new(Vec::new());
+static TOTAL: AtomicU64 = AtomicU64::new(0);
+static NEWS: Notify = Notify::const_new();
+
+/// The losses of the target of this name.
+pub fn of(name: &str) -> Arc<Losses> {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.iter().find(|losses| losses.name == name) {
+        return known.clone();
+    }
+    let mut unused = 0;
+    all.retain(|losses| {
+        let is_used = Arc::strong_count(losses) > 1;
+        unused += usize::from(!is_used && losses.lost() > 0);
+        is_used || losses.lost() > 0 && unused <= UNUSED_MAX
+    });
+    let new = Arc::new(Losses {
+        name: name.to_owned(),
+        lost: AtomicU64::new(0),
+        error: AtomicI32::new(0),
+        is_told: AtomicBool::new(false),
+    });
+    all.push(new.clone());
+    new
+}
+
+/// The losses of every target, in the order in which the targets were first named.
+pub fn all() -> Vec<Arc<Losses>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Lines lost by this process, whatever the target.
+pub fn total() -> u64 {
+    TOTAL.load(Ordering::Relaxed)
+}
+
+/// Ready when a line was lost at a target that is not [noted](Losses::note) as reported. For one reader.
+pub async fn happened() {
+    NEWS.notified().await;
+}
+
+/// Wakes whoever waits for [`happened`].
+pub(crate) fn tell() {
+    NEWS.notify_one();
+}
+
+impl Losses {
+    /// The target's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lines lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Why the last one was lost.
+    pub fn reason(&self) -> String {
+        match self.error.load(Ordering::Relaxed) {
+            0 => "the reader is too slow".into(),
+            number => nix::errno::Errno::from_raw(number).desc().into(),
+        }
+    }
+
+    /// Counts lines that were lost by this error; `None`: by a queue that was full.
+    pub fn add(&self, lines: u64, error: Option<&io::Error>) {
+        self.error.store(error.map_or(0, |error| error.raw_os_error().unwrap_or(nix::libc::EIO)), Ordering::Relaxed);
+        TOTAL.fetch_add(lines, Ordering::Relaxed);
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+        // Looked at before it is changed: nothing is written to shared memory while the report is due anyway.
+        if !self.is_told.load(Ordering::SeqCst) && !self.is_told.swap(true, Ordering::SeqCst) {
+            tell();
+        }
+    }
+
+    /// Whether the next loss wakes whoever waits for [`happened`].
+    pub fn wake_by_next(&self, wakes: bool) {
+        self.is_told.store(!wakes, Ordering::SeqCst);
+    }
+}
