@@ -25,6 +25,7 @@ use crate::runner::Runner;
 use crate::spare::Spare;
 use crate::state::Registry;
 use crate::stream::RecordPool;
+use crate::supervise;
 use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
 use crate::work::Work;
@@ -192,13 +193,16 @@ impl Core {
             return;
         }
         let core = Rc::downgrade(self);
-        tokio::task::spawn_local(async move {
-            loop {
-                tokio::time::sleep(THIN).await;
-                let Some(core) = core.upgrade() else { return };
-                core.thin();
+        tokio::task::spawn_local(supervise::for_ever(move || {
+            let core = core.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(THIN).await;
+                    let Some(core) = core.upgrade() else { return };
+                    core.thin();
+                }
             }
-        });
+        }));
     }
 
     /// Frees what was not needed lately. What a burst leaves goes back to the system at once.

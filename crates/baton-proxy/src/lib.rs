@@ -33,6 +33,7 @@ mod runner;
 mod spare;
 pub mod state;
 mod stream;
+pub mod supervise;
 mod tcp;
 pub mod times;
 mod upstream;

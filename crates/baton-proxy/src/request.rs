@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use baton_http::{Framing, Method};
 use baton_model::{ConnectionMode, Mode};
@@ -16,7 +15,7 @@ use crate::record::{self, Entry};
 use crate::relay::{self, Sent};
 use crate::respond;
 use crate::route::{self, Routed};
-use crate::state::enter;
+use crate::supervise;
 use crate::work::Work;
 
 /// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own, and what
@@ -100,7 +99,7 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     let mut entry = record::start(core, client);
     let outcome = forward(core, client, work, &mut entry).await;
     let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
-    leave(&entry);
+    entry.inside = None;
     record::write(core, client, &entry, outcome, &work.line);
     if !matches!(next, Next::Request) {
         client.leave();
@@ -116,9 +115,8 @@ async fn forward(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &
         Routed::Backend(backend, wish) => (backend, wish),
         Routed::Answered(answer) => return relay::answer(core, client, work, entry, answer).await,
     };
-    let figures = &backend.plan.figures;
-    enter(&figures.open, &figures.open_max);
-    entry.backend = Some(backend.clone());
+    entry.enter(&backend);
+    supervise::may_panic("request");
     relay::exchange(core, client, work, entry, &backend, &mut wish).await
 }
 
@@ -177,12 +175,6 @@ fn last(work: &Work, unread: bool) -> Next {
     let is_unasked = work.request.keep_alive() || work.request.method == Method::Connect;
     let may_send_more = is_unasked && work.response.framing != Framing::Tunnel;
     if unread || may_send_more { Next::Linger } else { Next::Close }
-}
-
-fn leave(entry: &Entry) {
-    if let Some(backend) = &entry.backend {
-        backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The stricter of what frontend and backend say about connections between requests.

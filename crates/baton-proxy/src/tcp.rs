@@ -1,7 +1,6 @@
 //! The line of a connection in `mode tcp`: choose a backend, connect, relay, log.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use baton_rules::Context;
 
@@ -16,7 +15,6 @@ use crate::relay::tunnel::{self, Pump};
 use crate::relay::{chosen, count, unless_cut};
 use crate::route;
 use crate::state::Counter;
-use crate::state::enter;
 use crate::upstream::{ConnectFailed, Connection, Opening};
 use crate::view::BackendView;
 
@@ -29,9 +27,7 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) {
         Ok((backend, connection)) => relay(core, client, &mut entry, &backend, connection).await,
         Err(ended) => Err(ended),
     };
-    if let Some(backend) = &entry.backend {
-        backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
-    }
+    entry.inside = None;
     record::write(core, client, &entry, outcome, &[]);
     let Some(ended) = unserved else { return };
     // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
@@ -48,8 +44,7 @@ async fn open(
     entry: &mut Entry,
 ) -> Result<(Rc<BackendView>, (Connection, Slot)), Ended> {
     let backend = route::tcp_backend(core, client, entry).await?;
-    enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
-    entry.backend = Some(backend.clone());
+    entry.enter(&backend);
     let connection = connect(core, client, entry, &backend).await?;
     Ok((backend, connection))
 }

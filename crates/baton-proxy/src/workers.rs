@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::generation::{Generation, ListenerId};
 use crate::state::Registry;
+use crate::supervise::{self, AGAIN, Panicked};
 
 /// How often a stopping core looks whether its last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
@@ -37,6 +38,8 @@ pub enum Command {
     /// End everything at once.
     Abort,
 }
+
+type Orders = mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>;
 
 /// All cores.
 #[derive(Debug)]
@@ -112,15 +115,44 @@ impl Worker {
     }
 }
 
-/// The life of a core; `report` hears first whether it could begin.
+/// The life of a core's thread; `report` hears first whether it could begin. A core that panics is made anew and goes on as
+/// it was told last: its connections end, but those who wait in the queues of its sockets are served.
 fn run(
     number: usize,
     registry: Arc<Registry>,
     open: Arc<AtomicUsize>,
     bufsize: usize,
-    orders: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>,
+    mut orders: Orders,
     report: &std::sync::mpsc::SyncSender<io::Result<()>>,
 ) {
+    let mut told = Told::default();
+    let mut report = Some(report);
+    loop {
+        let life = || live(number, &registry, &open, bufsize, &mut orders, &mut told, &mut report);
+        match supervise::caught(life) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => {
+                // Who started us waits for it. Later it is tried again: descriptors ran out.
+                if let Some(report) = report.take() {
+                    return drop(report.send(Err(error)));
+                }
+            }
+            Err(Panicked) => {}
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// One core, from its runtime to its end.
+fn live(
+    number: usize,
+    registry: &Arc<Registry>,
+    open: &Arc<AtomicUsize>,
+    bufsize: usize,
+    orders: &mut Orders,
+    told: &mut Told,
+    report: &mut Option<&std::sync::mpsc::SyncSender<io::Result<()>>>,
+) -> io::Result<()> {
     // The hook runs on this thread, but its type must be `Send`: the clock is found through a thread local.
     thread_local! {
         static CLOCK: Rc<Clock> = Rc::new(Clock::new());
@@ -128,27 +160,60 @@ fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_unpark(|| CLOCK.with(|clock| clock.refresh()))
-        .build_local(tokio::runtime::LocalOptions::default());
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            // Who started us waits for it.
-            let _ = report.send(Err(error));
-            return;
+        .build_local(tokio::runtime::LocalOptions::default())?;
+    if let Some(report) = report.take() {
+        let _ = report.send(Ok(()));
+    }
+    let core = Rc::new(Core::new(number, registry.clone(), CLOCK.with(Rc::clone), open.clone(), bufsize));
+    runtime.block_on(obey(core, open, orders, told));
+    Ok(())
+}
+
+/// What a core was told, for one that takes its place.
+#[derive(Debug, Default)]
+struct Told {
+    generation: Option<Arc<Generation>>,
+    /// Listeners that are not accepted on any more, or not on one of their sockets.
+    closed: Vec<(ListenerId, Option<usize>)>,
+    /// A soft stop is under way.
+    drain: Option<Command>,
+}
+
+impl Told {
+    fn note(&mut self, command: &Command) {
+        match command {
+            Command::Apply(generation) => {
+                self.closed.retain(|(id, _)| generation.listeners.iter().any(|plan| plan.id == *id));
+                self.generation = Some(generation.clone());
+            }
+            Command::Close(id) => self.closed.push((*id, None)),
+            Command::Leave(id, place) => self.closed.push((*id, Some(*place))),
+            Command::Drain { .. } => self.drain = Some(command.clone()),
+            Command::Abort => {}
         }
-    };
-    let _ = report.send(Ok(()));
-    let core = Rc::new(Core::new(number, registry, CLOCK.with(Rc::clone), open.clone(), bufsize));
-    runtime.block_on(obey(core, open, orders));
+    }
+
+    /// Brings a new core to where the one before was.
+    fn repeat(&self, core: &Rc<Core>) {
+        self.generation.iter().for_each(|generation| core.apply(generation));
+        for (id, place) in &self.closed {
+            match place {
+                None => core.close(*id),
+                Some(place) => core.leave(*id, *place),
+            }
+        }
+        if let Some(Command::Drain { spread }) = self.drain {
+            core.drain(spread);
+        }
+    }
 }
 
 /// Obeys until told to abort, or until the channel is closed and the last connection of a soft stop is gone.
-async fn obey(
-    core: Rc<Core>,
-    open: Arc<AtomicUsize>,
-    mut orders: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>,
-) {
+async fn obey(core: Rc<Core>, open: &AtomicUsize, orders: &mut Orders, told: &mut Told) {
+    told.repeat(&core);
     while let Some((command, done)) = orders.recv().await {
+        told.note(&command);
+        supervise::may_panic("command");
         match command {
             Command::Apply(generation) => core.apply(&generation),
             Command::Close(id) => core.close(id),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
+use baton_proxy::supervise;
 use rustc_hash::FxHashMap;
 use tokio::task::AbortHandle;
 use tokio::time;
@@ -228,7 +229,9 @@ impl Checker {
             let health = check.health.borrow().state();
             check.server.observe(check.observed_limit(), check.settings.observe == Observe::Layer7);
             check.server.set_health(health, Instant::now());
-            let abort = tokio::task::spawn_local(run(Rc::clone(&self.shared), Rc::clone(&check), delay)).abort_handle();
+            let (shared, task) = (Rc::clone(&self.shared), Rc::clone(&check));
+            let run = move || run(Rc::clone(&shared), Rc::clone(&task), delay);
+            let abort = tokio::task::spawn_local(supervise::for_ever(run)).abort_handle();
             self.checks.insert(key, Running { origin, check, abort });
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use baton_kernel::watch::{self, SharedSocket};
 use baton_model::{AccessLevel, Address, Bind, BindOptions, SeverityOutput, Source, StatsSocket};
+use baton_proxy::supervise;
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
@@ -40,8 +41,10 @@ impl Listening {
         let target = Rc::new(Target { socket: RefCell::new(open.socket.clone()), open: Cell::new(0) });
         let mut listening = Listening { target, tasks: Vec::new() };
         for shard in (0..open.shards.len()).filter_map(|at| SharedSocket::at(&open.shards, at)) {
-            let fd = watch::listening(shard)?;
-            let task = tokio::task::spawn_local(accept(fd, shared.clone(), listening.target.clone()));
+            let fd = Rc::new(watch::listening(shard)?);
+            let (shared, target) = (shared.clone(), listening.target.clone());
+            let accept = move || accept(fd.clone(), shared.clone(), target.clone());
+            let task = tokio::task::spawn_local(supervise::for_ever(accept));
             listening.tasks.push(task.abort_handle());
         }
         Ok(listening)
@@ -75,7 +78,7 @@ pub(super) fn serve_alone(shared: &Rc<Shared>, socket: Socket, level: AccessLeve
     }
 }
 
-async fn accept(fd: AsyncFd<SharedSocket>, shared: Rc<Shared>, target: Rc<Target>) {
+async fn accept(fd: Rc<AsyncFd<SharedSocket>>, shared: Rc<Shared>, target: Rc<Target>) {
     loop {
         while !has_room(&shared, &target) {
             shared.freed.notified().await;

@@ -19,6 +19,7 @@ pub use proxy_protocol::{Malformed, write_header};
 use crate::core::Core;
 use crate::generation::ListenerPlan;
 use crate::state::{Counter, enter};
+use crate::supervise;
 use crate::view::{FrontendSlot, TlsLimits};
 
 /// Connections accepted before other work gets its turn, unless `tune.maxaccept` says otherwise.
@@ -53,7 +54,11 @@ impl Acceptor {
         let target = Rc::new(RefCell::new(Target { plan, slot }));
         let tasks = sockets_of(core.number, core.registry.cores(), sockets.len())
             .filter_map(|at| Some((at, SharedSocket::at(&sockets, at)?)))
-            .map(|(at, socket)| (at, tokio::task::spawn_local(accept_all(core.clone(), socket, target.clone()))))
+            .map(|(at, socket)| {
+                let (core, target) = (core.clone(), target.clone());
+                let accept = move || accept_all(core.clone(), socket.clone(), target.clone());
+                (at, tokio::task::spawn_local(supervise::for_ever(accept)))
+            })
             .collect();
         Acceptor { target, tasks }
     }
@@ -100,6 +105,7 @@ async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Tar
             match SockRef::from(listening.get_ref()).accept4(flags) {
                 Ok((socket, peer)) => {
                     failing = false;
+                    supervise::may_panic("accept");
                     admit(&core, &now, socket, &peer);
                 }
                 Err(error) => match error.raw_os_error() {
@@ -206,16 +212,30 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
             core.registry.tls.rate.add(core.registry.second(core.now()));
         }
     }
+    let counted = Counted { core, target };
     match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
         Ok(client) => {
+            // The client counts them down from now on.
+            std::mem::forget(counted);
             tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
         }
         Err(error) => {
-            core.registry.open.fetch_sub(1, Ordering::Relaxed);
-            client::leave(state, &target.plan);
-            client::leave_tls(core, &target.plan);
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
+    }
+}
+
+/// A connection that was counted and is no client yet.
+struct Counted<'a> {
+    core: &'a Core,
+    target: &'a Target,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.core.registry.open.fetch_sub(1, Ordering::Relaxed);
+        client::leave(&self.target.slot.view().plan.state, &self.target.plan);
+        client::leave_tls(self.core, &self.target.plan);
     }
 }
 

@@ -7,6 +7,7 @@ mod writer;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use writer::{LogWriter, Sinks};
@@ -20,7 +21,7 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::handshake::Failed;
 use crate::place::CookieDates;
-use crate::state::{CoreCounters, Counter, CounterBlock};
+use crate::state::{CoreCounters, Counter, CounterBlock, enter};
 use crate::times::TIMES;
 use crate::view::{BackendView, FrontendView};
 
@@ -31,6 +32,8 @@ pub struct Entry {
     pub frontend: Rc<FrontendView>,
     /// The backend that was chosen.
     pub backend: Option<Rc<BackendView>>,
+    /// Counts it among the backend's sessions until it ends, however it does.
+    pub inside: Option<Inside>,
     /// The backend that was asked for and cannot be used: it is disabled. Only the log names it.
     pub missing: Option<Arc<str>>,
     /// The server that was chosen last.
@@ -83,11 +86,32 @@ pub struct Entry {
     pub silent: bool,
 }
 
+/// A session of a backend, counted as long as it lives.
+#[derive(Debug)]
+pub struct Inside(Rc<BackendView>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Entry {
+    /// Notes the backend, of which this is a session from now on.
+    pub fn enter(&mut self, backend: &Rc<BackendView>) {
+        let figures = &backend.plan.figures;
+        enter(&figures.open, &figures.open_max);
+        self.inside = Some(Inside(backend.clone()));
+        self.backend = Some(backend.clone());
+    }
+}
+
 /// Begins the record of a request. The first one of a connection begins with the connection.
 pub fn start(core: &Core, client: &Client) -> Entry {
     Entry {
         frontend: client.view(),
         backend: None,
+        inside: None,
         missing: None,
         server: None,
         slot: None,

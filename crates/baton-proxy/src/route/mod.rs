@@ -141,15 +141,9 @@ async fn judge_in_backend(
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
-        enter_backend(entry, backend);
+        entry.enter(backend);
     }
     judged
-}
-
-/// Notes the backend of a request that ends here.
-fn enter_backend(entry: &mut Entry, backend: &Rc<BackendView>) {
-    entry.backend = Some(backend.clone());
-    crate::state::enter(&backend.plan.figures.open, &backend.plan.figures.open_max);
 }
 
 /// `use_backend`, else `default_backend`.
@@ -232,7 +226,7 @@ pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry
     if backend.plan.proxy.name != view.plan.proxy.name
         && let Err(ended) = rules::stream_content(core, client, &view, &backend.plan.rules, Some(&backend)).await
     {
-        enter_backend(entry, &backend);
+        entry.enter(&backend);
         return Err(ended);
     }
     let waited = core.now().saturating_duration_since(began);

@@ -11,6 +11,7 @@ use crate::balance::{ServerState, Slot};
 use crate::core::Core;
 use crate::generation::Generation;
 use crate::state::CounterBlock;
+use crate::supervise;
 use crate::upstream::Connection;
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
@@ -140,16 +141,19 @@ impl Upstreams {
             return;
         }
         let core: Weak<Core> = Rc::downgrade(core);
-        tokio::task::spawn_local(async move {
-            loop {
-                tokio::time::sleep(SWEEP).await;
-                let Some(core) = core.upgrade() else { return };
-                if !core.upstreams.sweep(core.now()) {
-                    core.upstreams.sweeping.set(false);
-                    return;
+        tokio::task::spawn_local(supervise::for_ever(move || {
+            let core = core.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(SWEEP).await;
+                    let Some(core) = core.upgrade() else { return };
+                    if !core.upstreams.sweep(core.now()) {
+                        core.upstreams.sweeping.set(false);
+                        return;
+                    }
                 }
             }
-        });
+        }));
     }
 
     /// Drops closed connections and those that were made by what is trusted no more, and half of the unneeded ones where

@@ -193,6 +193,51 @@ fn a_descriptor_that_was_passed_is_logged_to() {
 }
 
 #[test]
+fn what_panics_ends_and_service_goes_on() {
+    if !cfg!(debug_assertions) {
+        eprintln!("SKIPPED: a build without the places that panic for tests");
+        return;
+    }
+    let address = free_address();
+    let origin = free_address();
+    // The second connection, the third request at a backend, and the first command after the one that starts.
+    let wrapper = ["env", "BATON_TEST_PANICS=accept:2,request:3,command:2"];
+    let text = |lines: &str| {
+        format!(
+            "{} use_backend b\nbackend b\n{lines}",
+            config("", address, "").replace(" http-request return status 204\n", "")
+        )
+    };
+    let page = " http-request return status 204\n";
+    let refused = format!(" server s {origin}\n retries 0\n");
+    let proxy = Proxy::start_under(&wrapper, &text(&refused), &[]);
+    let answer = |expect: &str| {
+        let mut stream = connect(address);
+        // A connection whose task panicked is reset or closed.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(
+            if expect.is_empty() { answer.is_empty() } else { answer.starts_with(expect) },
+            "{answer:?}\n{}",
+            proxy.said()
+        );
+    };
+    answer("HTTP/1.1 503");
+    answer("");
+    answer("HTTP/1.1 503");
+    answer("");
+    answer("HTTP/1.1 503");
+    until("the end of all connections", || proxy.status().connections == 0);
+    let status = proxy.status();
+    assert_eq!((status.panics, status.frontends[0].open, status.backends[0].open), (2, 0, 0));
+    proxy.change(&text(&(refused + page)));
+    answer("HTTP/1.1 204");
+    assert_eq!(proxy.status().panics, 3);
+    assert_eq!(proxy.said().matches("internal error in thread baton/1 at ").count(), 3, "{}", proxy.said());
+}
+
+#[test]
 fn a_verb_whose_reader_is_gone_is_no_failure() {
     let address = free_address();
     let proxy = Proxy::start(&config("", address, ""));
