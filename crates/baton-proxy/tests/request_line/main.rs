@@ -347,12 +347,16 @@ fn a_connection_whose_server_took_only_a_part_of_a_body_is_not_used_again() {
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listening.local_addr().expect("bound");
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+    let (has_response, answered) = std::sync::mpsc::channel();
+    let (resets, reset) = std::sync::mpsc::channel();
     let origin = std::thread::spawn(move || {
         let (mut first, _) = listening.accept().expect("the proxy connects");
         read_head(&mut first).expect("a request");
         first.write_all(answer.as_bytes()).expect("the proxy reads");
-        // Bytes of the body lie unread: this resets the connection.
+        // Bytes of the body lie unread: this resets the connection, and would take the response with it if that was not read.
+        answered.recv().expect("the client has its response");
         drop(first);
+        resets.send(()).expect("the client waits");
         let (mut second, _) = listening.accept().expect("the proxy connects again");
         let head = read_head(&mut second).expect("another request");
         let mut body = [0; 3];
@@ -366,6 +370,8 @@ fn a_connection_whose_server_took_only_a_part_of_a_body_is_not_used_again() {
     let mut client = served.connect();
     write!(client, "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY}\r\n\r\nbegun").expect("sent");
     read_exactly(&mut client, answer);
+    has_response.send(()).expect("the origin waits");
+    reset.recv().expect("the origin has closed");
     client.write_all(&vec![b'x'; BODY - "begun".len()]).expect("the proxy takes the rest");
     client.write_all(b"POST /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc").expect("sent");
     read_exactly(&mut client, answer);
