@@ -15,6 +15,7 @@ use crate::record::{self, Entry};
 use crate::relay::{self, Sent};
 use crate::respond;
 use crate::route::{self, Routed};
+use crate::state::Counter;
 use crate::supervise;
 use crate::work::Work;
 
@@ -23,6 +24,7 @@ use crate::work::Work;
 pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     // They see who connects, not whom that one speaks for.
     if !route::admits_connection(&core, &mut client) {
+        record::denied(&core, &client, Counter::DeniedConnections);
         return client.stream.reset_on_close();
     }
     if client.listener.bind.options.accept_proxy
@@ -68,6 +70,7 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
 fn admit(core: &Core, client: &mut Client) -> Option<Mode> {
     let view = client.view();
     if !route::admits_session(core, client, &view) {
+        record::denied(core, client, Counter::DeniedSessions);
         return None;
     }
     record::connected(core, client, &view);

@@ -28,6 +28,14 @@ pub enum Counter {
     DeniedRequests,
     /// `dresp`: responses denied by a rule.
     DeniedResponses,
+    /// `dcon`: connections that `tcp-request connection` rejected.
+    DeniedConnections,
+    /// `dses`: sessions that `tcp-request session` rejected.
+    DeniedSessions,
+    /// `intercepted`: requests that the frontend answered itself: its rules, redirects, the monitor.
+    Intercepted,
+    /// `eint`: errors of our own.
+    InternalErrors,
     /// `ereq`: bad requests, early aborts, client timeouts before the head was complete.
     RequestErrors,
     /// `econ`: failed connections to servers.
@@ -85,6 +93,10 @@ impl Counter {
         (Counter::BytesOut, "bout"),
         (Counter::DeniedRequests, "dreq"),
         (Counter::DeniedResponses, "dresp"),
+        (Counter::DeniedConnections, "dcon"),
+        (Counter::DeniedSessions, "dses"),
+        (Counter::Intercepted, "intercepted"),
+        (Counter::InternalErrors, "eint"),
         (Counter::RequestErrors, "ereq"),
         (Counter::ConnectErrors, "econ"),
         (Counter::ResponseErrors, "eresp"),

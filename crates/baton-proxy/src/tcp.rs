@@ -9,7 +9,7 @@ use crate::balance::Slot;
 use crate::core::Core;
 use crate::ended::{Cause, Ended};
 use crate::place::{self, Wish};
-use crate::record::{self, Entry};
+use crate::record::{self, Entry, Ruled};
 use crate::relay::attempts::Attempts;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::{chosen, count, unless_cut};
@@ -43,7 +43,13 @@ async fn open(
     client: &mut Client,
     entry: &mut Entry,
 ) -> Result<(Rc<BackendView>, (Connection, Slot)), Ended> {
-    let backend = route::tcp_backend(core, client, entry).await?;
+    let backend = match route::tcp_backend(core, client, entry).await {
+        Ok(backend) => backend,
+        Err(ended) => {
+            entry.ruled = (ended.cause == Cause::Proxy).then_some(Ruled::Denied);
+            return Err(ended);
+        }
+    };
     entry.enter(&backend);
     let connection = connect(core, client, entry, &backend).await?;
     Ok((backend, connection))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use baton_kernel::process::usage;
 use baton_proxy::times::TIMES;
 use baton_proxy::{Counter, CounterBlock, Generation, Registry};
 
@@ -16,6 +17,10 @@ pub(crate) enum Key {
     Process,
     /// TLS with clients, of the whole process.
     Tls,
+    /// TLS with servers, of the whole process.
+    ServerTls,
+    /// Processor time.
+    Processor,
     Frontend(Arc<str>),
     Backend(Arc<str>),
     Server(Arc<str>, Arc<str>),
@@ -50,6 +55,21 @@ pub(super) fn of_tls(registry: &Registry) -> Counted {
     Counted { sessions, requests, bytes, ..Counted::default() }
 }
 
+/// Full handshakes with servers, as requests.
+pub(super) fn of_server_tls(generation: &Generation) -> Counted {
+    let full = |counters: &CounterBlock| {
+        counters.total(Counter::TlsSessions).saturating_sub(counters.total(Counter::TlsResumed))
+    };
+    let requests = generation.backends.values().map(|plan| full(&plan.figures.counters)).sum();
+    Counted { requests, ..Counted::default() }
+}
+
+/// Processor time in milliseconds, as sessions.
+pub(super) fn of_processor() -> Counted {
+    let used = usage::processor_time().unwrap_or_default();
+    Counted { sessions: u64::try_from(used.as_millis()).unwrap_or(u64::MAX), ..Counted::default() }
+}
+
 /// Backends and servers.
 pub(super) fn of_backend(counters: &CounterBlock) -> Counted {
     let sessions = counters.total(Counter::Sessions);
@@ -70,7 +90,12 @@ fn all(generation: &Generation, registry: &Registry) -> impl Iterator<Item = (Ke
             .map(|(server, plan)| (Key::Server(name.clone(), server.clone()), of_backend(&plan.counters)));
         servers.chain([(Key::Backend(name.clone()), of_backend(&plan.figures.counters))])
     });
-    frontends.chain(backends).chain([(Key::Process, of_process(generation)), (Key::Tls, of_tls(registry))])
+    frontends.chain(backends).chain([
+        (Key::Process, of_process(generation)),
+        (Key::Tls, of_tls(registry)),
+        (Key::ServerTls, of_server_tls(generation)),
+        (Key::Processor, of_processor()),
+    ])
 }
 
 /// Reads the counters if that is due.

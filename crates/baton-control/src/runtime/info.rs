@@ -123,9 +123,9 @@ static ROWS: &[Row] = &[
         |facts| Value::count(facts.tls.counted.sessions),
         "TLS handshakes with clients since the start",
     ),
-    zero(23, "Maxpipes", "CLP", "Limit of pipes; there is none"),
-    zero(24, "PipesUsed", "MGP", "Pipes in use; not counted"),
-    zero(25, "PipesFree", "MGP", "Pipes kept for later; not counted"),
+    row(23, "Maxpipes", "CLP", |facts| Value::U32(facts.control.line.model.pipes_max()), "Limit of pipes for splicing"),
+    row(24, "PipesUsed", "MGP", |facts| facts.pipes(), "Pipes, those that are kept for later among them"),
+    zero(25, "PipesFree", "MGP", "Pipes kept for later; they are counted as used"),
     row(26, "ConnRate", "MRP", |facts| facts.fraction(facts.rate.0), "Connections in the last second"),
     zero(27, "ConnRateLimit", "CLP", "Limit of it; there is none"),
     row(28, "MaxConnRate", "MMP", |facts| Value::count(facts.rate.1), "The most connections in a second"),
@@ -174,8 +174,20 @@ static ROWS: &[Row] = &[
         |facts| facts.fraction(facts.tls_reuse()),
         "TLS sessions of clients taken up again in the last second, percent",
     ),
-    rate0(38, "SslBackendKeyRate", "MRP", "TLS keys made for servers in the last second"),
-    zero(39, "SslBackendMaxKeyRate", "MMP", "The most of them in a second"),
+    row(
+        38,
+        "SslBackendKeyRate",
+        "MRP",
+        |facts| facts.fraction(facts.server_tls.requests_exact().0),
+        "TLS keys made for servers in the last second",
+    ),
+    row(
+        39,
+        "SslBackendMaxKeyRate",
+        "MMP",
+        |facts| Value::count(facts.server_tls.requests_exact().1),
+        "The most of them in a second",
+    ),
     zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
     zero(41, "SslCacheMisses", "MCP", "TLS sessions that were not found"),
     rate0(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
@@ -183,7 +195,13 @@ static ROWS: &[Row] = &[
     zero(44, "CompressBpsRateLim", "CLP", "Limit of it"),
     row(47, "Tasks", "MGP", |facts| Value::count(facts.tasks()), "Connections and health checks"),
     zero(48, "Run_queue", "MGP", "Tasks that could go on; not counted"),
-    row(49, "Idle_pct", "MaP", |_| Value::U32(100), "Share of time without work; not measured"),
+    row(
+        49,
+        "Idle_pct",
+        "MaP",
+        |facts| Value::U32(facts.idle()),
+        "Share of the threads' time in which they used no processor, in the last second",
+    ),
     row(50, "node", "COS", |facts| Value::text(facts.node()), "Name of the node"),
     row(51, "description", "COS", |facts| facts.description(), "Description of the instance"),
     row(52, "Stopping", "MGP", |facts| Value::U32(facts.control.is_stopping().into()), "1 in a soft stop, else 0"),
@@ -298,6 +316,10 @@ struct Facts<'a> {
     bytes: f64,
     /// TLS with clients: see [`figures::of_tls`].
     tls: Seen,
+    /// TLS with servers: see [`figures::of_server_tls`].
+    server_tls: Seen,
+    /// Processor time: see [`figures::of_processor`].
+    processor: Seen,
 }
 
 impl Facts<'_> {
@@ -306,11 +328,14 @@ impl Facts<'_> {
         let rates = &control.line.runtime.rates;
         let now = Instant::now();
         let seen = Seen::of(rates, &Key::Process, counted.unwrap_or_default(), now);
+        let server_tls = control.line.generation.as_ref().map(|generation| figures::of_server_tls(generation));
         let tls = Seen::of(rates, &Key::Tls, figures::of_tls(&control.line.registry), now);
         Facts {
             rate: seen.sessions_exact(),
             bytes: seen.bytes(),
             tls,
+            server_tls: Seen::of(rates, &Key::ServerTls, server_tls.unwrap_or_default(), now),
+            processor: Seen::of(rates, &Key::Processor, figures::of_processor(), now),
             control,
             is_exact,
             up: Instant::now().saturating_duration_since(control.line.registry.started),
@@ -328,6 +353,17 @@ impl Facts<'_> {
     /// Connections with clients at addresses with TLS.
     fn tls_open(&self) -> u64 {
         u64::try_from(self.control.line.registry.tls.open.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    fn pipes(&self) -> Value {
+        Value::count(self.control.line.registry.pipes.load(Ordering::Relaxed) as u64)
+    }
+
+    /// How many percent of the threads' time were left.
+    fn idle(&self) -> u32 {
+        let (used_ms, _) = self.processor.sessions_exact();
+        let used = used_ms / 10.0 / self.control.line.registry.cores() as f64;
+        (100.0 - used).clamp(0.0, 100.0).round() as u32
     }
 
     /// Of the handshakes in the last second, how many percent took a session up again.

@@ -1,7 +1,10 @@
 //! What this process uses.
 
 use std::io;
+use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::procfs;
@@ -13,6 +16,13 @@ pub fn resident_bytes() -> io::Result<u64> {
     let pages = pages.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/statm"))?;
     let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096);
     Ok(pages.saturating_mul(page))
+}
+
+/// Processor time that this process has used, in all its threads.
+pub fn processor_time() -> io::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let time = |value: TimeVal| Duration::from_micros(u64::try_from(value.num_microseconds()).unwrap_or_default());
+    Ok(time(usage.user_time()) + time(usage.system_time()))
 }
 
 /// Open descriptors of this process (`/proc/self/fd`); the one that reads them is not counted.

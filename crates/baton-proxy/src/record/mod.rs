@@ -54,6 +54,10 @@ pub struct Entry {
     pub response_time: Option<Duration>,
     /// Status given to the client; 0 is none.
     pub status: u16,
+    /// Status of the server's response, whatever rules made of it; 0 is none.
+    pub server_status: u16,
+    /// What rules made of the request or of its response.
+    pub ruled: Option<Ruled>,
     /// Bytes from the client.
     pub bytes_in: u64,
     /// Bytes to the client, counted as HAProxy counts `%B`.
@@ -106,6 +110,15 @@ impl Entry {
     }
 }
 
+/// A verdict of rules that is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ruled {
+    /// They denied it.
+    Denied,
+    /// The frontend answered the request itself.
+    Intercepted,
+}
+
 /// Begins the record of a request. The first one of a connection begins with the connection.
 pub fn start(core: &Core, client: &Client) -> Entry {
     Entry {
@@ -122,6 +135,8 @@ pub fn start(core: &Core, client: &Client) -> Entry {
         connect_time: None,
         response_time: None,
         status: 0,
+        server_status: 0,
+        ruled: None,
         bytes_in: 0,
         bytes_out: 0,
         retries: 0,
@@ -193,13 +208,19 @@ pub fn disagreed(core: &Core, client: &Client, failed: Failed) {
     }
 }
 
+/// A connection or a session that rules rejected: it has no line, but is counted.
+pub fn denied(core: &Core, client: &Client, counter: Counter) {
+    client.view().plan.state.counters.add(core.number, counter, 1);
+    client.listener.state.counters.add(core.number, counter, 1);
+}
+
 fn count(core: &Core, client: &Client, entry: &Entry, ended: Ended) {
     let blocks = [
         Some(&entry.frontend.plan.state.counters),
         entry.backend.as_ref().map(|backend| &backend.plan.figures.counters),
         entry.server_counters.as_deref(),
     ];
-    let class = match entry.status / 100 {
+    let class = |status: u16| match status / 100 {
         1 => Counter::Responses1xx,
         2 => Counter::Responses2xx,
         3 => Counter::Responses3xx,
@@ -215,10 +236,15 @@ fn count(core: &Core, client: &Client, entry: &Entry, ended: Ended) {
         block.add(Counter::Sessions, 1);
         block.add(Counter::BytesIn, entry.bytes_in);
         block.add(Counter::BytesOut, entry.bytes_out);
-        // What no server answered is none of its answers; what was answered at all was a request, however bad.
-        if is_http && (at < 2 || entry.response_time.is_some()) {
-            block.add(Counter::Requests, u64::from(entry.has_request || entry.status > 0));
-            block.add(class, u64::from(entry.status > 0));
+        if at == 0 && entry.ruled == Some(Ruled::Intercepted) {
+            block.add(Counter::Intercepted, 1);
+        }
+        if is_http {
+            // What no server answered is none of its answers; what was answered at all was a request, however bad.
+            let status = if at < 2 { entry.status } else { entry.server_status };
+            block.add(Counter::Requests, u64::from((at < 2 && entry.has_request) || status > 0));
+            // A request that ended without an answer is one with another code, as HAProxy counts it.
+            block.add(class(status), u64::from(status > 0 || (at < 2 && entry.has_request)));
         }
         if at > 0 && (entry.retries > 0 || entry.redispatched) {
             block.add(Counter::Retries, u64::from(entry.retries));
@@ -251,11 +277,14 @@ fn times(core: &Core, entry: &Entry, is_http: bool) -> [Duration; TIMES] {
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
 fn count_end(block: &CoreCounters, in_front: bool, entry: &Entry, ended: Ended) {
+    if entry.ruled == Some(Ruled::Denied) {
+        let is_response = ended.phase == Phase::Headers;
+        return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);
+    }
     match (ended.cause, ended.phase) {
-        (_, Phase::Request) if in_front => match ended.cause {
-            Cause::Proxy if entry.has_request => block.add(Counter::DeniedRequests, 1),
-            _ => block.add(Counter::RequestErrors, 1),
-        },
+        (Cause::Internal, _) => block.add(Counter::InternalErrors, 1),
+        (Cause::Local, Phase::Request) => {}
+        (_, Phase::Request) if in_front => block.add(Counter::RequestErrors, 1),
         (Cause::ServerAborted | Cause::ServerTimeout, Phase::Connect) if !in_front => {
             block.add(Counter::ConnectErrors, 1);
         }

@@ -128,6 +128,7 @@ impl Attempt<'_> {
     async fn pass_on(&mut self, mut connection: Connection, len: usize, patience: &Patience) -> Result<Sent, Ended> {
         let Attempt { core, client, work, entry, backend, slot, upload } = self;
         entry.bytes_out += respond::counted_head(&work.response, &work.received);
+        entry.server_status = work.response.status;
         if let Err(ended) = route::response(core, client, work, entry, backend, slot, connection.stream.facts()) {
             // A response that a rule holds back is counted, with what came of its body.
             entry.bytes_out += work.received.len().saturating_sub(len) as u64;

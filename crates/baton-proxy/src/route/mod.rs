@@ -19,7 +19,7 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::parse;
 use crate::place::{self, Wish};
-use crate::record::Entry;
+use crate::record::{Entry, Ruled};
 use crate::respond;
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
@@ -93,6 +93,7 @@ fn monitor(
         return None;
     }
     entry.silent = true;
+    entry.ruled = Some(Ruled::Intercepted);
     let fails = view.plan.rules.has(Ruleset::MonitorFail)
         && rules::with_request(core, client, work, view, None, |cx| view.plan.rules.monitor_fail(cx));
     Some(Answer { page: respond::page(if fails { 503 } else { 200 }), ended: None })
@@ -117,7 +118,11 @@ async fn judge_in_frontend(
     if !rules.judge_requests() {
         return Ok(None);
     }
-    rules::request(core, client, work, entry, rules, None).await
+    let answer = rules::request(core, client, work, entry, rules, None).await?;
+    if answer.is_some() {
+        entry.ruled = entry.ruled.or(Some(Ruled::Intercepted));
+    }
+    Ok(answer)
 }
 
 /// The backend's rules. If only the backend has `option http-buffer-request`, the body is waited for before these.

@@ -14,7 +14,7 @@ use crate::accept::Client;
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
-use crate::record::Entry;
+use crate::record::{Entry, Ruled};
 use crate::route::{Answer, tarpit};
 use crate::state::{Counter, CounterBlock};
 use crate::view::{BackendView, FrontendView};
@@ -162,6 +162,7 @@ pub async fn content(
         match verdict {
             Verdict::Reject => {
                 note_rejection(entry, &view, backend);
+                entry.ruled = Some(Ruled::Denied);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
             Verdict::Wait if !last_chance => {}
@@ -281,8 +282,12 @@ pub async fn request(
     match verdict {
         // Only content rules wait.
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
-        Verdict::Deny(denial) => deny(denial, Phase::Request).map(Some),
+        Verdict::Deny(denial) => {
+            entry.ruled = Some(Ruled::Denied);
+            deny(denial, Phase::Request).map(Some)
+        }
         Verdict::Tarpit(denial) => {
+            entry.ruled = Some(Ruled::Denied);
             let began = core.now();
             let held = tarpit(core, client, &view).await;
             // HAProxy counts the time as one in a queue.
@@ -300,6 +305,7 @@ pub async fn request(
             Ok(Some(Answer { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
         Verdict::Reject => {
+            entry.ruled = Some(Ruled::Denied);
             entry.request_time = None;
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
@@ -351,6 +357,7 @@ pub fn response(
     match verdict {
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
+            entry.ruled = Some(Ruled::Denied);
             entry.replacement = denial.reply.as_ref().map(page);
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
         }
@@ -364,7 +371,10 @@ pub fn response(
             entry.replacement = Some(page(&reply));
             Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
         }
-        Verdict::Reject => Err(Ended::refused(Cause::Proxy, Phase::Headers, 502)),
+        Verdict::Reject => {
+            entry.ruled = Some(Ruled::Denied);
+            Err(Ended::refused(Cause::Proxy, Phase::Headers, 502))
+        }
         Verdict::Failed => Err(Ended::refused(Cause::Proxy, Phase::Headers, 500)),
     }
 }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Instant;
 
+use baton_prove::certificates::{Authority, Wanted as CertificateWanted};
 use baton_prove::{Origin, OriginOptions};
 
 use crate::peers::{Both, socat};
@@ -55,28 +56,42 @@ struct Places {
     web: SocketAddr,
     second: SocketAddr,
     tcp: SocketAddr,
+    /// Where connections are rejected, sessions, and what a client says.
+    rejects: [SocketAddr; 3],
 }
 
 fn places() -> Places {
-    Places { web: free_address(), second: free_address(), tcp: free_address() }
+    Places {
+        web: free_address(),
+        second: free_address(),
+        tcp: free_address(),
+        rejects: std::array::from_fn(|_| free_address()),
+    }
 }
 
 fn config(folder: &Path, places: &Places, origin: SocketAddr) -> String {
-    let Places { web, second, tcp } = places;
+    let Places { web, second, tcp, rejects: [connections, sessions, contents] } = places;
     format!(
         "global\n nbthread 1\n maxconn 200\n stats timeout 20s\n stats socket {}/admin.sock level admin\n \
          stats socket {}/user.sock level user\n\
          defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n retries 1\n option socket-stats\n\
          frontend web\n id 17\n rate-limit sessions 900\n bind {web} name first\n bind {second} maxconn 50\n \
-         http-request deny if {{ path /denied }}\n use_backend empty if {{ path /empty }}\n use_backend gone if {{ path /gone }}\n \
+         monitor-uri /monitor\n http-request deny if {{ path /denied }}\n http-request reject if {{ path /rejected }}\n \
+         http-request tarpit if {{ path /held }}\n timeout tarpit 10\n http-request redirect location / if {{ path /moved }}\n \
+         http-request return status 200 if {{ path /here }}\n use_backend empty if {{ path /empty }}\n use_backend gone if {{ path /gone }}\n \
          default_backend app\n\
-         backend app\n balance leastconn\n cookie SRV insert indirect nocache\n \
+         backend app\n http-request deny if {{ path /behind }}\n http-request return status 200 if {{ path /there }}\n \
+         http-request set-var(txn.late) bool(true) if {{ path /late }}\n http-response deny if {{ var(txn.late) -m bool }}\n \
+         balance leastconn\n cookie SRV insert indirect nocache\n \
          server a {origin} check inter 50ms cookie one weight 10 maxconn 40 maxqueue 7\n \
          server dead 127.0.0.1:9 check inter 50ms rise 3 fall 2 backup\n server m {origin} disabled weight 0\n \
          server t {origin} track a slowstart 60s backup\n\
          backend gone\n server x 127.0.0.1:9 pool-max-conn 4\n\
          backend empty\n\
          listen through\n mode tcp\n bind {tcp}\n server s {origin} id 9\n\
+         listen guarded\n mode tcp\n bind {connections}\n tcp-request connection reject\n server s {origin}\n\
+         listen watched\n mode tcp\n bind {sessions}\n tcp-request session reject\n server s {origin}\n\
+         listen judged\n mode tcp\n bind {contents}\n tcp-request content reject\n server s {origin}\n\
          listen off\n disabled\n bind 127.0.0.1:9\n",
         folder.display(),
         folder.display(),
@@ -95,7 +110,20 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 fn traffic(places: &Places) {
-    let requests = [("/", "200", 7), ("/denied", "403", 2), ("/empty", "503", 1), ("/gone", "503", 2)];
+    let requests = [
+        ("/", "200", 7),
+        ("/denied", "403", 2),
+        ("/rejected", "", 1),
+        ("/held", "500", 1),
+        ("/moved", "302", 3),
+        ("/here", "200", 1),
+        ("/monitor", "200", 2),
+        ("/behind", "403", 3),
+        ("/there", "200", 1),
+        ("/late", "502", 4),
+        ("/empty", "503", 1),
+        ("/gone", "503", 2),
+    ];
     for (path, status, count) in requests {
         for _ in 0..count {
             assert_eq!(get(places.web, path), status, "{path}");
@@ -103,6 +131,12 @@ fn traffic(places: &Places) {
     }
     assert_eq!(get(places.second, "/"), "200");
     assert_eq!(get(places.tcp, "/"), "200");
+    for (address, count) in places.rejects.into_iter().zip(1..) {
+        for _ in 0..count {
+            let mut rejected = TcpStream::connect(address).unwrap();
+            let _ = rejected.read_to_end(&mut Vec::new());
+        }
+    }
     let mut junk = TcpStream::connect(places.web).unwrap();
     junk.write_all(b"this is no request\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -340,4 +374,31 @@ impl Slow {
         });
         Slow { address }
     }
+}
+
+#[test]
+fn what_the_process_does_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let crt = folder.path().join("crt.pem");
+    let issued = Authority::new("Test").unwrap().issue(&CertificateWanted::server(["a.example"])).unwrap();
+    std::fs::write(&crt, issued.bundle_pem()).unwrap();
+    let (plain, encrypted, socket) = (free_address(), free_address(), folder.path().join("socket"));
+    let _proxy = Proxy::start(&format!(
+        "global\n nbthread 1\n maxpipes 7\n stats socket {} level admin\ndefaults\n mode http\n timeout connect 5s\n \
+         timeout client 30s\n timeout server 30s\n option splice-auto\nlisten front\n bind {plain}\n http-reuse never\n \
+         server s {encrypted} ssl verify none no-ssl-reuse\nfrontend back\n bind {encrypted} ssl crt {}\n \
+         http-request return status 200\n",
+        socket.display(),
+        crt.display()
+    ));
+    let figure = |name: &str| {
+        let text = socat(&socket, "show info\n");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::parse::<u32>);
+        value.unwrap_or_else(|| panic!("no {name} in\n{text}")).expect("a number")
+    };
+    assert_eq!((figure("Maxpipes"), figure("PipesUsed"), figure("SslBackendMaxKeyRate")), (7, 0, 0));
+    until("handshakes with servers are counted, and the processor's time", || {
+        (0..5).for_each(|_| assert_eq!(get(plain, "/"), "200"));
+        figure("SslBackendMaxKeyRate") > 0 && figure("Idle_pct") < 100
+    });
 }

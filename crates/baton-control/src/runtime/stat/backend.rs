@@ -18,6 +18,7 @@ use crate::runtime::figures::{self, Key, Seen};
 const COUNTED: &[(Column, Counter)] = &[
     (Column::Stot, Counter::Sessions),
     (Column::Dresp, Counter::DeniedResponses),
+    (Column::Eint, Counter::InternalErrors),
     (Column::Econ, Counter::ConnectErrors),
     (Column::Eresp, Counter::ResponseErrors),
     (Column::Wretr, Counter::Retries),

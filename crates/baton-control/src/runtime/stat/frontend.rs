@@ -41,7 +41,7 @@ fn listener(control: &Control, wanted: &Wanted, plan: &ListenerPlan) -> Line {
     line.count(counters, TRAFFIC);
     line.count(counters, REQUESTS);
     line.count(counters, &[(Column::Stot, Counter::Connections)]);
-    line.zero(&[Column::Dcon, Column::Dses]);
+    line.count(counters, DENIED);
     if wanted.shows_places {
         line.set(Column::Addr, address(&plan.bind.address));
     }
@@ -61,7 +61,12 @@ const REQUESTS: &[(Column, Counter)] = &[
     (Column::Dresp, Counter::DeniedResponses),
     (Column::Ereq, Counter::RequestErrors),
     (Column::Wrew, Counter::FailedRewrites),
+    (Column::Eint, Counter::InternalErrors),
 ];
+
+/// Connections and sessions that rules rejected.
+const DENIED: &[(Column, Counter)] =
+    &[(Column::Dcon, Counter::DeniedConnections), (Column::Dses, Counter::DeniedSessions)];
 
 fn status(control: &Control) -> &'static str {
     if control.is_stopping() { "STOP" } else { "OPEN" }
@@ -79,9 +84,13 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
     line.set(Column::RateLim, Value::U32(proxy.rate_limit.unwrap_or_default()));
     line.count(counters, TRAFFIC);
     line.count(counters, REQUESTS);
-    line.count(counters, &[(Column::Stot, Counter::Connections), (Column::ConnTot, Counter::Connections)]);
-    use Column::{ConnRate, ConnRateMax, Dcon, Dses, Rate, RateMax, ReqRate, ReqRateMax, ReqTot};
-    line.zero(&[Dcon, Dses, ReqRate, ReqRateMax, ReqTot]);
+    line.count(counters, &[(Column::ConnTot, Counter::Connections)]);
+    line.count(counters, DENIED);
+    // What rules rejected never was a session.
+    let denied = DENIED.iter().map(|(_, counter)| counters.total(*counter)).sum();
+    line.set(Column::Stot, Value::U64(counters.total(Counter::Connections).saturating_sub(denied)));
+    use Column::{ConnRate, ConnRateMax, Rate, RateMax, ReqRate, ReqRateMax, ReqTot};
+    line.zero(&[ReqRate, ReqRateMax, ReqTot]);
     let key = Key::Frontend(proxy.name.clone());
     let seen = Seen::of(&control.line.runtime.rates, &key, figures::of_frontend(counters), now);
     let (rate, rate_max) = seen.sessions();
@@ -93,7 +102,7 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
-        line.zero(&[Column::Intercepted]);
+        line.count(counters, &[(Column::Intercepted, Counter::Intercepted)]);
         let (rate, rate_max) = seen.requests();
         line.set(ReqRate, Value::count(rate));
         line.set(ReqRateMax, Value::count(rate_max));
