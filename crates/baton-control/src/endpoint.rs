@@ -61,10 +61,19 @@ pub async fn serve(listener: StdListener, desk: Desk) -> io::Result<()> {
 pub async fn serve_one(mut stream: UnixStream, desk: Desk) {
     let Ok(peer) = Peer::of(&stream) else { return };
     let is_trusted = desk.rights.is_starter(peer.uid) || peer.pid.is_some_and(|pid| desk.lineage.has(pid));
-    let Some(place) = desk.places.take(peer.uid, is_trusted) else { return };
+    let Some(place) = desk.places.take(peer.uid, is_trusted) else { return too_many(&stream, peer.uid) };
     // An asker that does not speak our language, or left, is not our trouble.
     if let Ok(true) = answer(&mut stream, peer, &desk).await {
         giver::talk(stream, peer, Some(place), desk.events).await;
+    }
+}
+
+/// Closes a connection more than its user may have, and says so, if that takes no waiting.
+pub(crate) fn too_many(stream: &UnixStream, uid: u32) {
+    let reply = failed(format!("user {uid} has as many connections to process {} as one user may", std::process::id()));
+    if let Ok(mut line) = serde_json::to_vec(&Envelope::new(reply)) {
+        line.push(b'\n');
+        let _ = stream.try_write(&line);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::run::Event;
 use crate::control_socket::Peer;
 use crate::control_socket::find::{self, Where};
+use crate::endpoint;
 use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request};
 use crate::rights::{Places, Rights};
 
@@ -50,7 +51,9 @@ pub async fn serve(listener: StdListener, desk: Desk) -> io::Result<()> {
         tokio::task::spawn_local(async move {
             // Who is nobody, says nothing or left is not our trouble.
             let Ok(peer) = Peer::of(&stream) else { return };
-            let Some(_place) = desk.places.take(peer.uid, desk.rights.is_starter(peer.uid)) else { return };
+            let Some(_place) = desk.places.take(peer.uid, desk.rights.is_starter(peer.uid)) else {
+                return endpoint::too_many(&stream, peer.uid);
+            };
             let Ok(Ok(request)) = tokio::time::timeout(PATIENCE, first_words(&stream)).await else { return };
             // The worker refuses those who may not ask, in words.
             let event = match request.filter(|request| desk.rights.may(peer.uid, request)) {
