@@ -34,7 +34,7 @@ impl Clock {
         }
     }
 
-    /// The instant of the last refresh, which is at most [`LOOKS_MAX`] looks ago.
+    /// The instant of the last refresh, which is at most `LOOKS_MAX` looks ago.
     #[inline]
     pub fn now(&self) -> Instant {
         let looks = self.looks.get() + 1;
