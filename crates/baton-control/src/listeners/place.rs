@@ -1,6 +1,7 @@
 //! Where a configuration listens, and for whom.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -73,24 +74,27 @@ impl Owner {
 /// Every bind of the frontends that take part, and the sockets of the runtime API.
 pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
     let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
-    let binds = enabled.flat_map(|proxy| proxy.binds.iter().map(|bind| (Owner::Frontend(proxy.clone()), bind.clone())));
+    let binds = enabled
+        .flat_map(|proxy| without_repeats(&proxy.binds).map(|bind| (Owner::Frontend(proxy.clone()), bind.clone())));
     let stats = model.global.stats.sockets.iter().map(|socket| {
         let mut bind = socket.bind.clone();
         // Its sessions are served by one thread.
         bind.options.shards = Some(1);
         (Owner::Stats(Box::new(socket.clone())), bind)
     });
-    let mut all: Vec<(Owner, Bind)> = Vec::new();
-    for (owner, bind) in binds.chain(stats) {
-        // `bind :80,:80` is one address: more sockets of it would change nothing.
-        let is_repeated = |(other, before): &(Owner, Bind)| {
-            before.is_same_place(&bind) && before.options == bind.options && other.object() == owner.object()
-        };
-        if owner.is_stats() || !all.iter().any(is_repeated) {
-            all.push((owner, bind));
+    binds.chain(stats).collect()
+}
+
+/// `bind :80,:80` is one address: more sockets of it would change nothing. One with other options stays, and is refused.
+fn without_repeats(binds: &[Bind]) -> impl Iterator<Item = &Bind> {
+    let mut seen: HashMap<Place, &BindOptions> = HashMap::new();
+    binds.iter().filter(move |bind| match seen.entry(Place::of(bind)) {
+        Entry::Occupied(first) => *first.get() != &bind.options,
+        Entry::Vacant(place) => {
+            place.insert(&bind.options);
+            true
         }
-    }
-    all
+    })
 }
 
 /// Addresses that are named by more than one frontend, or with different options: each refuses a start and a reload.

@@ -223,6 +223,10 @@ fn an_address_by_another_interface_is_another_place() {
     assert_eq!((accepted(&both[0]), accepted(&both[1])), (0, 1), "the more precise one is preferred");
     let one = change(&mut listeners, &with(vec![bind(Some("lo"))])).unwrap();
     assert_eq!((one[0].id, listeners.leaving_count()), (both[1].id, 1));
-    let reasons = change(&mut listeners, &with(vec![bind(Some("lo")), bind(Some("lo"))])).unwrap_err();
+    let same = change(&mut listeners, &with(vec![bind(Some("lo")), bind(Some("lo"))])).unwrap();
+    assert_eq!(same.len(), 1, "named twice with the same options it is one address");
+    let mut other = bind(Some("lo"));
+    other.options.maxconn = Some(1);
+    let reasons = change(&mut listeners, &with(vec![bind(Some("lo")), other])).unwrap_err();
     assert!(reasons[0].contains("interface lo is already the address of frontend a"), "{reasons:?}");
 }
