@@ -121,8 +121,7 @@ fn as_long_as_the_old_process_listens_too_nothing_is_flipped() {
         assert_eq!(who(FRONT), "blue");
         end_new();
         // The next one sees one old socket, and waits until it is closed.
-        let alone = shell("ss -Hltn sport = :8001").lines().count();
-        assert_eq!(alone, 1);
+        until("the sockets of the new process are closed", || shell("ss -Hltn sport = :8001").lines().count() == 1);
         let mut child = machine.command(&run).stdout(Stdio::piped()).spawn().expect("it starts");
         says(&mut child, "green is reloaded");
         assert_eq!(who(FRONT), "blue");
