@@ -234,17 +234,28 @@ fn no_request_fails_while_haproxy_reloads() {
             format!("held for {:.0} ms in the median, {:.0} ms at most", all[all.len() / 2], all[all.len() - 1])
         };
         // The lane of each run, and one that stands.
-        let of_runs = server.under_load(held_reload);
-        println!("a lane for each run: {of_runs}; {}", held_for());
-        assert_eq!((of_runs.failed, rules()), (0, before.clone()));
+        let holds_under_load = |lane: &str| {
+            // On a busy machine the requests may be over before the second reload.
+            let mut reloads = 0;
+            for _ in 0..RUNS_MAX {
+                let told = server.under_load(held_reload);
+                println!("{lane}: {told}; {}", held_for());
+                assert_eq!(told.failed, 0);
+                reloads += told.events;
+                if reloads > 1 {
+                    return;
+                }
+            }
+            panic!("{lane}: only {reloads} reloads in {RUNS_MAX} runs");
+        };
+        holds_under_load("a lane for each run");
+        assert_eq!(rules(), before);
         machine.done(&format!("setup --to {to}"));
         let standing = rules();
-        let standing_runs = server.under_load(held_reload);
-        println!("a lane that stands: {standing_runs}; {}", held_for());
-        assert_eq!((standing_runs.failed, rules()), (0, standing));
+        holds_under_load("a lane that stands");
+        assert_eq!(rules(), standing);
         machine.done("teardown");
         assert_eq!(rules(), before);
-        assert!(of_runs.events > 1 && standing_runs.events > 1);
     });
 }
 
