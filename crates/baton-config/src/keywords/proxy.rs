@@ -12,7 +12,7 @@ use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
-use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
+use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
 use crate::lower::{Call, Draft, LogEntry, Prefix, log_target};
 
 const FE: Sections = DEFAULTS | FRONT;
@@ -194,7 +194,10 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("clitcpka-cnt", FE, "…", KEEPALIVE),
     none("clitcpka-idle", FE, "…", KEEPALIVE),
     none("clitcpka-intvl", FE, "…", KEEPALIVE),
-    none("description", FRONT | BACK, "TEXT", "only the HTML page of statistics shows it"),
+    Keyword {
+        apply: Apply::Proxy(description),
+        ..none("description", FRONT | BACK, "TEXT", "only the HTML page of statistics shows it")
+    },
     none("http-check comment", BE, "…", "it only names the next step in messages"),
     none("max-keep-alive-queue", BE, "…", "a queue does not keep a request from its idle connection"),
     none("srvtcpka-cnt", BE, "…", KEEPALIVE),
@@ -387,6 +390,12 @@ fn id(draft: &mut Draft, call: &mut Call<'_, '_>) {
 fn default_backend(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if let Some(name) = call.only("a backend name") {
         draft.proxy.default_backend = Some(name.into());
+    }
+}
+
+fn description(_: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.arg(0).is_empty() {
+        call.expects(0, "a string argument");
     }
 }
 
