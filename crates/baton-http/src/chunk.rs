@@ -40,8 +40,7 @@ pub fn write_chunk_header(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&line[at..]);
 }
 
-/// Appends the last chunk with `trailers` (of `buf`), without those that RFC 9110 6.5.1 forbids
-/// ([`fields::is_no_trailer`]).
+/// Appends the last chunk with `trailers` (of `buf`), without those that RFC 9110 6.5.1 forbids.
 pub fn write_last_chunk(out: &mut Vec<u8>, buf: &[u8], trailers: &Headers) {
     out.extend_from_slice(b"0\r\n");
     for field in trailers.iter(buf).filter(|field| !fields::is_no_trailer(field.id, field.name)) {

@@ -57,7 +57,7 @@ pub fn total() -> u64 {
     TOTAL.load(Ordering::Relaxed)
 }
 
-/// Ready when a line was lost at a target that is not [noted](Losses::note) as reported. For one reader.
+/// Ready when a line was lost at a target whose next loss [wakes](Losses::wake_by_next). For one reader.
 pub async fn happened() {
     NEWS.notified().await;
 }

@@ -96,7 +96,7 @@ pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
 }
 
 /// Makes `directory` the root of the file system for this process, and goes there. `/proc` stays in reach for
-/// [`procfs`](super::procfs).
+/// [`super::procfs`].
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_CHROOT, `NotFound` without the directory; then nothing has changed.
