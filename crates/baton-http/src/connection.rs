@@ -113,6 +113,12 @@ pub(crate) fn strip(headers: &mut Headers, buf: &[u8]) {
     }
 }
 
+/// Says that the connection stays, which names `Keep-Alive`: one that came with the head was about another connection and goes.
+pub(crate) fn add_keep_alive(headers: &mut Headers) {
+    headers.remove_known(Name::KeepAlive);
+    headers.add(b"connection", b"keep-alive");
+}
+
 /// Leaves the options of the field at `index` that are to be kept, joined by a comma as HAProxy 2.6 does; without any the field goes.
 pub(crate) fn retain(headers: &mut Headers, buf: &[u8], (index, text): (usize, Text), keep: impl Fn(&[u8]) -> bool) {
     let line = headers.text(buf, text);

@@ -214,7 +214,7 @@ impl RequestHead {
         }
         match (self.version, options.keep_alive) {
             (Version::Http11, false) => self.headers.add(b"connection", b"close"),
-            (Version::Http10, true) => self.headers.add(b"connection", b"keep-alive"),
+            (Version::Http10, true) => connection::add_keep_alive(&mut self.headers),
             (Version::Http11, true) | (Version::Http10, false) => {}
         }
     }

@@ -111,7 +111,7 @@ impl ResponseHead {
         let keep = options.keep_alive && self.framing != Framing::UntilClose && !chunked10;
         let both11 = (options.version, self.version) == (Version::Http11, Version::Http11);
         if keep && !both11 {
-            self.headers.add(b"connection", b"keep-alive");
+            connection::add_keep_alive(&mut self.headers);
         } else if !keep && self.version == Version::Http11 {
             self.headers.add(b"connection", b"close");
         }
