@@ -183,7 +183,9 @@ fn a_daemon_that_cannot_serve_says_so_and_leaves_the_pid_file() {
     let nobody = &*format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
     // The limit counts all threads of a user: this one has no others, whatever the other tests do meanwhile.
     let few_threads = "setpriv --reuid 61239 --regid 61239 --clear-groups prlimit --nproc=4";
-    let cases: [(&str, &str, &str, &str, &str); 8] = [
+    // Not even one for its messages, beside the process and the one that started it.
+    let no_thread = "setpriv --reuid 61240 --regid 61240 --clear-groups prlimit --nproc=2";
+    let cases: [(&str, &str, &str, &str, &str); 9] = [
         ("env", "", &taken, "x.pid", "Address already in use"),
         ("env", "chroot /no/such/folder", "", "x.pid", "Cannot chroot(/no/such/folder). No such file or directory"),
         ("env", "", "", "/dev/full", "Cannot write pidfile /dev/full: No space left on device"),
@@ -191,6 +193,7 @@ fn a_daemon_that_cannot_serve_says_so_and_leaves_the_pid_file() {
         (nobody, "uid 1", "", "x.pid", "Cannot set uid 1. Operation not permitted: start as root, or"),
         (nobody, "", "", "/x.pid", "Cannot create pidfile /x.pid: Permission denied"),
         (few_threads, "nbthread 16", "", "x.pid", "cannot start 16 threads: Resource temporarily unavailable"),
+        (no_thread, "nbthread 16", "", "x.pid", "cannot start 16 threads: Resource temporarily unavailable"),
         ("env", "maxconn 100\n user no-such-user", "", "x.pid", "cannot find user id for 'no-such-user'"),
     ];
     for (wrapper, global, address, pid_file, reason) in cases {

@@ -201,9 +201,19 @@ impl Output {
         }
     }
 
-    /// Waits until everything is written, at most until then.
+    /// Waits until everything is written, at most until then. Lines for which no thread could be started are written here.
     pub(super) fn flush(&self, end: Instant) {
         let mut queue = self.lock();
+        if matches!(queue.thread, Thread::Absent(_)) && !queue.lines.bytes.is_empty() {
+            let lines = std::mem::take(&mut queue.lines);
+            drop(queue);
+            let mut patience = end.saturating_duration_since(Instant::now());
+            let written = self.descriptor.write_briefly(&lines.bytes, &mut patience);
+            queue = self.lock();
+            if let Err((done, error)) = written {
+                queue.is_torn = self.lose(lines.ends.iter().copied(), done, &error);
+            }
+        }
         queue.is_flushing = true;
         self.work.notify_one();
         loop {
@@ -292,6 +302,20 @@ mod tests {
         check(AtOnce::Bytes(5), &["ab\nc\n", "defgh\n", "i\n"]);
         check(AtOnce::Bytes(8), &["ab\nc\n", "defgh\ni\n"]);
         assert_eq!(Lines::default().pieces(AtOnce::All).count(), 0);
+    }
+
+    #[test]
+    fn lines_without_a_thread_are_written_at_the_end() {
+        let (mut read, write) = pipe();
+        let output = output("test: no thread", write);
+        let later = Instant::now() + Duration::from_secs(3600);
+        output.lock().thread = Thread::Absent(Some(later));
+        output.enqueue(b"the last words\n");
+        output.flush(later);
+        drop(output);
+        let mut text = String::new();
+        read.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "the last words\n");
     }
 
     #[test]
