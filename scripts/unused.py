@@ -104,7 +104,7 @@ def check_fields(root, paths, rules, cargo=()):
     for `cargo check`; `rules["accepted"]`: field to reason."""
     into = Path(root) / "target" / "audit"
     fields = copy_marked(root, paths, into, rules["model"])
-    command = ["cargo", "check", "--quiet", "--offline", "--message-format", "json", "-p", rules["program"], *cargo]
+    command = ["cargo", "check", "--quiet", "--message-format", "json", "-p", rules["program"], *cargo]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(Path(root) / "target")}
     done = subprocess.run(command, cwd=into, env=environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     if done.returncode != 0:
