@@ -111,7 +111,7 @@ impl Diagnostic {
         let _ = writeln!(out, "   | {}{marks}", " ".repeat(lead.chars().count()));
     }
 
-    /// The same as plain fields, in the order of a JSON object: names and values as text.
+    /// The diagnostic as plain fields, in the order of a JSON object: names and values as text.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let columns = self.columns.clone().unwrap_or(0..0);
         vec![

@@ -80,7 +80,7 @@ pub(crate) enum Apply {
     Proxy(fn(&mut Draft, &mut Call<'_, '_>)),
     /// An option that is on, off (`no`) or back at its default (`default`).
     Flag(fn(&mut Draft) -> &mut bool),
-    /// The same, of `mode http` only.
+    /// An option of `mode http` only: on, off (`no`) or back at its default (`default`).
     HttpFlag(fn(&mut Draft) -> &mut bool),
 }
 

@@ -79,7 +79,7 @@ impl Capacity {
         Capacity { maxconn, idle, descriptors, wanted: limit, decided_by, reserved }
     }
 
-    /// The same with the limits of this moment.
+    /// The capacity under the limit of open files at this moment.
     pub fn now(model: &Model, cores: usize) -> Capacity {
         // Without an answer, what POSIX has every process begin with.
         Capacity::of(model, cores, OpenFiles::now().unwrap_or(OpenFiles { soft: 1024, hard: 1024 }))

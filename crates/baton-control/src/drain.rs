@@ -57,7 +57,7 @@ impl Drain {
         Drain { stage: Stage::Grace { until }, hard_stop_after: global.hard_stop_after }
     }
 
-    /// The same without grace, for a process that does not listen any more: another one serves already.
+    /// A graceful stop without `grace`, for a process that does not listen any more: another one serves already.
     pub fn draining(global: &Global, now: Instant) -> Drain {
         Drain { stage: Stage::Draining { since: now }, hard_stop_after: global.hard_stop_after }
     }

@@ -67,12 +67,12 @@ impl Outside {
         })
     }
 
-    /// The same outside, in a view of its own that remembers what is read through it.
+    /// A view of its own that records what is read through it.
     pub fn recording(&self) -> Outside {
         Outside { record: Some(Mutex::default()), ..self.view() }
     }
 
-    /// The same outside, in a view of its own.
+    /// A view of its own: it records nothing and has its own progress.
     pub fn view(&self) -> Outside {
         let (root, directory, input) = (self.root.clone(), self.directory.clone(), self.input.clone());
         let (expects_descriptors, kinds) = (self.expects_descriptors, self.kinds);
@@ -80,7 +80,7 @@ impl Outside {
         Outside { root, directory, input, record: None, recalled: None, expects_descriptors, kinds, progress }
     }
 
-    /// The same outside for a process that serves: of files that a change names, regular ones (and `/dev/null`) are read, and nothing is
+    /// A view for a process that serves: of files that a change names, regular ones (and `/dev/null`) are read, and nothing is
     /// waited for that somebody may write to some day.
     pub fn regular_only(self) -> Outside {
         Outside { kinds: Kinds::Regular, ..self }
@@ -91,7 +91,7 @@ impl Outside {
         self.progress.clone()
     }
 
-    /// The same outside, in which `fd@N` may name a socket that another process will pass on. Whether it did is found out
+    /// A view in which `fd@N` may name a socket that another process will pass on. Whether it did is found out
     /// when the address is opened.
     pub fn expecting_descriptors(self) -> Outside {
         Outside { expects_descriptors: true, ..self }
@@ -108,7 +108,7 @@ impl Outside {
         Some(record.to_bytes())
     }
 
-    /// The same outside as another process saw it: what it read is read again, whatever the files hold now. Files it did not
+    /// A view as another process had it: what it read is read again, whatever the files hold now. Files it did not
     /// read are those of now.
     ///
     /// # Errors

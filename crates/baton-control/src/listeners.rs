@@ -68,7 +68,7 @@ pub struct Listeners {
 struct Listener {
     id: ListenerId,
     group: ListenerGroup,
-    /// The same sockets, for the cores.
+    /// The sockets of the group, as the cores share them.
     shards: Arc<[OwnedFd]>,
     options: ListenOptions,
     /// What is known of the sockets if they were given to us; empty if we opened them.
@@ -88,7 +88,7 @@ pub struct Offer<'a> {
     pub place: &'a Place,
     /// Its sockets, in the order in which they were opened.
     pub sockets: &'a [Listening],
-    /// The same ones for somebody who needs them for longer; held open by that.
+    /// The sockets, shared: they stay open as long as this is held.
     pub shards: &'a Arc<[OwnedFd]>,
 }
 

@@ -64,7 +64,7 @@ pub fn pending(started: &Model, model: &Model) -> Vec<PendingSetting> {
     waiting.collect()
 }
 
-/// The same in a sentence; `None`: nothing waits.
+/// The pending settings in a sentence; `None`: none is pending.
 pub fn restart_pending(settings: &[PendingSetting]) -> Option<String> {
     let list: Vec<String> = settings.iter().map(ToString::to_string).collect();
     (!list.is_empty())
@@ -294,7 +294,7 @@ fn reached(model: &Model) -> Reached {
     lower::pairs(model).flat_map(of).collect()
 }
 
-/// The same of one server.
+/// The addresses at which a frontend reaches one server.
 fn destinations<'m>(
     model: &'m Model,
     back: &'m Proxy,

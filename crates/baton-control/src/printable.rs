@@ -12,7 +12,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// The same for text of several lines: ends of lines and tabulators stay.
+/// Escapes text of several lines: ends of lines and tabulators stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |character| matches!(character, '\n' | '\t'))
 }

@@ -11,7 +11,7 @@ use crate::protocol::Request;
 const TRUSTED_MAX: usize = 1024;
 /// Of all other users together, and of each.
 const OTHERS_MAX: usize = 32;
-/// See [`OTHERS_MAX`].
+/// Conversations at a time of each of the other users.
 const EACH_MAX: usize = 4;
 
 /// Users who may do something besides root.

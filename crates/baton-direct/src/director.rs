@@ -237,7 +237,7 @@ impl Director {
         Ok(plan)
     }
 
-    /// The same as if these were the settings. Those that it has stay.
+    /// What would be done with these settings in place of the current ones, which are kept.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -260,7 +260,7 @@ impl Director {
         self.make(desired)
     }
 
-    /// The same for who has the charge already.
+    /// Reconciles the kernel with the services, for a director that is in charge.
     fn make(&mut self, desired: &[Service]) -> Result<Report, Fault> {
         let mut opened = self.record.read()?;
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;

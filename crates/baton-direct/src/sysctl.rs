@@ -39,7 +39,7 @@ impl Sysctl {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The same setting of `all` interfaces, where it is one of an interface.
+    /// This setting for `all` interfaces; `None` unless it belongs to an interface.
     pub(crate) fn of_all(&self) -> Option<Sysctl> {
         let (before, rest) = self.0.split_once("/conf/")?;
         let (_, name) = rest.rsplit_once('/')?;
@@ -135,7 +135,7 @@ impl fmt::Display for Advice {
 pub struct Director {
     /// Some server is reached by masquerade.
     pub masquerades_ipv4: bool,
-    /// The same for IPv6.
+    /// Some server is reached by masquerade over IPv6.
     pub masquerades_ipv6: bool,
     /// The interfaces by which clients come and servers are reached, as far as they are known.
     pub interfaces: Vec<String>,

@@ -101,7 +101,7 @@ impl Vips {
         Vips::open_in(RUN, owner)
     }
 
-    /// The same with the record in another folder.
+    /// Opens the record of an owner in another folder.
     pub(crate) fn open_in(run: &str, owner: &str) -> Result<Vips, Fault> {
         let owner = if owner.is_empty() { NAME } else { owner }.to_owned();
         Ok(Vips { routing: Routing::open()?, state: State::open(run)?, place: Place::here(), owner })
@@ -313,7 +313,7 @@ pub fn announce(vips: &[Vip]) -> Vec<Fault> {
     vips.iter().filter_map(|vip| announce_one(&mut routing, vip).err()).collect()
 }
 
-/// The same [`ANNOUNCEMENTS`] times. `wait` is called between them with the time to wait, and ends it by `false`.
+/// Announces the addresses [`ANNOUNCEMENTS`] times. `wait` is called between them with the time to wait, and ends it by `false`.
 pub fn announce_often(vips: &[Vip], mut wait: impl FnMut(Duration) -> bool) -> Vec<Fault> {
     let mut faults = announce(vips);
     for _ in 1..ANNOUNCEMENTS {

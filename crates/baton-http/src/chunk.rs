@@ -167,7 +167,7 @@ impl ChunkDecoder {
         ChunkDecoder { limits: *limits, ..ChunkDecoder::default() }
     }
 
-    /// The same for a server's body.
+    /// A decoder at the start of a server's body.
     pub fn of_server(limits: &Limits) -> ChunkDecoder {
         ChunkDecoder { sender: ChunkSender::Server, ..ChunkDecoder::new(limits) }
     }

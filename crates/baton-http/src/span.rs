@@ -78,7 +78,7 @@ impl Text {
         self.len() == 0
     }
 
-    /// The same text from its byte `from` on, up to byte `to` (both counted from its start and clamped to it).
+    /// Cuts the text from its byte `from` up to byte `to` (both counted from its start and clamped to it).
     #[inline]
     pub fn slice(self, from: usize, to: usize) -> Text {
         let cut = |span: Span| {

@@ -45,7 +45,7 @@ pub fn clients(listening: &Listening) -> io::Result<Vec<SocketAddr>> {
     namespace::where_it_is(listening, || clients_here(local))?
 }
 
-/// The same of an address in this network namespace.
+/// The clients with an unfinished handshake at an address of this network namespace.
 fn clients_here(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     diag(local).or_else(|_| proc_net(local))
 }

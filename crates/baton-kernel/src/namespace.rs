@@ -53,7 +53,7 @@ pub struct Facts {
 /// whatever else `work` does is done there too.
 ///
 /// # Errors
-/// See [`Unreachable`].
+/// [`Unreachable`] has the reason.
 pub fn inside<R: Send>(name: Option<&str>, work: impl FnOnce() -> R + Send) -> Result<R, Unreachable> {
     match name {
         None => Ok(work()),
@@ -64,7 +64,7 @@ pub fn inside<R: Send>(name: Option<&str>, work: impl FnOnce() -> R + Send) -> R
 /// What the kernel says of the namespace of that name, or of ours.
 ///
 /// # Errors
-/// See [`Unreachable`].
+/// [`Unreachable`] has the reason.
 pub fn facts(name: Option<&str>) -> Result<Facts, Unreachable> {
     inside(name, || Facts { netns: netns_here(), v6only: crate::listen::v6only_default() })
 }
@@ -72,7 +72,7 @@ pub fn facts(name: Option<&str>) -> Result<Facts, Unreachable> {
 /// A new non-blocking stream socket in the namespace of that name.
 ///
 /// # Errors
-/// See [`Unreachable`]; the inner one is that of the socket itself.
+/// [`Unreachable`] has the reason; the inner one is that of the socket itself.
 pub(crate) fn socket(name: &str, domain: Domain) -> Result<io::Result<Socket>, Unreachable> {
     let opened = within(&named(name)?, || Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None))?;
     match opened {

@@ -87,7 +87,7 @@ impl State {
         State::open_at(&run_folder(run))
     }
 
-    /// The same in a folder that no variable changes.
+    /// Opens a folder that no variable changes.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -173,7 +173,7 @@ impl Experiment {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// The same over TLS: servers whose files say `bind {{web}}` (as haproxy's) or `listen {{web}};` (as nginx') show a certificate
+    /// The experiment over TLS: servers whose files say `bind {{web}}` (as haproxy's) or `listen {{web}};` (as nginx') show a certificate
     /// there, and the load asks by `https` and checks it. `None` when the load does not ask `http://{{web}}` or no server has such
     /// a line.
     pub fn over_tls(&self) -> Option<Experiment> {

@@ -134,7 +134,7 @@ impl Ended {
         Ended { errno: error.raw_os_error(), ..Ended::new(kind) }
     }
 
-    /// The same ending with more words about it.
+    /// Adds a reason.
     pub(crate) fn because(self, reason: impl Into<String>) -> Ended {
         let mut reason: String = reason.into();
         let end = (0..=REASON_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));

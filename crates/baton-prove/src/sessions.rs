@@ -165,7 +165,7 @@ impl LossKind {
         }
     }
 
-    /// The same in the middle of an echo.
+    /// The kind of loss when it happens in the middle of an echo.
     fn within_echo(self) -> LossKind {
         match self {
             LossKind::Closed | LossKind::Reset => LossKind::Truncated,

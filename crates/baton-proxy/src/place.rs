@@ -164,7 +164,7 @@ pub fn key_is_in_body(proxy: &Proxy, work: &Work) -> bool {
         && work.request.method == Method::Post
 }
 
-/// The same for a connection in `mode tcp`.
+/// The balancing key of a connection in `mode tcp`.
 pub fn tcp_key(proxy: &Proxy, client: &Client) -> Option<u32> {
     match &proxy.balance.algorithm {
         Algorithm::Source => client.addresses.source.map(|source| keys::source(&proxy.balance.hash, source.ip())),

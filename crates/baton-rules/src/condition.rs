@@ -95,7 +95,7 @@ impl Condition {
         any != self.negated
     }
 
-    /// The same where data may be missing: `None` when more of it could change the answer. As in HAProxy, a test that holds
+    /// Whether the condition holds, where data may be missing: `None` when more of it could change the answer. As in HAProxy, a test that holds
     /// already is not waited for.
     pub(crate) fn decides(&self, acls: &[Acl], cx: &Context<'_>) -> Option<bool> {
         let mut open = false;

@@ -86,7 +86,7 @@ impl Format {
         }
     }
 
-    /// The same for a body, which may have several lines.
+    /// Compiles the format of a body, which may have several lines.
     pub(crate) fn compile_lines(text: &str, place: Place, files: &dyn Files) -> Result<Format, Fault> {
         let mut format = Format { pieces: Vec::new() };
         let mut plain = Vec::new();

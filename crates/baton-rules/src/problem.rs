@@ -21,7 +21,7 @@ impl Fault {
         Fault { message: message.into(), hint: None }
     }
 
-    /// The same fault with a hint.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Fault {
         self.hint = Some(hint.into());

@@ -95,7 +95,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The same sample without borrows.
+    /// Copies what the sample borrows.
     pub fn into_owned(self) -> Sample<'static> {
         let own = |bytes: Cow<'a, [u8]>| Cow::Owned(bytes.into_owned());
         match self {

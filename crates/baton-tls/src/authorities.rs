@@ -72,7 +72,7 @@ pub(crate) struct Listed {
 /// Which certificates a list names.
 #[derive(Debug)]
 pub(crate) enum Serials {
-    /// See [`Authority::revoked`], at this place.
+    /// An index into [`Authority::revoked`].
     Known(usize),
     /// Those of a list of version 1, in order: webpki reads none.
     Old(Vec<Box<[u8]>>),

@@ -353,7 +353,7 @@ impl Verifies {
         }))
     }
 
-    /// The same without ECDSA and Ed25519: a client of TLS 1.2 offers no cipher suite with them.
+    /// Leaves out ECDSA and Ed25519: a client of TLS 1.2 offers no cipher suite with them.
     #[must_use]
     pub fn only_rsa(self) -> Verifies {
         Verifies(self.0 & 1)

@@ -188,7 +188,7 @@ impl Connector {
         Ok(made)
     }
 
-    /// The same with other protocols offered, for health checks: what they resume is their own.
+    /// A connector that offers other protocols, for health checks: it resumes only its own sessions.
     pub fn with_protocols(&self, alpn: Option<&[String]>) -> Connector {
         let made = self.made.load();
         let other = |config: &ClientConfig| {

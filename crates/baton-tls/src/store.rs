@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// The same without what cannot be used, which comes beside it: for a process that must go on with what there is.
+    /// Prepares what can be used, and returns the problems beside it: for a process that must serve with what there is.
     pub fn prepare_usable(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> (Prepared, Vec<Problem>) {
         let meanwhile = self.readings.begin();
         let mut plan = Plan::new(wanted, files);
@@ -341,7 +341,7 @@ impl Entry {
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// The same certificate is sent with more or less of its chain: who keeps what is sent makes it anew.
+    /// The certificate's chain became longer or shorter: what is kept of the message that sends it is built again.
     fn chain_changed(&self) {
         self.certificate().chain_changed();
         self.edition.fetch_add(1, Ordering::Release);

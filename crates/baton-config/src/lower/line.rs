@@ -74,7 +74,7 @@ impl Context<'_> {
         self.base.path(config, name)
     }
 
-    /// The same for files of TLS, which have bases of their own.
+    /// Where files of TLS are, which have bases of their own.
     pub fn places<'c>(&'c self, config: &'c str) -> Places<'c> {
         Places { bases: &self.tls.bases, base: &self.base, config }
     }
@@ -166,7 +166,7 @@ impl<'l, 'a> Call<'l, 'a> {
         self.say(Severity::Alert, word, id, message);
     }
 
-    /// The same, with what helps.
+    /// Reports an error at a word of the line, with a hint.
     pub fn error_with(&mut self, word: usize, id: &'static str, message: String, hint: Option<String>) {
         let message = format!("{}{message}", self.about);
         let mut diagnostic = self.line.diagnostic(Severity::Alert, id, word, message);

@@ -16,7 +16,7 @@ use crate::environment::{Call, Progress};
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// How long it may wait for one file or host name.
 pub(crate) const CALL_WITHIN: Duration = Duration::from_secs(60);
-/// The same when somebody waits for the reading, the first time.
+/// How long it may wait for one file when a later change waits for the reading, the first time.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 /// A name service is asked several times before it counts as silent.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(30);

@@ -38,7 +38,7 @@ const SUFFIX: &str = ".sock";
 const FRESH: &str = ".new";
 /// Rights of a directory that others look into, and of one that they do not.
 const OPEN: u32 = 0o755;
-/// See [`OPEN`].
+/// Rights of a directory that others do not look into.
 const CLOSED: u32 = 0o700;
 /// Rights of a socket file: everybody may connect, and is told whether that helps.
 const SOCKET_MODE: Mode = Mode::from_bits_truncate(0o666);

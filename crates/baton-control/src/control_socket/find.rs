@@ -20,7 +20,7 @@ use super::{ABSTRACT, Peer, directory};
 const QUEUE_WITHIN: Duration = Duration::from_secs(1);
 /// How long the queue of one of many is, and how long looking at all of them takes at most.
 const QUICK: Duration = Duration::from_millis(50);
-/// See [`QUICK`].
+/// How long looking at all of the processes takes at most.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
 /// How often to try.
 const EVERY: Duration = Duration::from_millis(2);
@@ -52,7 +52,7 @@ pub struct Running {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// See [`Reached::is_vouched`].
+    /// Whether the kernel confirms that it is the process it says ([`Reached::is_vouched`]).
     pub is_vouched: bool,
 }
 

@@ -160,7 +160,7 @@ fn knows_shares(direct: &Direct) -> bool {
     }
 }
 
-/// See the head of this file.
+/// Whether the server is left out of the service; the head of this file has the table.
 fn is_removed(direct: &Direct, server: &Server, how: &Standing, has_turn: bool) -> bool {
     let never_gets_any = !how.runs || !has_turn || server.weight == 0 && how.weight == 0;
     match direct.scheduler {

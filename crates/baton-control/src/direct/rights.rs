@@ -35,7 +35,7 @@ pub fn explain(fault: &Fault) -> String {
     }
 }
 
-/// The same, unless what is lacking `is_unseen` from here.
+/// [`explain`], unless a missing right `is_unseen` from here.
 pub fn explain_unless(is_unseen: bool, fault: &Fault) -> String {
     if is_unseen { fault.to_string() } else { explain(fault) }
 }

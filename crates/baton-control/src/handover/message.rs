@@ -382,7 +382,7 @@ pub struct BackendMemory {
     /// Where its algorithm stands among the active servers, and among the backups.
     #[serde(skip_serializing_if = "is_default")]
     pub active: Turns,
-    /// See `active`.
+    /// Where its algorithm stands among the backups.
     #[serde(skip_serializing_if = "is_default")]
     pub backups: Turns,
     /// Its servers.
@@ -453,10 +453,10 @@ pub struct CheckMemory {
     /// The health counter, with `rise` and `fall` that it counts by.
     #[serde(skip_serializing_if = "is_default")]
     pub health: u32,
-    /// See `health`.
+    /// `rise`, by which `health` counts.
     #[serde(skip_serializing_if = "is_default")]
     pub rise: u32,
-    /// See `health`.
+    /// `fall`, by which `health` counts.
     #[serde(skip_serializing_if = "is_default")]
     pub fall: u32,
     /// Checks that failed.

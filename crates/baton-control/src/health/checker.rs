@@ -58,9 +58,9 @@ pub struct Recalled {
     pub state: HealthState,
     /// The health counter, and `rise` and `fall` that it counted by. `rise` 0: there was no result yet.
     pub counter: u32,
-    /// See `counter`.
+    /// `rise`, by which `counter` counts.
     pub rise: u32,
-    /// See `counter`.
+    /// `fall`, by which `counter` counts.
     pub fall: u32,
     /// Checks that failed.
     pub failed: u64,

@@ -57,7 +57,7 @@ impl Health {
         health
     }
 
-    /// The same state under other settings (a reload).
+    /// Continues the state under other settings (a reload).
     pub fn with_settings(mut self, settings: &CheckSettings) -> Health {
         let state = self.state();
         let full = self.counter == self.most();

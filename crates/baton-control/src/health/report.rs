@@ -118,7 +118,7 @@ impl Report {
         Report { status, code: None, info: String::new(), duration: None }
     }
 
-    /// The same with words.
+    /// Adds a description.
     pub fn info(mut self, info: impl Into<String>) -> Report {
         self.info = info.into();
         self

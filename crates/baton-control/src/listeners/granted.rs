@@ -52,7 +52,7 @@ pub enum Denied {
 /// What became of addresses that were asked for.
 pub type Granted = Vec<(Wanted, Result<Vec<OwnedFd>, Denied>)>;
 
-/// The same, by place.
+/// What became of addresses, by place.
 #[derive(Debug, Default)]
 pub(super) struct Grants(HashMap<Place, Result<Vec<OwnedFd>, Denied>>);
 
@@ -101,7 +101,7 @@ impl Listeners {
 /// overlap it; whoever else has the address keeps it for itself.
 ///
 /// # Errors
-/// See [`Denied`]; nothing stays bound.
+/// [`Denied`] has the reason; nothing stays bound.
 pub fn bind_named(model: &Model, asked: &Wanted, held: &[Identity]) -> Result<Vec<OwnedFd>, Denied> {
     let all = wanted(model);
     let is_meant = |bind: &Bind| {

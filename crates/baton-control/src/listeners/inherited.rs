@@ -95,12 +95,12 @@ impl Inherited {
     /// descriptor of a socket that is there already is closed.
     ///
     /// # Errors
-    /// See [`Unusable`]; the descriptor is closed then, which does nothing to a socket that the giver still holds.
+    /// [`Unusable`] has the reason; the descriptor is closed then, which does nothing to a socket that the giver still holds.
     pub fn add(&mut self, fd: OwnedFd) -> Result<(), Unusable> {
         self.add_known(fd, None, None)
     }
 
-    /// The same, with what only the giver knows: the name of the network namespace, and the number as a descriptor
+    /// Takes a listening socket with what only the giver knows: the name of the network namespace, and the number as a descriptor
     /// (`fd@N`).
     ///
     /// # Errors

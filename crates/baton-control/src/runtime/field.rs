@@ -98,7 +98,7 @@ pub enum Form {
     Plain,
     /// One value on each line, with its type.
     Typed,
-    /// The same for programs.
+    /// JSON.
     Json,
 }
 

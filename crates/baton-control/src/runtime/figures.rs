@@ -128,7 +128,7 @@ impl Seen {
         (rate.round() as u64, max)
     }
 
-    /// The same with the fraction.
+    /// Sessions in the last second, with the fraction, and the most.
     pub fn sessions_exact(&self) -> (f64, u64) {
         let (meter, total) = (&self.memory.sessions, self.counted.sessions);
         (meter.rate(total, self.since), meter.max(total))
@@ -140,7 +140,7 @@ impl Seen {
         (rate.round() as u64, max)
     }
 
-    /// The same with the fraction.
+    /// Requests in the last second, with the fraction, and the most.
     pub fn requests_exact(&self) -> (f64, u64) {
         let (meter, total) = (&self.memory.requests, self.counted.requests);
         (meter.rate(total, self.since), meter.max(total))

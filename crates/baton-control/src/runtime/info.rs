@@ -52,12 +52,12 @@ const fn zero(at: usize, name: &'static str, tag: &'static str, doc: &'static st
     row(at, name, tag, |_| Value::U32(0), doc)
 }
 
-/// The same for values of 64 bits.
+/// A value of 64 bits that is always zero.
 const fn zero64(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
     row(at, name, tag, |_| Value::U64(0), doc)
 }
 
-/// The same for rates, which are fractions where those are wanted.
+/// A rate that is always zero, as a fraction where that is wanted.
 const fn rate0(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
     row(at, name, tag, |facts| facts.fraction(0.0), doc)
 }

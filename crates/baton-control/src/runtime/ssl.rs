@@ -34,7 +34,7 @@ pub(crate) struct Pending {
     revocations: Authorities,
 }
 
-/// The same of a kind of authorities' files.
+/// What `set ssl ca-file` or `set ssl crl-file` prepared and nobody committed yet.
 #[derive(Debug, Default)]
 struct Authorities {
     set: Option<(PathBuf, Arc<Authority>)>,

@@ -38,7 +38,7 @@ pub fn announcement(own: Mac, address: Ipv4Addr) -> Vec<u8> {
     message(REQUEST, Mac::BROADCAST, own, address, Mac::default(), address)
 }
 
-/// The same as an answer that nobody asked for: some switches and routers listen to this form alone.
+/// An announcement as an unsolicited ARP reply: some switches and routers accept this form alone.
 pub fn unasked_reply(own: Mac, address: Ipv4Addr) -> Vec<u8> {
     message(REPLY, Mac::BROADCAST, own, address, Mac::BROADCAST, address)
 }

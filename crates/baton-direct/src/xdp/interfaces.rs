@@ -35,7 +35,7 @@ impl Xdp {
         self.tie_after(before, coming, servers)
     }
 
-    /// The same, when another place was asked for until now.
+    /// [`tie`](Self::tie), where the program was in another place until now.
     pub(super) fn tie_after(
         &mut self,
         before: Option<Where>,
@@ -167,7 +167,7 @@ impl Xdp {
         Ok(ends)
     }
 
-    /// The same for services that are not there yet.
+    /// The interfaces that services which do not exist yet will need.
     fn ends_of(&mut self, links: &[Link], settings: &Settings, desired: &[Service]) -> Result<Ends, Fault> {
         let mut leaving = Vec::new();
         let servers = desired.iter().flat_map(|service| &service.destinations).map(|server| server.address.ip());

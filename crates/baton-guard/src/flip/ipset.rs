@@ -19,7 +19,7 @@ const ASIDE: &str = "+";
 /// The name under which it is tried whether this kernel has such sets. No flip has it.
 const TRIAL: &str = "+";
 
-/// See the head of this module.
+/// The method `ipset`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ipset;
 

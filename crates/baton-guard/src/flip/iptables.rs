@@ -8,7 +8,7 @@ use super::rules::{Rules, colour_of, sends};
 use super::{Colour, Name, Setting};
 use crate::Fault;
 
-/// See the head of this module.
+/// The method `iptables`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iptables;
 

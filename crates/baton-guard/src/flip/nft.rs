@@ -40,7 +40,7 @@ const BEFORE_OTHERS: i32 = priority::DSTNAT - 1;
 /// Before those.
 const BEFORE_OURS: i32 = BEFORE_OTHERS - 1;
 
-/// See the head of this module.
+/// The method `nft`.
 #[derive(Clone, Copy, Debug)]
 pub struct Nft;
 

@@ -25,7 +25,7 @@ const FOLDER: &str = "baton";
 /// What a folder's name begins with; the name follows, and the number of the network namespace.
 const PREFIX: &str = "flip-";
 
-/// See the head of this module.
+/// The method `sk_lookup`.
 #[derive(Clone, Copy, Debug)]
 pub struct SkLookup;
 

@@ -59,7 +59,7 @@ pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
     put_back()
 }
 
-/// The same for everybody: the last one that needs the setting puts the value back.
+/// Puts the value back for all processes: the last one that needs the setting does it.
 pub(super) fn put_back() -> Result<(), Fault> {
     put_back_in(&State::open(crate::RUN)?)
 }

@@ -24,7 +24,7 @@ impl Report {
         out
     }
 
-    /// The same for programs: one object, times in milliseconds.
+    /// The report as one JSON object, times in milliseconds.
     pub fn json(&self) -> serde_json::Value {
         // To the microsecond.
         let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;

@@ -39,7 +39,7 @@ impl FromStr for Probe {
 }
 
 impl Probe {
-    /// The same with the addresses that are kept.
+    /// Adds the addresses that are kept.
     ///
     /// # Errors
     /// When it asks for a path, and none of them is one that can be dialled.

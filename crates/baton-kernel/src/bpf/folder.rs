@@ -83,7 +83,7 @@ impl Folder {
         Ok(Some(Folder { path: path.to_owned(), parent, own }))
     }
 
-    /// The same folder once more.
+    /// A second handle of the folder.
     pub(super) fn again(&self) -> Result<Folder, Fault> {
         let clone =
             |open: &OwnedFd| open.try_clone().map_err(|error| Fault::io(self.path.display().to_string(), &error));

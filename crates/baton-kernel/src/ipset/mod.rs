@@ -120,7 +120,7 @@ impl Ipsets {
     /// Makes a set that may have this one port, and is empty. One of the name that is there is an error, whatever is in it.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn create(&mut self, name: &str, port: u16) -> Result<(), Refusal> {
         let range = number(number(Attributes::new(), ATTR_PORT, port), ATTR_PORT_TO, port);
         let body = command(name)
@@ -134,7 +134,7 @@ impl Ipsets {
     /// Puts a port into a set.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn add(&mut self, name: &str, port: u16) -> Result<(), Refusal> {
         let body = command(name).nest(ATTR_DATA, &number(Attributes::new(), ATTR_PORT, port));
         self.ask(ADD, 0, &body, format!("port {port} for set {name}"))
@@ -143,7 +143,7 @@ impl Ipsets {
     /// Empties a set.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn flush(&mut self, name: &str) -> Result<(), Refusal> {
         self.ask(FLUSH, 0, &command(name), format!("flush of set {name}"))
     }
@@ -151,7 +151,7 @@ impl Ipsets {
     /// Two sets change places: every packet sees them before or after.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn swap(&mut self, one: &str, other: &str) -> Result<(), Refusal> {
         let body = command(one).text(ATTR_OTHER_NAME, other);
         self.ask(SWAP, 0, &body, format!("swap of sets {one} and {other}"))
@@ -160,7 +160,7 @@ impl Ipsets {
     /// Removes a set, which no rule may look into any more.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
         self.ask(DESTROY, STRICT, &command(name), format!("removal of set {name}"))
     }
@@ -168,7 +168,7 @@ impl Ipsets {
     /// The sets of ports whose names begin so, with their members. A kernel without ipset has none.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn list(&mut self, prefix: &str) -> Result<Vec<PortSet>, Refusal> {
         let body = Attributes::new().u8(ATTR_VERSION, VERSION);
         let replies = match self.0.list(&request(LIST, 0, &body)) {

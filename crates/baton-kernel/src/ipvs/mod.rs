@@ -232,7 +232,7 @@ impl Ipvs {
     /// Its version and the size of its table.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn info(&mut self) -> Result<Info, Refusal> {
         let replies = self.ask(Command::GetInfo, &Attributes::new(), || "version".into())?;
         one(&replies, "version", message::info)
@@ -241,7 +241,7 @@ impl Ipvs {
     /// All services with their counters.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn services(&mut self) -> Result<Vec<(Service, Counters)>, Refusal> {
         let replies = self.list(Command::GetService, &Attributes::new(), || "list of services".into())?;
         all(&replies, "list of services", message::service)
@@ -250,7 +250,7 @@ impl Ipvs {
     /// The destinations of a service, none when it is not there.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn destinations(&mut self, key: &Key) -> Result<Vec<(Destination, Connections, Counters)>, Refusal> {
         let body = Attributes::new().nest(attr::SERVICE, &message::key(key));
         let what = || format!("list of servers of {key}");
@@ -332,7 +332,7 @@ impl Ipvs {
     /// The timeouts of connections.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn timeouts(&mut self) -> Result<Timeouts, Refusal> {
         let replies = self.ask(Command::GetConfig, &Attributes::new(), || "timeouts".into())?;
         one(&replies, "timeouts", message::timeouts)
@@ -341,7 +341,7 @@ impl Ipvs {
     /// Sets the timeouts that are not 0.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Refusal> {
         self.ask(Command::SetConfig, &message::config(timeouts), || "timeouts".into()).map(drop)
     }
@@ -349,7 +349,7 @@ impl Ipvs {
     /// The connection sync daemons that run.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] has the reason.
     pub fn daemons(&mut self) -> Result<Vec<Daemon>, Refusal> {
         let what = "list of connection sync daemons";
         let replies = self.list(Command::GetDaemon, &Attributes::new(), || what.into())?;

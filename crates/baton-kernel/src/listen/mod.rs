@@ -135,7 +135,7 @@ impl AsRawFd for Listening {
 /// Opens a listening socket: [`prepare`] and [`Prepared::publish`] in one.
 ///
 /// # Errors
-/// See [`ListenReason`]; nothing is left behind.
+/// [`ListenReason`] has them; nothing is left behind.
 pub fn open(endpoint: &Endpoint, options: &ListenOptions) -> Result<Listening, ListenError> {
     prepare(endpoint, options)?.publish()
 }
@@ -146,7 +146,7 @@ pub fn open(endpoint: &Endpoint, options: &ListenOptions) -> Result<Listening, L
 /// replaced the socket of a living server.
 ///
 /// # Errors
-/// See [`ListenReason`]; nothing is left behind.
+/// [`ListenReason`] has them; nothing is left behind.
 pub fn prepare(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepared, ListenError> {
     match endpoint {
         Endpoint::Inet(address) => {
@@ -319,7 +319,7 @@ fn open_inet(
 /// [`Listening::adopt`] and [`Listening::apply`] do the rest.
 ///
 /// # Errors
-/// See [`ListenReason`].
+/// [`ListenReason`] has them.
 pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Socket, ListenError> {
     let endpoint = &Endpoint::Inet(address);
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));

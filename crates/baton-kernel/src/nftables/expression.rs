@@ -77,7 +77,7 @@ pub enum Header {
 /// How to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The same.
+    /// Equal.
     Equal,
     /// Not the same.
     NotEqual,

@@ -218,7 +218,7 @@ impl Rule {
         self.with(expression::queue(number, true))
     }
 
-    /// The same by the target of iptables; see [`expression::xtables_queue`].
+    /// Hands it to the program that serves this queue, by the target of iptables ([`expression::xtables_queue`]).
     #[must_use]
     pub fn xtables_queue_or_bypass(self, number: u16) -> Self {
         self.with(expression::xtables_queue(number))

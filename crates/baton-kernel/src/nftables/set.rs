@@ -77,7 +77,7 @@ impl Set {
         Self { name: name.into(), key, data: Some(data), timeouts: false }
     }
 
-    /// The same, with elements that end by themselves.
+    /// Lets elements have a timeout.
     #[must_use]
     pub fn with_timeouts(mut self) -> Self {
         self.timeouts = true;
@@ -138,21 +138,21 @@ impl Element {
         Self::new(socket_address_bytes(address))
     }
 
-    /// The same, giving an address and a port.
+    /// Maps the element to an address and a port.
     #[must_use]
     pub fn to(mut self, address: SocketAddr) -> Self {
         self.data = Some(socket_address_bytes(address));
         self
     }
 
-    /// The same, giving a port.
+    /// Maps the element to a port.
     #[must_use]
     pub fn to_port(mut self, port: u16) -> Self {
         self.data = Some(port.to_be_bytes().to_vec());
         self
     }
 
-    /// The same, for so long: the kernel removes it, whoever is alive then. Its clock has milliseconds.
+    /// Gives the element a timeout, after which the kernel removes it. Its clock has milliseconds.
     #[must_use]
     pub fn lasting(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

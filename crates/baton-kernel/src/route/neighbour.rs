@@ -28,7 +28,7 @@ pub enum Reachability {
     Reachable,
     /// It answered once; the hardware address is used until that turns out to be wrong.
     Stale,
-    /// The same, and soon it is asked again.
+    /// It answered once, its address is in use, and it is asked again soon.
     Delay,
     /// It is asked again now.
     Probe,

@@ -95,15 +95,15 @@ pub fn connect(endpoint: &Endpoint) -> Result<Socket, TakeError> {
 /// [`PATIENCE`] at each step.
 ///
 /// # Errors
-/// See [`TakeError`].
+/// [`TakeError`] has the reason.
 pub fn take(endpoint: &Endpoint, limit: usize) -> Result<Vec<Taken>, TakeError> {
     take_from(&connect(endpoint)?, limit)
 }
 
-/// The same, over a stream that leads to the runtime API of the old process already.
+/// Asks for the listening sockets over a stream that is connected to the runtime API of the old process.
 ///
 /// # Errors
-/// See [`TakeError`].
+/// [`TakeError`] has the reason.
 pub fn take_from(stream: &impl AsFd, limit: usize) -> Result<Vec<Taken>, TakeError> {
     let socket = SockRef::from(stream);
     let set = || {

@@ -67,19 +67,19 @@ impl Request {
         Request { method: "POST".to_owned(), body: body.into(), ..Request::get(path) }
     }
 
-    /// The same request to the server at this place of `LoadOptions::servers`.
+    /// Sends the request to the server at this index of `LoadOptions::servers`.
     pub fn to(mut self, server: usize) -> Request {
         self.server = server;
         self
     }
 
-    /// The same request, right only with this body.
+    /// Expects this body.
     pub fn expect(mut self, expect: BodyCheck) -> Request {
         self.expect = expect;
         self
     }
 
-    /// The same request, right only with this status.
+    /// Expects this status.
     pub fn status(mut self, status: StatusCheck) -> Request {
         self.status = status;
         self

@@ -20,7 +20,7 @@ pub struct BackendMemory {
     pub waiting_max: u32,
     /// Where its algorithm stands among the active servers.
     pub active: Turns,
-    /// The same among the backups.
+    /// Where its algorithm stands among the backups.
     pub backups: Turns,
     /// Its servers.
     pub servers: Vec<ServerMemory>,
@@ -121,7 +121,7 @@ impl BackendState {
         self.publish(&inner);
     }
 
-    /// The same of servers of which there is nothing to remember but for how long they have been as they are.
+    /// Continues servers of which nothing is remembered but since when their state has not changed.
     pub fn recall_quiet<'a>(&self, names: impl Iterator<Item = &'a str>, since: Duration, now: Instant) {
         let inner = self.lock();
         let places = Places::of(&inner.entries);

@@ -365,7 +365,7 @@ impl ServerState {
         self.backend.upgrade()?.set_health(self, health, now)
     }
 
-    /// The same for what the operator says.
+    /// Sets the administrative state. Takes the backend's lock, updates the algorithm and the queues as [`ServerState::set_health`] does.
     pub fn set_admin(&self, admin: Admin, now: Instant) -> Option<Transition> {
         self.backend.upgrade()?.set_admin(self, admin, now)
     }
@@ -440,7 +440,7 @@ impl ServerState {
         }
     }
 
-    /// See [`BackendState::clear`]; under the backend's lock.
+    /// The server's part of [`BackendState::clear`]; under the backend's lock.
     pub(super) fn clear(&self, all: bool) {
         self.served_max.store(self.served(), Ordering::Relaxed);
         self.queued_max.store(self.queued(), Ordering::Relaxed);

@@ -135,7 +135,7 @@ impl LogWriter {
         self.line_except(sinks, level, None, write);
     }
 
-    /// The same, but not to the target of this name.
+    /// Sends one line to every target that takes its level, except the one of this name.
     pub fn line_except(&self, sinks: &Sinks, level: Level, not: Option<&str>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut scratch = self.scratch.borrow_mut();
         let (message, packet) = &mut *scratch;

@@ -33,7 +33,7 @@ pub struct Patience {
     pub server_fin: Option<Duration>,
     /// Only what the client sends shows that it is alive, not what it is sent (`option independent-streams`).
     pub client_independent: bool,
-    /// The same of the server.
+    /// Only what the server sends shows that it is alive, not what it is sent (`option independent-streams`).
     pub server_independent: bool,
     /// The end of what the server sends is the end of both directions: HTTP's tunnels (RFC 9110 9.3.6). The client may still
     /// end its direction alone.

@@ -87,12 +87,12 @@ impl Tls {
         Tls { inner: RefCell::new(inner), facts: OnceCell::new() }
     }
 
-    /// See [`Stream::note_facts`](super::Stream::note_facts).
+    /// [`Stream::note_facts`](super::Stream::note_facts) of a TLS connection.
     pub(super) fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
         self.facts.get_or_init(|| facts(self.inner.borrow().session.common()));
     }
 
-    /// See [`Stream::facts`](super::Stream::facts).
+    /// [`Stream::facts`](super::Stream::facts) of a TLS connection.
     pub(super) fn facts(&self) -> Option<&Facts> {
         self.facts.get()
     }
@@ -103,7 +103,7 @@ impl Tls {
         inner.reading != Way::Open || inner.plain.is_some() || inner.has_record()
     }
 
-    /// See [`Stream::poll_handshake`](super::Stream::poll_handshake).
+    /// [`Stream::poll_handshake`](super::Stream::poll_handshake) of a TLS connection.
     pub(super) fn poll_handshake(&self, wire: &Wire, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let mut inner = self.inner.borrow_mut();
         loop {
@@ -134,7 +134,7 @@ impl Tls {
         }
     }
 
-    /// See [`Stream::poll_read`](super::Stream::poll_read).
+    /// [`Stream::poll_read`](super::Stream::poll_read) of a TLS connection.
     #[inline(never)]
     pub(super) fn poll_read(&self, wire: &Wire, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut inner = self.inner.borrow_mut();
@@ -160,7 +160,7 @@ impl Tls {
         }
     }
 
-    /// See [`Stream::poll_write`](super::Stream::poll_write).
+    /// [`Stream::poll_write`](super::Stream::poll_write) of a TLS connection.
     #[inline(never)]
     pub(super) fn poll_write(&self, wire: &Wire, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut inner = self.inner.borrow_mut();
@@ -185,7 +185,7 @@ impl Tls {
         }
     }
 
-    /// See [`Stream::is_stale`](super::Stream::is_stale).
+    /// [`Stream::is_stale`](super::Stream::is_stale) of a TLS connection.
     pub(super) fn is_stale(&self, wire: &Wire) -> bool {
         let mut inner = self.inner.borrow_mut();
         loop {
@@ -208,7 +208,7 @@ impl Tls {
         }
     }
 
-    /// See [`Stream::poll_closed`](super::Stream::poll_closed).
+    /// [`Stream::poll_closed`](super::Stream::poll_closed) of a TLS connection.
     pub(super) fn poll_closed(&self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.inner.borrow_mut();
         loop {

@@ -187,7 +187,7 @@ fn scope(options: &TlsOptions, sources: &Sources) -> Vec<u8> {
         digest.update(bytes);
     };
     add(format!("{verify:?}").as_bytes());
-    // The same content is something else in another place: only a `crl-file` has every authority need a list.
+    // A file's content means something else behind another keyword: only a `crl-file` has every authority need a list.
     for named in [&options.ca_file, &options.ca_verify_file, &options.crl_file] {
         add(&[u8::from(named.is_some())]);
     }

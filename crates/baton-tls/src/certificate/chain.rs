@@ -82,7 +82,7 @@ impl Chains {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).tidy();
     }
 
-    /// The same, once there is twice as much as last time: after single changes.
+    /// Drops unused entries once there are twice as many as last time: after single changes.
     pub(crate) fn tidy_some(&self) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.certificates.len() + kept.chains.len() > 2 * kept.tidied + UNTIDY {

@@ -29,7 +29,7 @@ pub struct Description {
     pub sha256: String,
     /// `/C=DE/O=Example/CN=a.example`.
     pub subject: String,
-    /// The same of its issuer.
+    /// The issuer, in the form of `subject`.
     pub issuer: String,
     /// Subject and issuer of each certificate that is sent behind it.
     pub chain: Vec<(String, String)>,

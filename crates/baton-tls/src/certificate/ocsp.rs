@@ -42,11 +42,11 @@ pub struct OcspResponse {
     pub produced_at: String,
     /// Since when it is so.
     pub this_update: String,
-    /// The same, in seconds since 1970.
+    /// `this_update` in seconds since 1970.
     pub since: i64,
     /// Until when it may be relied on.
     pub next_update: Option<String>,
-    /// The same, in seconds since 1970.
+    /// `next_update` in seconds since 1970.
     pub until: Option<i64>,
 }
 

@@ -59,7 +59,7 @@ impl Proxy {
     /// Writes the file, starts this very program with it and waits until it serves. The caller keeps the directory.
     ///
     /// # Errors
-    /// See [`NotStarted`].
+    /// [`NotStarted`] has the reason.
     pub async fn start(directory: &TempDir, cfg: &str) -> Result<Proxy, NotStarted> {
         let failed = |what: &str, error: io::Error| NotStarted::Failed(format!("{what}: {error}"));
         let mut files =

@@ -35,7 +35,7 @@ const LOOPBACK: &str = "lo";
 pub(super) enum Way {
     /// A table of our own in nftables, with its `queue` statement.
     Statement,
-    /// The same with the target `NFQUEUE` of iptables.
+    /// A table of our own in nftables, with the target `NFQUEUE` of iptables.
     Target,
     /// The programs `iptables` and `ip6tables`, those of them that targets need.
     Iptables(Vec<Iptables>),

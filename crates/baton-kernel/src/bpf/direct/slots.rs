@@ -14,7 +14,7 @@ pub type Table = [u16; TABLE];
 
 /// TCP's and UDP's numbers.
 pub const TCP: u8 = libc::IPPROTO_TCP as u8;
-/// The same.
+/// UDP's protocol number.
 pub const UDP: u8 = libc::IPPROTO_UDP as u8;
 
 /// Flags of a service.

@@ -268,7 +268,7 @@ pub fn series_csv(series: &Series) -> String {
     text
 }
 
-/// The same as JSON, with the sum instead of the mean.
+/// A time series as JSON, with the sum instead of the mean.
 pub fn series_json(series: &Series) -> String {
     #[derive(Serialize)]
     struct Whole {

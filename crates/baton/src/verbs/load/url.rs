@@ -19,7 +19,7 @@ pub enum Scheme {
     Https,
     /// A WebSocket that is held open.
     Ws,
-    /// The same over TLS.
+    /// A WebSocket over TLS that is held open.
     Wss,
     /// Plain bytes over a connection that is held open.
     Tcp,
