@@ -34,7 +34,7 @@ fn refused(text: &str, line: u32, words: &str) {
     assert!(alert.line == line && alert.message.contains(words), "{text}\n{shown:#?}");
 }
 
-/// The same of a line of a section that is well without it.
+/// Checks that a line is refused in a section that is valid without it.
 #[track_caller]
 fn refused_line(line: &str, words: &str) {
     refused(&format!("listen web\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\n {line}\n"), 5, words);

@@ -1,4 +1,4 @@
-//! The same small configurations through `haproxy -c` and through [`baton_config::load`]: both must agree on the exit status
+//! Small configurations through `haproxy -c` and through [`baton_config::load`]: both must agree on the exit status
 //! and on the line of the first error. `verdicts/*.txt` holds the cases, `verdicts/differences.txt` those where Baton answers
 //! otherwise on purpose, with the reason. Without HAProxy the comparison is skipped, aloud.
 

@@ -237,7 +237,7 @@ fn a_director_takes_addresses_and_gives_only_its_own_back() {
             assert_eq!(Vips::open("").unwrap().reconcile(&[]).unwrap().removed, wanted[1..]);
             link::run("ip address del 192.0.2.7/32 dev eth0");
             same_addresses(&link::run("ip address show"), &before);
-            // The same address with another network is there already, by somebody else or by us.
+            // The address is there already with another network, by somebody else or by us.
             link::run("ip address add 192.0.2.7/24 dev eth0");
             assert_eq!(Vips::open("").unwrap().reconcile(&wanted[..1]).unwrap().foreign, wanted[..1]);
             link::run("ip address del 192.0.2.7/24 dev eth0");

@@ -31,7 +31,7 @@ fn service(vip: IpAddr, servers: &[(&Machine, u32)]) -> Service {
     web(vip, servers.iter().map(|(machine, weight)| (machine.address(vip), *weight)))
 }
 
-/// The same for both families.
+/// The services of both families.
 fn services(servers: &[(&Machine, u32)]) -> Vec<Service> {
     vips().into_iter().map(|vip| service(vip, servers)).collect()
 }

@@ -101,7 +101,7 @@ fn config(global: &str, frontends: &[String]) -> String {
     )
 }
 
-/// The same address here and in the namespace.
+/// One address, here and in the namespace.
 fn both(global: &str, named: &Named) -> String {
     config(global, &[frontend("outside", ""), frontend("inside", &format!(" namespace {}", named.0))])
 }

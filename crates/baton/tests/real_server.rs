@@ -59,7 +59,7 @@ fn baton(machine: &str, words: &str) -> Output {
     command.output().unwrap()
 }
 
-/// The same, which succeeds; gives what it printed.
+/// Runs the command, which succeeds; returns what it printed.
 #[track_caller]
 fn does(machine: &str, words: &str) -> String {
     let output = baton(machine, words);
@@ -67,7 +67,7 @@ fn does(machine: &str, words: &str) -> String {
     text(&output.stdout)
 }
 
-/// The same, which ends with 1.
+/// Runs the command, which exits with 1.
 #[track_caller]
 fn finds(machine: &str, words: &str) -> String {
     let output = baton(machine, words);

@@ -86,7 +86,7 @@ impl Files {
     }
 }
 
-/// The same text with places of its own for each program.
+/// Two programs with one configuration, each with addresses of its own.
 struct Both {
     haproxy: Vec<SocketAddr>,
     baton: Vec<SocketAddr>,

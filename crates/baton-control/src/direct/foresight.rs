@@ -20,7 +20,7 @@ pub struct Foresight {
 /// The process that a reload would change.
 pub(super) struct Process {
     pub running: Option<(Planner, About)>,
-    /// See `Direct`.
+    /// The engine stopped for lack of rights (`Direct`).
     pub has_given_up: bool,
     pub is_jailed: bool,
     pub has_begun: bool,

@@ -33,7 +33,7 @@ pub fn read_head(stream: &mut impl Read) -> bool {
     head(stream).ends_with("\r\n\r\n")
 }
 
-/// The same, and what it says; without the empty line at its end when the client has gone.
+/// Reads one head and returns it; without the empty line at its end when the client has gone.
 pub fn head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -103,7 +103,7 @@ impl World {
         self.build(&visitor, visitor.certificate.map(|issued| (issued.chain(), issued.key())))
     }
 
-    /// The same with any certificate and any key.
+    /// A client's settings with any certificate and any key.
     pub fn visitor_with(
         &self,
         visitor: Visitor<'_>,
@@ -206,7 +206,7 @@ pub fn visit(acceptor: &baton_tls::Acceptor, client: &Arc<ClientConfig>, name: &
     }
 }
 
-/// The same in a word or two.
+/// The result in a word or two.
 pub fn outcome(result: Result<Facts, End>) -> String {
     match result {
         Ok(facts) => format!(

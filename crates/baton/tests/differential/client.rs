@@ -84,7 +84,7 @@ fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Opti
     link
 }
 
-/// The same with TLS between.
+/// Connects with TLS.
 fn connect_secure(
     world: &Arc<World>,
     places: &Places,

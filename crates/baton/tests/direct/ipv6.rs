@@ -1,4 +1,4 @@
-//! The same over IPv6: the virtual address, checks, connections and their end.
+//! Direct routing over IPv6: the virtual address, checks, connections and their end.
 
 use network::{SERVERS6, VIP6};
 use nix::sys::signal::Signal;

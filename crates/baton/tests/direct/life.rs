@@ -181,7 +181,7 @@ fn what_somebody_else_undid_is_put_right_and_said() {
     });
 }
 
-/// The same address in another mode, by a relay to the first server.
+/// The virtual address in `mode tcp`, with the first server.
 fn relay(folder: &Path) -> String {
     let global = format!("global\nstats socket {}/admin.sock level admin\n", folder.display());
     format!("{global}listen web\nmode tcp\nbind {VIP}\nserver s1 192.168.121.11:80\n")

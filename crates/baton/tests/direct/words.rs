@@ -39,7 +39,7 @@ listen nat
     server n1 10.0.0.9:8443 masquerade
 ";
 
-/// The same as `ipvsadm` shows it: `source` always goes on to another server, and one in maintenance has weight 0, for which
+/// The services as `ipvsadm` shows them: `source` always goes on to another server, and one in maintenance has weight 0, for which
 /// the kernel is told to send clients that would come back to it elsewhere.
 const KERNEL: &str = "
 -A -f 7 -s sh -b sh-fallback,sh-port

@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// Beginnings and ends that the client sees.
 const ROUNDS: usize = 3;
 
-/// The same text with the addresses put on the interface.
+/// The configuration with `manage-vip`.
 fn managed(text: &str) -> String {
     text.replace("balance roundrobin\n", "balance roundrobin\nmanage-vip interface eth0\n")
 }

@@ -45,7 +45,7 @@ impl Giver {
         Giver::start_as(Owner::Us, step, first, second)
     }
 
-    /// The same, as a process of somebody.
+    /// Starts it as a process of this owner.
     pub fn start_as(owner: Owner, step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
         let program = std::env::current_exe().expect("we run");
         let mut words: Vec<&OsStr> = match owner {

@@ -49,7 +49,7 @@ impl Haproxy<'_> {
         assert!(self.command(Self::RELOAD).status().expect("a shell").success());
     }
 
-    /// The same while new connections to port 80 are held.
+    /// Reloads while new connections to port 80 are held.
     #[track_caller]
     fn reload_held(&self, method: &str) {
         self.held(&["--to", ":80", "--method", method, "--max", "20s", "--", "sh", "-c", Self::RELOAD]);
@@ -192,7 +192,7 @@ fn clients_of_another_machine_are_held_too() {
 const REQUESTS: u32 = 3000;
 /// From one reload to the next, if it does not take longer.
 const RELOADED_EVERY: Duration = Duration::from_millis(100);
-/// The same by `drop`, which stops clients for a second and more at each of them.
+/// The interval for `drop`, which stops clients for a second and more at each of them.
 const RELOADED_EVERY_BY_DROP: Duration = Duration::from_secs(1);
 
 /// What ab tells.

@@ -32,7 +32,7 @@ impl Machine {
         self.under(&[], words)
     }
 
-    /// The same as an argument of another program.
+    /// `baton hold` as the argument of another program.
     pub fn under(&self, wrapper: &[&str], words: &[&str]) -> Command {
         let program = program().display().to_string();
         let mut all = wrapper.iter().copied().chain([program.as_str(), "hold"]).chain(words.iter().copied());

@@ -194,7 +194,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
         keep.says("start 1 has not ended in its time and is killed", 1);
         until("the child of the first one is gone", || !is_alive(children()[0]));
         assert!(is_alive(children()[1]), "that is the second one's");
-        // The same at the end: nothing is left, and until then the end is waited for.
+        // At the end, too, nothing is left, and until then the end is waited for.
         let second = children()[1];
         keep.signal(Signal::SIGTERM);
         assert!(keep.wait().success());

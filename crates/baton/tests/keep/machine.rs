@@ -43,7 +43,7 @@ impl Keep {
         Keep::begin_with(Command::new(program()), Stdio::null(), words, files)
     }
 
-    /// The same by another program, and with something to read.
+    /// Begins it by another program, with this standard input.
     #[track_caller]
     pub fn begin_with(mut command: Command, stdin: Stdio, words: &[&str], files: &[(&str, &str)]) -> Keep {
         let folder = tempfile::tempdir().expect("a folder for the test");

@@ -62,7 +62,7 @@ fn load(arguments: &[&str]) -> Said {
     Said::new(command(arguments).output().expect("the program was built"))
 }
 
-/// The same with `--json` and without progress, in few words: `line` is split at spaces.
+/// Runs `baton load --json` without progress; `line` is split at spaces.
 #[track_caller]
 fn load_json(line: &str) -> Said {
     let words: Vec<&str> = ["--json", "-q"].into_iter().chain(line.split_whitespace()).collect();

@@ -29,7 +29,7 @@ impl Nginx {
         Nginx::with("", locations, |_| {})
     }
 
-    /// The same with words after the address (`ssl`), and a folder that was prepared before.
+    /// Starts nginx with options of `listen` (`ssl`), in a folder that `prepare` has filled.
     #[track_caller]
     pub fn with(listen: &str, locations: &str, prepare: impl FnOnce(&std::path::Path)) -> Nginx {
         let folder = tempfile::tempdir().expect("a folder for the test");

@@ -9,7 +9,7 @@ use baton_prove::certificates::{Authority, Issued, Wanted};
 use crate::peers::{Both, socat};
 use crate::support::{Proxy, free_address};
 
-/// The same certificates for both programs.
+/// Certificates that both programs have.
 struct Desk {
     authority: Authority,
     files: Vec<(&'static str, String)>,

@@ -29,7 +29,7 @@ impl Both {
         Both::start_with(&[], baton, haproxy)
     }
 
-    /// The same with these arguments.
+    /// Starts both programs with these arguments.
     #[track_caller]
     pub fn start_with(arguments: &[&str], baton: impl Fn(&Path) -> String, haproxy: impl Fn(&Path) -> String) -> Both {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder for the test"));
@@ -57,7 +57,7 @@ pub fn socat(socket: &Path, input: impl AsRef<[u8]>) -> String {
     socat_at(&format!("UNIX-CONNECT:{}", socket.display()), input)
 }
 
-/// The same at any address of socat's.
+/// Sends the input to any address that socat knows.
 #[track_caller]
 pub fn socat_at(address: &str, input: impl AsRef<[u8]>) -> String {
     let mut child = Command::new("socat")

@@ -14,7 +14,7 @@ pub fn ask(mut stream: impl Read + Write) -> String {
     answer
 }
 
-/// The same, of which what stands behind the head.
+/// The body of the response.
 #[track_caller]
 pub fn body(stream: impl Read + Write) -> String {
     ask(stream).rsplit("\r\n").next().unwrap_or_default().trim_end().to_owned()

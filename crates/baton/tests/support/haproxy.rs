@@ -25,7 +25,7 @@ impl Haproxy {
         Haproxy::start_with(text, socket, &[])
     }
 
-    /// The same with more arguments.
+    /// Starts haproxy with more arguments.
     #[track_caller]
     pub fn start_with(text: &str, socket: &Path, arguments: &[&OsStr]) -> Haproxy {
         let folder = tempfile::tempdir().expect("a folder for the test");

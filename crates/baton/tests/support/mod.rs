@@ -70,13 +70,13 @@ impl Proxy {
         Proxy::start_with(text, &[])
     }
 
-    /// The same with more arguments.
+    /// Starts Baton with more arguments.
     #[track_caller]
     pub fn start_with(text: &str, arguments: &[&str]) -> Proxy {
         Proxy::start_under(&[], text, arguments)
     }
 
-    /// The same as an argument of another program, which becomes Baton in the end.
+    /// Starts Baton as the argument of a program that executes it in the end.
     #[track_caller]
     pub fn start_under(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
         let mut proxy = Proxy::begin(wrapper, text, arguments);
@@ -84,7 +84,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same without waiting.
+    /// Starts Baton without waiting until it serves.
     #[track_caller]
     pub fn begin(wrapper: &[&str], text: &str, arguments: &[&str]) -> Proxy {
         let folder = tempfile::tempdir().expect("a folder for the test");

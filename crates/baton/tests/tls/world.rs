@@ -47,7 +47,7 @@ impl World {
         World::start_with(kind, words, "", "")
     }
 
-    /// The same with lines for `global` and for the frontend.
+    /// Starts it with lines for `global` and for the frontend.
     #[track_caller]
     pub fn start_with(kind: Kind, words: &str, global: &str, frontend: &str) -> World {
         let world = World {

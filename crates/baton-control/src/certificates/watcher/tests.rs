@@ -54,7 +54,7 @@ impl Desk {
         self.take(Duration::from_millis(300))
     }
 
-    /// The same, after so much time and no event.
+    /// What is to be read after so much time and no event.
     fn take(&mut self, after: Duration) -> Vec<(usize, Names)> {
         self.watcher.take(&self.outside, Instant::now() + after, false)
     }

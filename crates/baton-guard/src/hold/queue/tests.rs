@@ -215,7 +215,7 @@ fn rules_that_were_there_are_there_afterwards() {
             assert_ne!(rules_shown(), before, "{way:?}");
             ended.end().unwrap();
             assert_eq!(rules_shown(), before, "{way:?}");
-            // The same after a process that could not end it.
+            // A process that was killed leaves nothing either.
             let mut killed = holding(&order, &way);
             killed.begin(&mut Forgetful).unwrap();
             drop(killed);
