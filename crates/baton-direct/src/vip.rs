@@ -313,18 +313,6 @@ pub fn announce(vips: &[Vip]) -> Vec<Fault> {
     vips.iter().filter_map(|vip| announce_one(&mut routing, vip).err()).collect()
 }
 
-/// Announces the addresses [`ANNOUNCEMENTS`] times. `wait` is called between them with the time to wait, and ends it by `false`.
-pub fn announce_often(vips: &[Vip], mut wait: impl FnMut(Duration) -> bool) -> Vec<Fault> {
-    let mut faults = announce(vips);
-    for _ in 1..ANNOUNCEMENTS {
-        if !wait(ANNOUNCEMENT_INTERVAL) {
-            break;
-        }
-        faults = announce(vips);
-    }
-    faults
-}
-
 fn announce_one(routing: &mut Routing, vip: &Vip) -> Result<(), Fault> {
     let station = Station::of(routing, &vip.interface)?;
     let frames = match vip.address {

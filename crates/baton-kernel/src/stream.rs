@@ -1,7 +1,7 @@
 //! Options of connected stream sockets, and questions to them, where std and tokio have no word for it.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -46,12 +46,6 @@ pub fn set_nodelay(fd: &impl AsFd, on: bool) -> io::Result<()> {
     SockRef::from(fd).set_tcp_nodelay(on)
 }
 
-/// `TCP_QUICKACK`: acknowledge at once, or (`false`) wait for data to carry the acknowledgement. The kernel
-/// leaves the mode by itself; this steers it for the next packets only.
-pub fn set_quickack(fd: &impl AsFd, on: bool) -> io::Result<()> {
-    SockRef::from(fd).set_tcp_quickack(on)
-}
-
 /// `TCP_USER_TIMEOUT`: how long sent data may stay unacknowledged before the connection is dead; `None` follows
 /// the system's retransmission limits.
 pub fn set_user_timeout(fd: &impl AsFd, limit: Option<Duration>) -> io::Result<()> {
@@ -93,15 +87,6 @@ pub fn set_transparent(fd: &impl AsFd, is_ipv6: bool) -> io::Result<()> {
     }
 }
 
-/// The address a redirected connection was meant for before netfilter changed it (`SO_ORIGINAL_DST`), IPv4
-/// first as an IPv6 socket may carry an IPv4 connection. `None` when netfilter does not know the connection
-/// (no conntrack, not redirected at all): then the local address is the answer.
-pub fn original_dst(fd: &impl AsFd) -> Option<SocketAddr> {
-    let socket = SockRef::from(fd);
-    let found = socket.original_dst_v4().or_else(|_| socket.original_dst_v6()).ok()?;
-    found.as_socket()
-}
-
 /// Who is at the other end of a unix socket, as of when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -117,23 +102,6 @@ pub struct Peer {
 pub fn peer(fd: &impl AsFd) -> io::Result<Peer> {
     let found = getsockopt(&fd.as_fd(), PeerCredentials)?;
     Ok(Peer { pid: found.pid(), uid: found.uid(), gid: found.gid() })
-}
-
-/// Ends our sending: the peer reads end-of-file, and what it sends is still read. A peer that is already gone
-/// is no error.
-pub fn close_write(fd: &impl AsFd) -> io::Result<()> {
-    match SockRef::from(fd).shutdown(Shutdown::Write) {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        other => other,
-    }
-}
-
-/// Ends our reading; the peer is not told.
-pub fn close_read(fd: &impl AsFd) -> io::Result<()> {
-    match SockRef::from(fd).shutdown(Shutdown::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        other => other,
-    }
 }
 
 /// What a socket would answer to a read now.
@@ -163,11 +131,6 @@ pub fn waiting(fd: &impl AsFd) -> Waiting {
             Err(_) => Waiting::Broken,
         };
     }
-}
-
-/// Whether a read would find the end of the stream (or an error) rather than data or silence.
-pub fn is_readable_eof(fd: &impl AsFd) -> bool {
-    matches!(waiting(fd), Waiting::End | Waiting::Broken)
 }
 
 #[cfg(test)]

@@ -426,16 +426,6 @@ impl ProxyRules {
         Condition::compile(words, 0, &mut around).map_err(|located| located.fault)
     }
 
-    /// The constant names of `use_backend` rules, so that it can be checked that they exist.
-    pub fn backend_names(&self) -> impl Iterator<Item = &str> {
-        self.use_backend.iter().filter_map(|(name, _)| std::str::from_utf8(name.constant()?).ok())
-    }
-
-    /// The constant names of `use-server` rules, so that it can be checked that they exist.
-    pub fn server_names(&self) -> impl Iterator<Item = &str> {
-        self.use_server.iter().filter_map(|(name, _)| std::str::from_utf8(name.constant()?).ok())
-    }
-
     fn applies(&self, condition: &Option<Condition>, cx: &Context<'_>) -> bool {
         condition.as_ref().is_none_or(|condition| self.matches(condition, cx))
     }

@@ -309,11 +309,6 @@ impl KeyKind {
         }
     }
 
-    /// Whether it signs by ECDSA, which clients are given first.
-    pub fn is_ecdsa(self) -> bool {
-        matches!(self, KeyKind::EcdsaP256 | KeyKind::EcdsaP384 | KeyKind::EcdsaP521)
-    }
-
     fn flag(self) -> u8 {
         match self {
             KeyKind::Rsa(_) => 1,

@@ -72,16 +72,6 @@ impl Belief {
             false => Err(format!("user {opened_by} opened it, and the process belongs to user {uid}")),
         }
     }
-
-    /// Why nothing is taken from a process of whose sockets none may be used.
-    pub fn objection(self) -> Option<String> {
-        match self {
-            Belief::Whole => None,
-            Belief::Bounded { uid } => Some(format!(
-                "it belongs to user {uid}, who opened its sockets and may have given them to others; stop it first"
-            )),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -93,22 +93,7 @@ impl Default for ListenOptions {
     }
 }
 
-impl ListenOptions {
-    /// Whether [`Listening::apply`] can turn a socket opened with `self` into one opened with `new`. Otherwise
-    /// a second socket has to be opened beside the first.
-    pub fn can_become(&self, new: &ListenOptions) -> bool {
-        self.v6only == new.v6only
-            && self.interface == new.interface
-            && self.namespace == new.namespace
-            && self.transparent == new.transparent
-            && self.reuse_port == new.reuse_port
-            && self.tfo.is_some() <= new.tfo.is_some()
-            && self.mss.is_some() <= new.mss.is_some()
-            && self.mode.is_some() <= new.mode.is_some()
-            && self.uid.is_some() <= new.uid.is_some()
-            && self.gid.is_some() <= new.gid.is_some()
-    }
-}
+impl ListenOptions {}
 
 /// A listening stream socket. Dropping it closes it, which loses what waits in its queue unless it was
 /// [retired](crate::retire) first; the file of a unix socket stays.
@@ -283,7 +268,7 @@ impl Listening {
         SockRef::from(self).listen(backlog_int(backlog))
     }
 
-    /// Gives a living socket new options; what is not changeable (see [`ListenOptions::can_become`]) is left
+    /// Gives a living socket new options; what cannot change on a living socket is left
     /// alone. Connections accepted from now on, and those waiting to be, follow.
     ///
     /// # Errors

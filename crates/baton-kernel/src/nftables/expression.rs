@@ -79,12 +79,8 @@ pub enum Header {
 pub enum Comparison {
     /// Equal.
     Equal,
-    /// Not the same.
+    /// Not equal.
     NotEqual,
-    /// Not less, byte by byte from the first.
-    AtLeast,
-    /// Not more, byte by byte from the first.
-    AtMost,
 }
 
 /// What becomes of a packet.
@@ -216,8 +212,6 @@ pub fn compare(how: Comparison, value: &[u8]) -> Expression {
     let how = match how {
         Comparison::Equal => libc::NFT_CMP_EQ,
         Comparison::NotEqual => libc::NFT_CMP_NEQ,
-        Comparison::AtLeast => libc::NFT_CMP_GTE,
-        Comparison::AtMost => libc::NFT_CMP_LTE,
     };
     let data = Attributes::new().u32_be(REGISTER_FROM, REGISTER).u32_be(HOW, how as u32);
     Expression::new("cmp", data.nest(DATA, &Attributes::new().raw(numbers::data::VALUE, value)))

@@ -1,7 +1,6 @@
 //! Rules in words. Each method adds the steps for one condition or one action, in the order in which they are called.
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
 use super::expression::{self, Comparison, Expression, Header, LOCAL_ADDRESS, Meta, Verdict};
 use super::{Family, numbers};
@@ -150,14 +149,6 @@ impl Rule {
         self.equal(expression::payload(Header::Transport, DESTINATION_PORT, 2), &port.to_be_bytes())
     }
 
-    /// TCP packets to one of these ports.
-    #[must_use]
-    pub fn destination_ports(self, ports: RangeInclusive<u16>) -> Self {
-        self.with(expression::payload(Header::Transport, DESTINATION_PORT, 2))
-            .with(expression::compare(Comparison::AtLeast, &ports.start().to_be_bytes()))
-            .with(expression::compare(Comparison::AtMost, &ports.end().to_be_bytes()))
-    }
-
     /// TCP packets from this port.
     #[must_use]
     pub fn source_port(self, port: u16) -> Self {
@@ -178,20 +169,11 @@ impl Rule {
         self.with(expression::payload(Header::Transport, DESTINATION_PORT, 2)).with(expression::lookup(set))
     }
 
-    /// Packets to an address that is in this set of [`Type::Ipv4`](super::Type::Ipv4) or [`Type::Ipv6`](super::Type::Ipv6).
-    ///
-    /// # Panics
-    /// For [`Family::Inet`]: a set has addresses of one family.
-    #[must_use]
-    pub fn destination_in(self, family: Family, set: &str) -> Self {
-        self.family(family).with(destination_address(family)).with(expression::lookup(set))
-    }
-
     /// TCP packets to an address and a port that are together in this set of [`Type::Ipv4Port`](super::Type::Ipv4Port) or
     /// [`Type::Ipv6Port`](super::Type::Ipv6Port).
     ///
     /// # Panics
-    /// As [`destination_in`](Self::destination_in).
+    /// For [`Family::Inet`]: a set has addresses of one family.
     #[must_use]
     pub fn destination_and_port_in(self, family: Family, set: &str) -> Self {
         self.family(family)

@@ -179,11 +179,6 @@ impl Element {
         as_socket_address(self.data.as_deref()?)
     }
 
-    /// The port that it gives, if it gives one.
-    pub fn gives_port(&self) -> Option<u16> {
-        as_port(self.data.as_deref()?)
-    }
-
     /// As an element of a list.
     pub(super) fn attributes(&self) -> Attributes {
         let value = |bytes: &[u8]| Attributes::new().raw(numbers::data::VALUE, bytes);

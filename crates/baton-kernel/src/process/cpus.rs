@@ -12,14 +12,6 @@ pub fn usable() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
 }
 
-/// Binds the calling thread to one processor. Threads it starts inherit that.
-///
-/// # Errors
-/// `EINVAL` when there is no such processor or this process may not use it.
-pub fn bind_thread(cpu: usize) -> io::Result<()> {
-    bind_thread_to(&[cpu])
-}
-
 /// Binds the calling thread to those of these processors that this process may use. Threads it starts inherit that.
 ///
 /// # Errors
@@ -42,9 +34,9 @@ mod tests {
         let before = usable().unwrap();
         assert!(!before.is_empty());
         let last = *before.last().unwrap();
-        let bound = std::thread::spawn(move || bind_thread(last).and_then(|()| usable())).join().unwrap();
+        let bound = std::thread::spawn(move || bind_thread_to(&[last]).and_then(|()| usable())).join().unwrap();
         assert_eq!(bound.unwrap(), vec![last]);
         assert_eq!(usable().unwrap(), before);
-        assert!(bind_thread(CpuSet::count()).is_err());
+        assert!(bind_thread_to(&[CpuSet::count()]).is_err());
     }
 }

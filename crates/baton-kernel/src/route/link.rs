@@ -8,7 +8,6 @@ use crate::netlink::{Attributes, Reply, Request};
 
 /// Messages (`RTM_…LINK`).
 const NEW_LINK: u16 = 16;
-const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// Bytes of `struct ifinfomsg`.
 const IFINFO: usize = 16;
@@ -154,19 +153,6 @@ impl Routing {
             )),
             done => done.map(|_| true).map_err(|fault| Fault::netlink(place, &fault)),
         }
-    }
-
-    /// Removes an interface. Gives whether it was there.
-    ///
-    /// # Errors
-    /// Without CAP_NET_ADMIN, or for one that cannot be removed.
-    pub fn remove_link(&mut self, name: &str) -> Result<bool, Fault> {
-        let request = Request::new(DELETE_LINK, 0, &[0; IFINFO], &Attributes::new().text(NAME, name));
-        let done = self.0.ask(&request);
-        if is_refused(&done, Errno::ENODEV) {
-            return Ok(false);
-        }
-        done.map(|_| true).map_err(|fault| Fault::netlink(format!("removal of interface {name}"), &fault))
     }
 }
 

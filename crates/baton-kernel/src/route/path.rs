@@ -51,12 +51,7 @@ pub struct Route {
     pub mtu: Option<u32>,
 }
 
-impl Route {
-    /// The neighbour whose hardware address a packet to `destination` gets.
-    pub fn next_hop(&self, destination: IpAddr) -> IpAddr {
-        self.via.unwrap_or(destination)
-    }
-}
+impl Route {}
 
 impl Routing {
     /// The way that the kernel would take to an address now; `None` when there is none.
