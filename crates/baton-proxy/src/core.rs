@@ -60,7 +60,7 @@ pub struct Core {
     pub draining: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     acceptors: RefCell<HashMap<ListenerId, Acceptor>>,
-    sessions: RefCell<Slab<Rc<Session>>>,
+    connections: RefCell<Slab<Rc<Orders>>>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Work>>,
@@ -70,9 +70,9 @@ pub struct Core {
     random: Cell<u64>,
 }
 
-/// What others may tell a client connection's task.
+/// What a core tells the task of one client connection.
 #[derive(Debug, Default)]
-pub struct Session {
+pub struct Orders {
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
 }
@@ -121,7 +121,7 @@ impl Core {
             draining: Cell::new(false),
             frontends: RefCell::default(),
             acceptors: RefCell::default(),
-            sessions: RefCell::default(),
+            connections: RefCell::default(),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
             runners: Spare::new(WORK_KEPT_MAX),
@@ -265,12 +265,12 @@ impl Core {
     pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
         self.draining.set(true);
         let Some(spread) = spread else { return };
-        let idle: Vec<Rc<Session>> = self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect();
+        let idle: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
         let core = self.clone();
         tokio::task::spawn_local(async move {
             let count = idle.len().max(1) as u32;
-            for session in idle {
-                session.give(Order::CloseIdle);
+            for orders in idle {
+                orders.give(Order::CloseIdle);
                 tokio::time::sleep(spread / count).await;
             }
             drop(core);
@@ -282,18 +282,18 @@ impl Core {
         for (_, acceptor) in self.acceptors.borrow_mut().drain() {
             acceptor.stop();
         }
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect();
-        for session in sessions {
-            session.give(Order::Abort);
+        let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
+        for orders in all {
+            orders.give(Order::Abort);
         }
     }
 
     /// Registers a client connection for as long as the guard lives.
     pub fn enter(self: &Rc<Self>) -> Registered {
         self.open.fetch_add(1, Ordering::Relaxed);
-        let session = Rc::new(Session::default());
-        let key = self.sessions.borrow_mut().insert(session.clone());
-        Registered { core: self.clone(), session, key }
+        let orders = Rc::new(Orders::default());
+        let key = self.connections.borrow_mut().insert(orders.clone());
+        Registered { core: self.clone(), orders, key }
     }
 }
 
@@ -303,18 +303,18 @@ pub struct Registered {
     /// The core.
     pub core: Rc<Core>,
     /// What it is told.
-    pub session: Rc<Session>,
+    pub orders: Rc<Orders>,
     key: usize,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.core.sessions.borrow_mut().remove(self.key);
+        self.core.connections.borrow_mut().remove(self.key);
         self.core.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Session {
+impl Orders {
     /// Gives an order; a later one may only be stricter.
     pub fn give(&self, order: Order) {
         if self.order.get() != Order::Abort {
@@ -342,18 +342,18 @@ impl Session {
 /// Polls `event` until it is ready, the deadline passes or the connection is aborted.
 pub async fn until<T>(
     core: &Core,
-    session: &Session,
+    orders: &Orders,
     deadline: &mut Deadline,
     mut event: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Result<T, Interrupt> {
-    std::future::poll_fn(|cx| poll_until(core, session, deadline, cx, &mut event)).await
+    std::future::poll_fn(|cx| poll_until(core, orders, deadline, cx, &mut event)).await
 }
 
 /// One poll of [`until`].
 #[inline]
 pub fn poll_until<T>(
     core: &Core,
-    session: &Session,
+    orders: &Orders,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
     event: impl FnOnce(&mut Context<'_>) -> Poll<T>,
@@ -361,10 +361,10 @@ pub fn poll_until<T>(
     if let Poll::Ready(value) = event(cx) {
         return Poll::Ready(Ok(value));
     }
-    if session.order() == Order::Abort {
+    if orders.order() == Order::Abort {
         return Poll::Ready(Err(Interrupt::Abort));
     }
-    session.listen(cx);
+    orders.listen(cx);
     if deadline.has_fired() {
         core.clock.refresh();
     }

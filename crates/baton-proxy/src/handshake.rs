@@ -118,7 +118,7 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
     };
     client.stream.secure(Tls::new(session, Some(received), core.records.clone()));
     let Client { stream, deadline, registered, .. } = client;
-    match until(core, &registered.session, deadline, |cx| stream.poll_handshake(cx)).await? {
+    match until(core, &registered.orders, deadline, |cx| stream.poll_handshake(cx)).await? {
         Ok(()) => {}
         Err(Broken::Closed) => return Err(Failed::Closed { silent: false }),
         Err(Broken::Socket(_)) => return Err(Failed::Broken),
@@ -160,7 +160,7 @@ async fn hello(
         }
         let silent = received.is_empty();
         let Client { stream, deadline, registered, .. } = &mut *client;
-        let read = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, received.room())).await;
+        let read = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, received.room())).await;
         match read {
             Ok(Ok(0)) => return Err(Failed::Closed { silent }),
             Ok(Ok(count)) => received.filled(count),

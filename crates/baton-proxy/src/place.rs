@@ -121,7 +121,7 @@ async fn wait(
     let Client { stream, deadline, registered, .. } = client;
     let stream: &Stream = stream;
     let mut waiting = pin!(waiting);
-    until(core, &registered.session, deadline, |cx| {
+    until(core, &registered.orders, deadline, |cx| {
         if let Poll::Ready(granted) = waiting.as_mut().poll(cx) {
             return Poll::Ready(Some(granted));
         }

@@ -15,7 +15,7 @@ use crate::relay::tunnel::{self, Pump};
 use crate::relay::{chosen, count, unless_cut};
 use crate::route;
 use crate::state::Counter;
-use crate::upstream::{ConnectFailed, Connection, Opening};
+use crate::upstream::{ConnectFailed, Opening, ServerConnection};
 use crate::view::BackendView;
 
 /// Serves a connection to its end.
@@ -42,7 +42,7 @@ async fn open(
     core: &Rc<Core>,
     client: &mut Client,
     entry: &mut Entry,
-) -> Result<(Rc<BackendView>, (Connection, Slot)), Ended> {
+) -> Result<(Rc<BackendView>, (ServerConnection, Slot)), Ended> {
     let backend = match route::tcp_backend(core, client, entry).await {
         Ok(backend) => backend,
         Err(ended) => {
@@ -60,7 +60,7 @@ async fn relay(
     client: &mut Client,
     entry: &mut Entry,
     backend: &BackendView,
-    connection: (Connection, Slot),
+    connection: (ServerConnection, Slot),
 ) -> Result<(), Ended> {
     record::write_early(core, client, entry, &[]);
     let patience = entry.frontend.patience(backend);
@@ -69,7 +69,7 @@ async fn relay(
     let mut down = Pump::default().splicing(splice_down);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));
-    let relayed = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience);
+    let relayed = tunnel::run(core, &registered.orders, deadline, ends.0, ends.1, &patience);
     let outcome = unless_cut(&connection.1, relayed).await.unwrap_or(Err(Ended::down()));
     entry.bytes_in += up.moved;
     entry.bytes_out += down.moved;
@@ -84,7 +84,7 @@ async fn connect(
     client: &mut Client,
     entry: &mut Entry,
     backend: &Rc<BackendView>,
-) -> Result<(Connection, Slot), Ended> {
+) -> Result<(ServerConnection, Slot), Ended> {
     let proxy = &backend.plan.proxy;
     let key = place::tcp_key(proxy, client).or_else(|| route::tcp_key(core, client, &entry.frontend, backend));
     let mut wish = Wish { key, ..Wish::default() };
@@ -101,10 +101,10 @@ async fn connect(
         let Client { deadline, registered, addresses, stream, listener, .. } = client;
         count(core, entry, Counter::Connects);
         let count = &|counter| count(core, entry, counter);
-        let session = &registered.session;
+        let orders = &registered.orders;
         let opening = Opening {
             core,
-            session,
+            orders,
             backend: proxy,
             client: addresses,
             client_stream: stream,

@@ -39,7 +39,7 @@ pub enum Command {
     Abort,
 }
 
-type Orders = mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>;
+type Commands = mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>;
 
 /// All cores.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Workers {
 
 impl Worker {
     fn start(number: usize, registry: Arc<Registry>, bufsize: usize, cpus: Vec<usize>) -> io::Result<Worker> {
-        let (commands, orders) = mpsc::unbounded_channel();
+        let (sender, commands) = mpsc::unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let shared = open.clone();
         let (report, reported) = std::sync::mpsc::sync_channel(1);
@@ -108,10 +108,10 @@ impl Worker {
                 // A wish: when it may use none of them, the thread runs everywhere, as HAProxy's do.
                 let _ = cpus::bind_thread_to(&cpus);
             }
-            run(number, registry, shared, bufsize, orders, &report);
+            run(number, registry, shared, bufsize, commands, &report);
         })?;
         reported.recv().map_err(|_| io::Error::other("a thread ended at once"))??;
-        Ok(Worker { commands, open, thread })
+        Ok(Worker { commands: sender, open, thread })
     }
 }
 
@@ -122,13 +122,13 @@ fn run(
     registry: Arc<Registry>,
     open: Arc<AtomicUsize>,
     bufsize: usize,
-    mut orders: Orders,
+    mut commands: Commands,
     report: &std::sync::mpsc::SyncSender<io::Result<()>>,
 ) {
     let mut told = Told::default();
     let mut report = Some(report);
     loop {
-        let life = || live(number, &registry, &open, bufsize, &mut orders, &mut told, &mut report);
+        let life = || live(number, &registry, &open, bufsize, &mut commands, &mut told, &mut report);
         match supervise::caught(life) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
@@ -149,7 +149,7 @@ fn live(
     registry: &Arc<Registry>,
     open: &Arc<AtomicUsize>,
     bufsize: usize,
-    orders: &mut Orders,
+    commands: &mut Commands,
     told: &mut Told,
     report: &mut Option<&std::sync::mpsc::SyncSender<io::Result<()>>>,
 ) -> io::Result<()> {
@@ -165,7 +165,7 @@ fn live(
         let _ = report.send(Ok(()));
     }
     let core = Rc::new(Core::new(number, registry.clone(), CLOCK.with(Rc::clone), open.clone(), bufsize));
-    runtime.block_on(obey(core, open, orders, told));
+    runtime.block_on(obey(core, open, commands, told));
     Ok(())
 }
 
@@ -209,9 +209,9 @@ impl Told {
 }
 
 /// Obeys until told to abort, or until the channel is closed and the last connection of a soft stop is gone.
-async fn obey(core: Rc<Core>, open: &AtomicUsize, orders: &mut Orders, told: &mut Told) {
+async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told: &mut Told) {
     told.repeat(&core);
-    while let Some((command, done)) = orders.recv().await {
+    while let Some((command, done)) = commands.recv().await {
         told.note(&command);
         supervise::may_panic("command");
         match command {

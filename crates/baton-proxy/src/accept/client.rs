@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::generation::ListenerPlan;
 use crate::state::FrontendState;
 use crate::stream::Stream;
-use crate::upstream::Connection;
+use crate::upstream::ServerConnection;
 use crate::view::{FrontendSlot, FrontendView};
 
 /// The longest we wait for a client to close, once all is said.
@@ -68,7 +68,7 @@ pub struct Client {
     /// Requests so far.
     pub requests: u32,
     /// A server connection that only this client may use.
-    pub private: Option<Box<Connection>>,
+    pub private: Option<Box<ServerConnection>>,
     /// The server of the previous request.
     pub last_server: Option<Arc<crate::balance::ServerState>>,
     /// Variables of the rules.
@@ -177,7 +177,7 @@ impl Client {
             }
             let stream = &self.stream;
             let read =
-                until(core, &self.registered.session, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
+                until(core, &self.registered.orders, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
                     .await;
             match read {
                 Ok(Ok(count)) if count > 0 => buffer.filled(count),
@@ -225,7 +225,7 @@ impl Client {
             buffer.clear();
             let stream = &self.stream;
             let read =
-                until(core, &self.registered.session, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
+                until(core, &self.registered.orders, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room()))
                     .await;
             match read {
                 Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),

@@ -38,11 +38,11 @@ pub fn await_request(core: &Core, client: &mut Client) {
 /// Waits, without any memory, until the client sends something.
 pub fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<Arrival> {
     let Client { stream, registered, deadline, .. } = client;
-    let event = |cx: &mut Context<'_>| match registered.session.order() {
+    let event = |cx: &mut Context<'_>| match registered.orders.order() {
         Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
         Order::Run | Order::Abort => stream.poll_readable(cx).map(|()| Arrival::Ready),
     };
-    poll_until(core, &registered.session, deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
+    poll_until(core, &registered.orders, deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
 }
 
 /// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.
@@ -126,7 +126,7 @@ fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
 pub async fn read(core: &Core, client: &mut Client, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
     let Client { stream, deadline, registered, .. } = client;
     let input = &mut work.input;
-    let count = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, input.room())).await?;
+    let count = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, input.room())).await?;
     if let Ok(count) = count {
         input.filled(count);
     }

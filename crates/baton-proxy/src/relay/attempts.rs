@@ -10,7 +10,7 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Ended, Phase};
 use crate::place::Wish;
 use crate::record::Entry;
-use crate::relay::exchange::NoResponse;
+use crate::relay::transfer::NoResponse;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
 const TURN_AROUND: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ impl Attempts<'_> {
         }
         client.deadline.set(Some(core.now() + self.pause()));
         let Client { deadline, registered, .. } = client;
-        match until(core, &registered.session, deadline, |_| std::task::Poll::<()>::Pending).await {
+        match until(core, &registered.orders, deadline, |_| std::task::Poll::<()>::Pending).await {
             Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
             Ok(()) | Err(Interrupt::Timeout) => Ok(()),
         }

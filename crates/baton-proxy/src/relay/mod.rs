@@ -1,10 +1,10 @@
 //! Relaying: a request to a server and its response back, with the attempts that takes; and bytes both ways.
 
 pub mod attempts;
-pub mod exchange;
 pub mod flow;
 mod response;
 mod splicing;
+pub mod transfer;
 pub mod tunnel;
 
 use std::future::{Future, poll_fn};
@@ -24,14 +24,14 @@ use crate::parse;
 use crate::place::{self, Wish};
 use crate::record::Entry;
 use crate::relay::attempts::Attempts;
-use crate::relay::exchange::NoResponse;
 use crate::relay::flow::{Body, Flow};
 use crate::relay::response::{Attempt, Failure};
+use crate::relay::transfer::NoResponse;
 use crate::request::connection_mode;
 use crate::respond;
 use crate::route;
 use crate::state::Counter;
-use crate::upstream::{ConnectFailed, Connection, Opening};
+use crate::upstream::{ConnectFailed, Opening, ServerConnection};
 use crate::view::BackendView;
 use crate::work::Work;
 
@@ -241,7 +241,7 @@ async fn connect(
     slot: &Slot,
     name: Option<Box<str>>,
     new: bool,
-) -> Result<Connection, ConnectFailed> {
+) -> Result<ServerConnection, ConnectFailed> {
     if let Some(own) = client.private.take()
         && !new
         && Arc::ptr_eq(&own.server, slot.server())
@@ -269,10 +269,10 @@ async fn connect(
     let Client { deadline, registered, addresses, stream, listener, .. } = client;
     count(core, entry, Counter::Connects);
     let count = &|counter| count(core, entry, counter);
-    let (session, proxy) = (&registered.session, &backend.plan.proxy);
+    let (orders, proxy) = (&registered.orders, &backend.plan.proxy);
     let opening = Opening {
         core,
-        session,
+        orders,
         backend: proxy,
         client: addresses,
         client_stream: stream,

@@ -12,15 +12,15 @@ use crate::buffer::Buffer;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::record::{self, Entry};
-use crate::relay::exchange::{self, Ends, NoResponse};
 use crate::relay::flow::{Body, Flow};
+use crate::relay::transfer::{self, Ends, NoResponse};
 use crate::relay::tunnel::{self, Patience, Pump};
 use crate::relay::{Sent, is_long};
 use crate::request::connection_mode;
 use crate::respond;
 use crate::route;
 use crate::stream::Stream;
-use crate::upstream::Connection;
+use crate::upstream::ServerConnection;
 use crate::view::BackendView;
 use crate::work::Work;
 
@@ -54,7 +54,7 @@ pub enum Failure {
 
 impl Attempt<'_> {
     /// Sends the request over `connection`, reads the response and passes it on.
-    pub async fn run(mut self, mut connection: Connection) -> Result<Sent, Failure> {
+    pub async fn run(mut self, mut connection: ServerConnection) -> Result<Sent, Failure> {
         connection.requests = connection.requests.saturating_add(1);
         let patience = self.patience();
         let began = self.core.now();
@@ -65,7 +65,7 @@ impl Attempt<'_> {
                 relaxed: proxy.http.accept_invalid_response,
                 ..ends(self.core, self.client, &connection.stream, &patience)
             };
-            let head = exchange::response_head(&mut ends, self.work, self.upload).await;
+            let head = transfer::response_head(&mut ends, self.work, self.upload).await;
             let len = head.map_err(|failure| self.no_response(failure, &connection))?;
             if self.work.response.is_interim() {
                 self.interim(len).await.map_err(Failure::Ended)?;
@@ -87,7 +87,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn no_response(&mut self, failure: NoResponse, connection: &Connection) -> Failure {
+    fn no_response(&mut self, failure: NoResponse, connection: &ServerConnection) -> Failure {
         if matches!(failure, NoResponse::Malformed | NoResponse::Late | NoResponse::Ended(_)) {
             // Given up by us: a server that has a part of the request is not to take it for the whole.
             connection.stream.reset_on_close();
@@ -125,7 +125,12 @@ impl Attempt<'_> {
     }
 
     /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
-    async fn pass_on(&mut self, mut connection: Connection, len: usize, patience: &Patience) -> Result<Sent, Ended> {
+    async fn pass_on(
+        &mut self,
+        mut connection: ServerConnection,
+        len: usize,
+        patience: &Patience,
+    ) -> Result<Sent, Ended> {
         let Attempt { core, client, work, entry, backend, slot, upload } = self;
         entry.bytes_out += respond::counted_head(&work.response, &work.received);
         entry.server_status = work.response.status;
@@ -168,7 +173,7 @@ impl Attempt<'_> {
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
         let mut ends = ends(core, client, &connection.stream, patience);
-        let outcome = exchange::response_body(&mut ends, work, upload, &mut download).await;
+        let outcome = transfer::response_body(&mut ends, work, upload, &mut download).await;
         let left_over = !work.received.is_empty();
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut work.received, usual));
@@ -183,7 +188,7 @@ impl Attempt<'_> {
             Ok(upload.finished)
         } else {
             let moved = upload.moved;
-            let rest = exchange::rest_of_request(&mut ends, work, upload).await;
+            let rest = transfer::rest_of_request(&mut ends, work, upload).await;
             entry.bytes_in += upload.moved - moved;
             rest
         };
@@ -197,7 +202,7 @@ impl Attempt<'_> {
     }
 
     /// Keeps the server's connection for another request.
-    fn put_by(&mut self, mut connection: Connection) {
+    fn put_by(&mut self, mut connection: ServerConnection) {
         connection.idle_since = self.core.now();
         if connection.config.max_reuse.is_some_and(|max| connection.requests > max) {
             return;
@@ -212,7 +217,7 @@ impl Attempt<'_> {
 
     /// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what
     /// is left of it goes first.
-    async fn tunnel(&mut self, connection: Connection) -> Result<Sent, Ended> {
+    async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
         let Attempt { core, client, work, entry, backend, upload, .. } = self;
         let patience = Patience { ends_with_server: true, ..entry.frontend.patience(backend) };
         respond::send(core, client, work, entry).await?;
@@ -226,7 +231,7 @@ impl Attempt<'_> {
         work.lend(&core.buffers);
         let Client { stream, deadline, registered, .. } = &mut **client;
         let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
-        let outcome = tunnel::run(core, &registered.session, deadline, ends.0, ends.1, &patience).await;
+        let outcome = tunnel::run(core, &registered.orders, deadline, ends.0, ends.1, &patience).await;
         entry.bytes_in += up.moved;
         entry.bytes_out += down.moved;
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })
@@ -246,7 +251,7 @@ impl Attempt<'_> {
 fn ends<'a>(core: &'a Core, client: &'a mut Client, server: &'a Stream, patience: &'a Patience) -> Ends<'a> {
     Ends {
         core,
-        session: &client.registered.session,
+        orders: &client.registered.orders,
         deadline: &mut client.deadline,
         client: &client.stream,
         server,

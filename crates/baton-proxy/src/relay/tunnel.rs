@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use baton_model::Proxy;
 
 use crate::buffer::Buffer;
-use crate::core::{Core, Interrupt, Session, until};
+use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Ended, Phase, Side};
 use crate::pipes::{SPLICED_MIN, Splicer};
@@ -219,7 +219,7 @@ impl Failed {
 /// is not all. `up` and `down` hold what was moved.
 pub async fn run(
     core: &Core,
-    session: &Session,
+    orders: &Orders,
     deadline: &mut Deadline,
     (client, up): (&Stream, &mut Pump),
     (server, down): (&Stream, &mut Pump),
@@ -233,7 +233,7 @@ pub async fn run(
         let waits = Waits::new(patience, (up, client_active), (down, server_active));
         deadline.set(waits.look_at(patience, core.now()));
         let half_closed = up.shut || down.shut;
-        let event = until(core, session, deadline, |cx| {
+        let event = until(core, orders, deadline, |cx| {
             let mut done = true;
             match up.poll(cx, core, (client, &mut client_active), (server, &mut server_active)) {
                 Poll::Ready(Ok(())) => {}

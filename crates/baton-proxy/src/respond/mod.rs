@@ -113,7 +113,7 @@ pub async fn send(core: &Core, client: &mut Client, work: &mut Work, entry: &Ent
     let mut sent = 0;
     while sent < work.down.len() {
         deadline.set(limit.map(|limit| core.now() + limit));
-        match until(core, &registered.session, deadline, |cx| stream.poll_write(cx, &work.down[sent..])).await {
+        match until(core, &registered.orders, deadline, |cx| stream.poll_write(cx, &work.down[sent..])).await {
             Ok(Ok(count)) => sent += count,
             Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
             Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),

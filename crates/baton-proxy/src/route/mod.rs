@@ -303,7 +303,7 @@ async fn tarpit(core: &Core, client: &mut Client, view: &FrontendView) -> Result
     }
     let Client { deadline, registered, stream, .. } = client;
     // A client that only ends its direction gets its answer all the same.
-    let broken = until(core, &registered.session, deadline, |cx| match stream.poll_closed(cx) {
+    let broken = until(core, &registered.orders, deadline, |cx| match stream.poll_closed(cx) {
         Poll::Ready(Err(_)) => Poll::Ready(()),
         Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
     });

@@ -214,7 +214,7 @@ pub async fn stream_content(
         client.deadline.set(due);
         let mut buffer = client.take_input().unwrap_or_else(|| core.buffers.take());
         let Client { stream, deadline, registered, .. } = &mut *client;
-        let read = until(core, &registered.session, deadline, |cx| stream.poll_read(cx, buffer.room())).await;
+        let read = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, buffer.room())).await;
         last_chance = match read {
             Ok(Ok(count)) => {
                 buffer.filled(count);

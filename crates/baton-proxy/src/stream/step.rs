@@ -11,32 +11,32 @@ use crate::stream::records::{RecordPool, Records};
 const OVERHEAD: usize = 1024;
 
 /// One end of a TLS connection.
-pub enum Session {
+pub enum TlsConnection {
     /// Towards a client.
     Server(UnbufferedServerConnection),
     /// Towards a server.
     Client(UnbufferedClientConnection),
 }
 
-impl Session {
+impl TlsConnection {
     /// What both kinds have.
     pub fn common(&self) -> &CommonState {
         match self {
-            Session::Server(server) => server,
-            Session::Client(client) => client,
+            TlsConnection::Server(server) => server,
+            TlsConnection::Client(client) => client,
         }
     }
 }
 
-impl From<UnbufferedServerConnection> for Session {
-    fn from(server: UnbufferedServerConnection) -> Session {
-        Session::Server(server)
+impl From<UnbufferedServerConnection> for TlsConnection {
+    fn from(server: UnbufferedServerConnection) -> TlsConnection {
+        TlsConnection::Server(server)
     }
 }
 
-impl From<UnbufferedClientConnection> for Session {
-    fn from(client: UnbufferedClientConnection) -> Session {
-        Session::Client(client)
+impl From<UnbufferedClientConnection> for TlsConnection {
+    fn from(client: UnbufferedClientConnection) -> TlsConnection {
+        TlsConnection::Client(client)
     }
 }
 

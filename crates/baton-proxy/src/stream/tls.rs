@@ -18,7 +18,7 @@ use baton_tls::rustls::{self, CommonState, ProtocolVersion};
 use baton_tls::{Facts, Refusal};
 
 use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
-use crate::stream::step::{Places, Session, Step, Utterance};
+use crate::stream::step::{Places, Step, TlsConnection, Utterance};
 use crate::stream::wire::Wire;
 
 /// Bytes in front of a record that tell its length (RFC 8446 5.1).
@@ -44,7 +44,7 @@ pub struct Tls {
 }
 
 struct Inner {
-    session: Session,
+    connection: TlsConnection,
     pool: Rc<RecordPool>,
     /// Encrypted, from the peer.
     received: Option<Records>,
@@ -72,9 +72,9 @@ enum Way {
 
 impl Tls {
     /// TLS that begins with what was received already.
-    pub fn new(session: impl Into<Session>, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
+    pub fn new(connection: impl Into<TlsConnection>, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
         let inner = Inner {
-            session: session.into(),
+            connection: connection.into(),
             pool,
             received,
             plain: None,
@@ -89,7 +89,7 @@ impl Tls {
 
     /// [`Stream::note_facts`](super::Stream::note_facts) of a TLS connection.
     pub(super) fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
-        self.facts.get_or_init(|| facts(self.inner.borrow().session.common()));
+        self.facts.get_or_init(|| facts(self.inner.borrow().connection.common()));
     }
 
     /// [`Stream::facts`](super::Stream::facts) of a TLS connection.
@@ -233,7 +233,7 @@ impl Tls {
             return;
         }
         inner.writing = Way::Ended;
-        if inner.session.common().is_handshaking() || inner.say(Utterance::End).is_err() {
+        if inner.connection.common().is_handshaking() || inner.say(Utterance::End).is_err() {
             return;
         }
         inner.send_now(wire);
@@ -268,15 +268,15 @@ impl Inner {
 
     /// Whether the handshake is complete and all that belongs to it is in `unsent`.
     fn is_agreed(&self) -> bool {
-        !self.session.common().is_handshaking() && !self.session.common().wants_write()
+        !self.connection.common().is_handshaking() && !self.connection.common().wants_write()
     }
 
     /// Sends the end of the handshake. Where an answer is to follow at once it goes with that: towards a server our request,
     /// towards a client whose request is here already our response.
     fn poll_last_word(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let goes_with_more = match self.session {
-            Session::Client(_) => true,
-            Session::Server(_) => self.plain.is_some() || self.has_record(),
+        let goes_with_more = match self.connection {
+            TlsConnection::Client(_) => true,
+            TlsConnection::Server(_) => self.plain.is_some() || self.has_record(),
         };
         if goes_with_more { Poll::Ready(Ok(())) } else { self.poll_flush(wire, cx) }
     }
@@ -313,12 +313,12 @@ impl Inner {
 
     /// Works through what was received, as far as one thing.
     fn step(&mut self, room: &mut [u8], say: Utterance<'_>) -> Result<Step, rustls::Error> {
-        let Inner { session, pool, received, plain, unsent, .. } = self;
+        let Inner { connection, pool, received, plain, unsent, .. } = self;
         let bytes = received.as_mut().map(Records::bytes_mut).unwrap_or_default();
         let mut places = Places { pool, room, plain, unsent, say };
-        let (discard, step) = match session {
-            Session::Client(client) => places.settle(client.process_tls_records(bytes)),
-            Session::Server(server) => match server.process_tls_records(bytes) {
+        let (discard, step) = match connection {
+            TlsConnection::Client(client) => places.settle(client.process_tls_records(bytes)),
+            TlsConnection::Server(server) => match server.process_tls_records(bytes) {
                 UnbufferedStatus { state: Ok(ConnectionState::ReadEarlyData(mut early)), discard, .. } => {
                     let mut count = 0;
                     let mut used = discard;
@@ -345,7 +345,7 @@ impl Inner {
 
     /// rustls has an alert ready, and gives it out before it looks at what was received once more.
     fn take_alert(&mut self) {
-        while self.session.common().wants_write() {
+        while self.connection.common().wants_write() {
             if !matches!(self.step(&mut [], Utterance::Nothing), Ok(Step::Again)) {
                 break;
             }
@@ -357,7 +357,7 @@ impl Inner {
     fn reword(&mut self, error: &rustls::Error) {
         const FATAL: [u8; 6] = [21, 3, 3, 0, 2, 2];
         const HANDSHAKE_FAILURE: u8 = 40;
-        let is_old = self.session.common().protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        let is_old = self.connection.common().protocol_version() == Some(ProtocolVersion::TLSv1_2);
         let is_wrong = is_old && *error == rustls::Error::NoCertificatesPresented;
         if let Some([before @ .., description @ 116]) = self.unsent.as_mut().map(Records::bytes_mut)
             && is_wrong

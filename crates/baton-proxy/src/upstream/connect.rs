@@ -12,14 +12,14 @@ use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::accept::{Addresses, write_header};
 use crate::balance::Slot;
-use crate::core::{Core, Interrupt, Session, until};
+use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::generation::ListenerPlan;
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
 use crate::upstream::dialer::{self, Dialer};
-use crate::upstream::{Agreed, Connection};
+use crate::upstream::{Agreed, ServerConnection};
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub enum ConnectFailed {
 pub struct Opening<'a> {
     /// Whose thread it is.
     pub core: &'a Core,
-    /// The client's session, which may be cut.
-    pub session: &'a Session,
+    /// What the core tells the client's connection.
+    pub orders: &'a Orders,
     /// The backend.
     pub backend: &'a Proxy,
     /// Where the client came from and what it connected to.
@@ -60,13 +60,17 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// Says whether another attempt is worth it.
-    pub async fn open(&self, deadline: &mut Deadline, name: Option<Box<str>>) -> Result<Connection, ConnectFailed> {
+    pub async fn open(
+        &self,
+        deadline: &mut Deadline,
+        name: Option<Box<str>>,
+    ) -> Result<ServerConnection, ConnectFailed> {
         let mut stream = self.connect(deadline).await?;
         self.introduce(&mut stream, deadline).await?;
         let encryption = self.encrypt(&mut stream, deadline, name.as_deref()).await?;
         let server = self.slot.server().clone();
         let (config, idle_since) = (self.slot.config().clone(), self.core.now());
-        Ok(Connection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
+        Ok(ServerConnection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
     }
 
     async fn connect(&self, deadline: &mut Deadline) -> Result<Stream, ConnectFailed> {
@@ -94,7 +98,7 @@ impl Opening<'_> {
         if established {
             return Ok(stream);
         }
-        match until(core, self.session, deadline, |cx| stream.poll_connected(cx)).await {
+        match until(core, self.orders, deadline, |cx| stream.poll_connected(cx)).await {
             Ok(Ok(())) => Ok(stream),
             Ok(Err(_)) => Err(refused()),
             Err(interrupt) => Err(interrupted(interrupt)),
@@ -148,7 +152,7 @@ impl Opening<'_> {
         write_header(self.slot.config().send_proxy, self.client, &mut header);
         let mut sent = 0;
         while sent < header.len() {
-            match until(self.core, self.session, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
+            match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
                 Ok(Ok(count)) => sent += count,
                 Ok(Err(_)) => return Err(refused()),
                 Err(interrupt) => return Err(interrupted(interrupt)),
@@ -163,7 +167,7 @@ impl Opening<'_> {
         deadline: &mut Deadline,
         asked: Option<&str>,
     ) -> Result<Option<Agreed>, ConnectFailed> {
-        let Opening { core, session, backend, slot, count, .. } = *self;
+        let Opening { core, orders, backend, slot, count, .. } = *self;
         let Some(wanted) = slot.encryption() else { return Ok(None) };
         let failed = |failure: Failure| {
             count(Counter::TlsFailures);
@@ -175,7 +179,7 @@ impl Opening<'_> {
         };
         let begun = wanted.begin(stream, asked, core.records.clone()).map_err(|error| unwilling(error, None))?;
         let agreed = Agreed::new(Arc::clone(wanted), &begun);
-        match until(core, session, deadline, |cx| stream.poll_handshake(cx)).await {
+        match until(core, orders, deadline, |cx| stream.poll_handshake(cx)).await {
             Ok(Ok(())) => stream.note_facts(|agreed| Facts::of(agreed, asked, begun.identity)),
             Ok(Err(broken)) => {
                 let failure = match broken {

@@ -19,7 +19,7 @@ use crate::stream::Stream;
 
 /// An established connection to a server.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ServerConnection {
     /// The socket.
     pub stream: Stream,
     /// Whose it is.
@@ -38,7 +38,7 @@ pub struct Connection {
     pub idle_since: Instant,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
     /// a runtime command whom to trust.
     pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<Encryption>>) -> bool {

@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::generation::Generation;
 use crate::state::CounterBlock;
 use crate::supervise;
-use crate::upstream::Connection;
+use crate::upstream::ServerConnection;
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub struct Upstreams {
 struct Pool {
     server: Arc<ServerState>,
     counters: Arc<CounterBlock>,
-    idle: Vec<Connection>,
+    idle: Vec<ServerConnection>,
     /// The fewest that were idle since the last purge: so many were not needed.
     unneeded: usize,
     /// The most requests the server had at once since the last purge: more idle connections than that are of no use.
@@ -44,11 +44,11 @@ struct Pool {
 impl Upstreams {
     /// An idle connection for the slot's server on which `name` was asked for: the last used of those that carried a second request already, else (unless
     /// `proven`, for `http-reuse aggressive`) the oldest one.
-    pub fn take(&self, slot: &Slot, name: Option<&str>, proven: bool) -> Option<Connection> {
+    pub fn take(&self, slot: &Slot, name: Option<&str>, proven: bool) -> Option<ServerConnection> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(&key(slot.server()))?;
         let found = loop {
-            let asked = |connection: &Connection| connection.name.as_deref() == name;
+            let asked = |connection: &ServerConnection| connection.name.as_deref() == name;
             let tried = pool.idle.iter().rposition(|connection| connection.requests > 1 && asked(connection));
             let at = tried.or_else(|| pool.idle.iter().position(asked).filter(|_| !proven))?;
             let connection = pool.idle.remove(at);
@@ -83,7 +83,7 @@ impl Upstreams {
 
     /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores) and had
     /// that many requests at once lately.
-    pub fn give(&self, core: &Rc<Core>, mut connection: Connection) {
+    pub fn give(&self, core: &Rc<Core>, mut connection: ServerConnection) {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }

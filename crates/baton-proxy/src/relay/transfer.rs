@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use baton_http::Parsed;
 
-use crate::core::{Core, Interrupt, Session, until};
+use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::relay::flow::{Active, Flow, Stopped, Way};
@@ -24,7 +24,7 @@ pub struct Ends<'a> {
     /// The core.
     pub core: &'a Core,
     /// The client's orders.
-    pub session: &'a Session,
+    pub orders: &'a Orders,
     /// The client's deadline.
     pub deadline: &'a mut Deadline,
     /// The client.
@@ -77,7 +77,7 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Work { input, request_chunks, up: out, received, .. } = &mut *work;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
-        let event = until(core, ends.session, ends.deadline, |cx| {
+        let event = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !broken {
                 let way = Way { from: client, to: server, input, decoder: request_chunks, out };
                 match upload.poll(cx, way, &mut up, core.now()) {
@@ -191,7 +191,7 @@ pub async fn response_body(
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Work { input, request_chunks, up: up_out, received, response_chunks, down: down_out, .. } = &mut *work;
         let (client, server) = (ends.client, ends.server);
-        let outcome = until(core, ends.session, ends.deadline, |cx| {
+        let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !given_up {
                 let way = Way { from: client, to: server, input, decoder: request_chunks, out: up_out };
                 match upload.poll(cx, way, &mut up, core.now()) {
@@ -239,7 +239,7 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut 
         ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
         let Work { input, request_chunks, up: out, .. } = &mut *work;
         let (client, server) = (ends.client, ends.server);
-        let outcome = until(core, ends.session, ends.deadline, |cx| {
+        let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {
                 let way = Way { from: client, to: server, input, decoder: request_chunks, out };
                 match ready!(upload.poll(cx, way, &mut up, core.now())) {
