@@ -24,6 +24,7 @@ mod handshake;
 mod parse;
 mod pipes;
 mod place;
+mod progress;
 mod record;
 mod relay;
 mod request;

@@ -13,6 +13,7 @@ use crate::balance::{Ask, Found, Granted, Picked, ServerState, Slot, Wanted, key
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::parse;
+use crate::progress::CookieDates;
 use crate::record::Entry;
 use crate::stream::Stream;
 use crate::work::Work;
@@ -46,18 +47,9 @@ pub struct Wish {
     pub found: Option<Found>,
 }
 
-/// The dates in a persistence cookie, in steps of four seconds since 1970.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct CookieDates {
-    /// When it was last sent to the client.
-    pub last: Option<u32>,
-    /// When it was first sent.
-    pub first: Option<u32>,
-}
-
 /// Picks a server of the entry's backend and waits for a slot on it.
 pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mut Wish) -> Result<Slot, Ended> {
-    let Some(backend) = entry.backend.clone() else {
+    let Some(backend) = entry.progress.backend().cloned() else {
         return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
     let proxy = &backend.plan.proxy;
@@ -82,25 +74,20 @@ pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mu
         let waiting = match backend.plan.state.pick(&ask) {
             Picked::Slot(slot) => {
                 wish.found.get_or_insert(slot.found());
-                entry.queue_time.get_or_insert_default();
+                entry.facts.placed();
                 return Ok(slot);
             }
             Picked::Queue(waiting) => waiting,
             Picked::Full => return Err(Ended::new(Cause::ServerAborted, Phase::Queue)),
             Picked::None => return Err(Ended::new(Cause::ServerAborted, Phase::Connect)),
         };
-        match waiting.server() {
-            Some(server) => {
-                entry.server_queue = waiting.position() + 1;
-                entry.server = Some(server.clone());
-            }
-            None => entry.backend_queue = waiting.position() + 1,
-        }
+        entry.facts.queued(waiting.server().is_some(), waiting.position());
+        waiting.server().into_iter().for_each(|server| entry.progress.wait_for(server));
         wish.found.get_or_insert(waiting.found());
         client.deadline.set(queue.map(|limit| began + limit));
         let watch = proxy.tcp.abort_on_close;
         let granted = wait(core, client, waiting, watch).await;
-        entry.queue_time = Some(core.now().saturating_duration_since(began));
+        entry.facts.waited(core.now().saturating_duration_since(began));
         match granted {
             Ok(Some(Granted::Slot(slot))) => return Ok(slot),
             Ok(Some(Granted::Again)) => {}

@@ -102,7 +102,7 @@ async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next 
     let mut entry = record::start(core, client);
     let outcome = forward(core, client, work, &mut entry).await;
     let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
-    entry.inside = None;
+    entry.progress.leave();
     record::write(core, client, &entry, outcome, &work.line);
     if !matches!(next, Next::Request) {
         client.leave();
@@ -118,7 +118,7 @@ async fn forward(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &
         Routed::Backend(backend, wish) => (backend, wish),
         Routed::Answered(answer) => return relay::answer(core, client, work, entry, answer).await,
     };
-    entry.enter(&backend);
+    entry.progress.enter(&backend);
     supervise::may_panic("request");
     relay::exchange(core, client, work, entry, &backend, &mut wish).await
 }
@@ -138,23 +138,27 @@ async fn finish(
         }
         Err(ended) => ended,
     };
-    if ended.phase == Phase::Headers && ended.cause == Cause::ServerAborted && client.requests > 0 && entry.reused {
+    if ended.phase == Phase::Headers
+        && ended.cause == Cause::ServerAborted
+        && client.requests > 0
+        && entry.progress.is_reused()
+    {
         // The server closed a kept connection under a request that must not be repeated by us. Closing without an answer
         // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1).
-        entry.silent = true;
+        entry.facts.silence();
         return (Next::Close, Err(ended));
     }
-    if entry.status != 0 {
+    if entry.facts.status() != 0 {
         // The response was begun: only closing tells the client that it is not whole.
         return (Next::Close, Err(ended));
     }
     if ended.status == 0 {
-        entry.status = ended.logged;
+        entry.facts.responds(ended.logged);
         return (Next::Close, Err(ended));
     }
     let whole = work.composed.unwrap_or_else(|| parse::body_complete(work));
-    let keep = whole && entry.has_request && respond::may_keep(core, client, work, entry);
-    let keep = match entry.replacement.take() {
+    let keep = whole && entry.facts.has_request() && respond::may_keep(core, client, work, entry);
+    let keep = match entry.progress.take_replacement() {
         Some(page) => {
             work.down.clear();
             respond::forward(core, client, work, entry, &page, keep)
@@ -168,7 +172,7 @@ async fn finish(
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
         (Ok(()), true) => (Next::Request, Err(ended)),
-        (Ok(()), false) => (last(work, !whole || !entry.has_request), Err(ended)),
+        (Ok(()), false) => (last(work, !whole || !entry.facts.has_request()), Err(ended)),
     }
 }
 
@@ -182,9 +186,9 @@ fn last(work: &Work, unread: bool) -> Next {
 
 /// The stricter of what frontend and backend say about connections between requests.
 pub(crate) fn connection_mode(entry: &Entry) -> ConnectionMode {
-    let frontend = entry.frontend.plan.proxy.http.connection;
+    let frontend = entry.progress.frontend.plan.proxy.http.connection;
     let backend =
-        entry.backend.as_ref().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
+        entry.progress.backend().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
     match (frontend, backend) {
         (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
         (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,

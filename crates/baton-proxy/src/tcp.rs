@@ -9,7 +9,7 @@ use crate::balance::Slot;
 use crate::core::Core;
 use crate::ended::{Cause, Ended};
 use crate::place::{self, Wish};
-use crate::record::{self, Entry, Ruled};
+use crate::record::{self, Entry};
 use crate::relay::attempts::Attempts;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::{chosen, count, unless_cut};
@@ -27,11 +27,11 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) {
         Ok((backend, connection)) => relay(core, client, &mut entry, &backend, connection).await,
         Err(ended) => Err(ended),
     };
-    entry.inside = None;
+    entry.progress.leave();
     record::write(core, client, &entry, outcome, &[]);
     let Some(ended) = unserved else { return };
     // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
-    if !entry.frontend.plan.proxy.tcp.no_linger {
+    if !entry.progress.frontend.plan.proxy.tcp.no_linger {
         client.leave();
         client.drain(core, ended.cause == Cause::Proxy).await;
     }
@@ -46,11 +46,13 @@ async fn open(
     let backend = match route::tcp_backend(core, client, entry).await {
         Ok(backend) => backend,
         Err(ended) => {
-            entry.ruled = (ended.cause == Cause::Proxy).then_some(Ruled::Denied);
+            if ended.cause == Cause::Proxy {
+                entry.facts.denied();
+            }
             return Err(ended);
         }
     };
-    entry.enter(&backend);
+    entry.progress.enter(&backend);
     let connection = connect(core, client, entry, &backend).await?;
     Ok((backend, connection))
 }
@@ -62,19 +64,21 @@ async fn relay(
     backend: &BackendView,
     connection: (ServerConnection, Slot),
 ) -> Result<(), Ended> {
-    record::write_early(core, client, entry, &[]);
-    let patience = entry.frontend.patience(backend);
-    let (splice_up, splice_down) = entry.frontend.splicers(core, backend);
+    record::write_early(core, client, entry, &[], 0);
+    let patience = entry.progress.frontend.patience(backend);
+    let (splice_up, splice_down) = entry.progress.frontend.splicers(core, backend);
     let mut up = Pump::new(client.take_input().filter(|buffer| !buffer.is_empty())).splicing(splice_up);
     let mut down = Pump::default().splicing(splice_down);
     let Client { stream, deadline, registered, .. } = client;
     let ends = ((&*stream, &mut up), (&connection.0.stream, &mut down));
     let relayed = tunnel::run(core, &registered.orders, deadline, ends.0, ends.1, &patience);
     let outcome = unless_cut(&connection.1, relayed).await.unwrap_or(Err(Ended::down()));
-    entry.bytes_in += up.moved;
-    entry.bytes_out += down.moved;
-    entry.silent = entry.frontend.plan.proxy.logging.dont_log_null && up.moved == 0 && down.moved == 0;
-    entry.slot = Some(connection.1);
+    entry.facts.received(up.moved);
+    entry.facts.sent(down.moved);
+    if entry.progress.frontend.plan.proxy.logging.dont_log_null && up.moved == 0 && down.moved == 0 {
+        entry.facts.silence();
+    }
+    entry.progress.keep(connection.1);
     outcome
 }
 
@@ -86,7 +90,7 @@ async fn connect(
     backend: &Rc<BackendView>,
 ) -> Result<(ServerConnection, Slot), Ended> {
     let proxy = &backend.plan.proxy;
-    let key = place::tcp_key(proxy, client).or_else(|| route::tcp_key(core, client, &entry.frontend, backend));
+    let key = place::tcp_key(proxy, client).or_else(|| route::tcp_key(core, client, &entry.progress.frontend, backend));
     let mut wish = Wish { key, ..Wish::default() };
     let mut attempts = Attempts::new(proxy);
     loop {
@@ -95,7 +99,7 @@ async fn connect(
         let began = core.now();
         let name = slot.encryption().filter(|encryption| encryption.wants_name()).and_then(|encryption| {
             let evaluate = |cx: &mut Context<'_>| encryption.name(cx);
-            route::with_stream(core, client, &entry.frontend, Some(backend), true, evaluate)
+            route::with_stream(core, client, &entry.progress.frontend, Some(backend), true, evaluate)
         });
         let has_data = client.input.as_ref().is_some_and(|input| !input.is_empty());
         let Client { deadline, registered, addresses, stream, listener, .. } = client;
@@ -116,13 +120,13 @@ async fn connect(
         match opening.open(deadline, name).await {
             Ok(connection) => {
                 slot.server().report(crate::balance::Observed::Connected);
-                entry.connect_time = Some(core.now().saturating_duration_since(began));
+                entry.facts.connected(core.now().saturating_duration_since(began));
                 return Ok((connection, slot));
             }
             Err(ConnectFailed::Final(ended)) => return Err(ended),
             Err(ConnectFailed::WrongName(ended)) => {
                 slot.server().report(crate::balance::Observed::ConnectFailed);
-                entry.retries = proxy.retries;
+                entry.facts.given_up(proxy.retries);
                 return Err(ended);
             }
             Err(ConnectFailed::Retry(ended)) => {

@@ -33,7 +33,11 @@ pub async fn buffer_body(
     }
     let outcome = body(core, client, work, entry, proxy).await;
     let refused = outcome.is_err_and(|ended| ended.cause != Cause::ClientAborted);
-    entry.request_time = (!refused).then(|| core.now().saturating_duration_since(entry.began));
+    if refused {
+        entry.facts.forget_request_time();
+    } else {
+        entry.facts.request_received(core.now());
+    }
     outcome
 }
 
@@ -53,13 +57,13 @@ pub async fn body(
     {
         work.down.clear();
         work.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        entry.bytes_out += respond::HEAD_OVERHEAD + b"Continue".len() as u64;
+        entry.facts.sent(respond::HEAD_OVERHEAD + b"Continue".len() as u64);
         respond::send(core, client, work, entry).await?;
         work.request.headers.remove_known(Name::Expect);
         work.request.expect_continue = false;
     }
     let due = proxy.timeouts.http_request.map(|limit| core.now() + limit);
-    let silence = entry.frontend.plan.proxy.timeouts.client;
+    let silence = entry.progress.frontend.plan.proxy.timeouts.client;
     loop {
         match progress(work, &mut decoder, &mut at) {
             Progress::Complete => return Ok(()),

@@ -47,10 +47,10 @@ pub fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> P
 
 /// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.
 pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
-    client.deadline.set(limit.map(|limit| entry.began + limit));
+    client.deadline.set(limit.map(|limit| entry.facts.began() + limit));
     work.input.compact();
     loop {
         if !work.input.is_empty() {
@@ -60,9 +60,7 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
                     if is_malformed(work) {
                         return Err(Ended::new(Cause::Proxy, Phase::Request));
                     }
-                    entry.bytes_in += len as u64;
-                    entry.request_time = Some(core.now().saturating_duration_since(entry.began));
-                    entry.has_request = true;
+                    entry.facts.head_received(len, core.now());
                     if !view.sinks.is_empty() {
                         keep_line(work);
                     }
@@ -81,7 +79,9 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
         match read(core, client, work).await {
             Ok(closed @ (Ok(0) | Err(_))) => {
                 let nothing = work.input.len() <= work.request.blank();
-                entry.silent = nothing && (client.requests > 0 || view.plan.proxy.logging.dont_log_null);
+                if nothing && (client.requests > 0 || view.plan.proxy.logging.dont_log_null) {
+                    entry.facts.silence();
+                }
                 let mut ended = Ended::new(Cause::ClientAborted, Phase::Request);
                 if closed.is_ok() && !(nothing && (client.requests > 0 || view.plan.proxy.http.ignore_probes)) {
                     ended.status = 400;
@@ -90,7 +90,9 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
             }
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => {
-                entry.silent = work.input.is_empty();
+                if work.input.is_empty() {
+                    entry.facts.silence();
+                }
                 return Err(Ended::aborted(Phase::Request));
             }
             Err(Interrupt::Timeout) => return Err(late(client, work, entry)),
@@ -112,9 +114,11 @@ fn keep_line(work: &mut Work) {
 
 /// A head that did not come in time. Silence on a connection that was used before is no fault.
 fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
-    let proxy = &entry.frontend.plan.proxy;
+    let proxy = &entry.progress.frontend.plan.proxy;
     let nothing = work.input.is_empty();
-    entry.silent = nothing && (client.requests > 0 || proxy.logging.dont_log_null || proxy.http.ignore_probes);
+    if nothing && (client.requests > 0 || proxy.logging.dont_log_null || proxy.http.ignore_probes) {
+        entry.facts.silence();
+    }
     let mut ended = Ended::new(Cause::ClientTimeout, Phase::Request);
     if nothing && (client.requests > 0 || proxy.http.ignore_probes) {
         ended.status = 0;

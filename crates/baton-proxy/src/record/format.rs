@@ -17,8 +17,8 @@ const REQUEST_MAX: usize = 1024;
 
 /// Appends the line for `entry` in the frontend's format.
 pub fn line(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
-    match entry.frontend.plan.proxy.logging.format {
-        LogFormat::Default => connect_line(client, &entry.frontend, out),
+    match entry.progress.frontend.plan.proxy.logging.format {
+        LogFormat::Default => connect_line(client, &entry.progress.frontend, out),
         LogFormat::Tcp => tcp(core, client, entry, ended, out),
         LogFormat::Http => http(core, client, entry, ended, request, out),
         LogFormat::HttpClf => clf(core, client, entry, ended, request, out),
@@ -63,7 +63,7 @@ fn tcp(core: &Core, client: &Client, entry: &Entry, ended: Ended, out: &mut Vec<
     out.extend_from_slice(b"] ");
     path(client, entry, out);
     out.push(b' ');
-    for time in [entry.queue_time, entry.connect_time] {
+    for time in [entry.facts.queue_time, entry.facts.connect_time] {
         millis(time, out);
         out.push(b'/');
     }
@@ -82,7 +82,8 @@ fn http(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8
     out.extend_from_slice(b"] ");
     path(client, entry, out);
     out.push(b' ');
-    for time in [entry.request_time, entry.queue_time, entry.connect_time, entry.response_time] {
+    for time in [entry.facts.request_time, entry.facts.queue_time, entry.facts.connect_time, entry.facts.response_time]
+    {
         millis(time, out);
         out.push(b'/');
     }
@@ -115,7 +116,7 @@ fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8]
     out.extend_from_slice(b"\" ");
     status(entry, out);
     out.push(b' ');
-    number(entry.bytes_out, out);
+    number(entry.facts.bytes_out, out);
     let port = client.addresses.source.map_or(0, |source| source.port());
     let ms = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
     out.extend_from_slice(format!(" \"\" \"\" {port} {ms:03} \"").as_bytes());
@@ -128,7 +129,8 @@ fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8]
         }
     }
     out.extend_from_slice(b"\" ");
-    for time in [entry.request_time, entry.queue_time, entry.connect_time, entry.response_time] {
+    for time in [entry.facts.request_time, entry.facts.queue_time, entry.facts.connect_time, entry.facts.response_time]
+    {
         millis(time, out);
         out.push(b' ');
     }
@@ -144,7 +146,7 @@ fn clf(core: &Core, client: &Client, entry: &Entry, ended: Ended, request: &[u8]
 
 /// When the request began, by the wall.
 fn wall(core: &Core, entry: &Entry) -> SystemTime {
-    core.clock.wall_at(entry.began)
+    core.clock.wall_at(entry.facts.began)
 }
 
 fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
@@ -166,17 +168,17 @@ fn client_address(client: &Client, out: &mut Vec<u8>) {
 /// `frontend backend/server`, the frontend with `~` when the client speaks TLS. Without a backend the frontend's own name
 /// stands there.
 fn path(client: &Client, entry: &Entry, out: &mut Vec<u8>) {
-    let frontend = &entry.frontend.plan.proxy.name;
+    let frontend = &entry.progress.frontend.plan.proxy.name;
     out.extend_from_slice(frontend.as_bytes());
     if client.tls().is_some() {
         out.push(b'~');
     }
     out.push(b' ');
-    let absent = entry.missing.as_ref().unwrap_or(frontend);
-    let backend = entry.backend.as_ref().map_or(absent, |backend| &backend.plan.proxy.name);
+    let absent = entry.facts.missing.as_ref().unwrap_or(frontend);
+    let backend = entry.progress.backend().map_or(absent, |backend| &backend.plan.proxy.name);
     out.extend_from_slice(backend.as_bytes());
     out.push(b'/');
-    match &entry.server {
+    match entry.progress.server() {
         Some(server) => out.extend_from_slice(server.name().as_bytes()),
         None => out.extend_from_slice(b"<NOSRV>"),
     }
@@ -191,22 +193,22 @@ fn millis(time: Option<Duration>, out: &mut Vec<u8>) {
 
 /// `Ta` or `Tt`; marked with `+` when the line is written before the end (`option logasap`).
 fn total(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
-    if entry.frontend.plan.proxy.logging.asap {
+    if entry.progress.frontend.plan.proxy.logging.asap {
         out.push(b'+');
     }
-    millis(Some(core.now().saturating_duration_since(entry.began)), out);
+    millis(Some(core.now().saturating_duration_since(entry.facts.began)), out);
 }
 
 /// `%B`, marked like the total time.
 fn bytes(entry: &Entry, out: &mut Vec<u8>) {
-    if entry.frontend.plan.proxy.logging.asap {
+    if entry.progress.frontend.plan.proxy.logging.asap {
         out.push(b'+');
     }
-    number(entry.bytes_out, out);
+    number(entry.facts.bytes_out, out);
 }
 
 fn status(entry: &Entry, out: &mut Vec<u8>) {
-    match entry.status {
+    match entry.facts.status {
         0 => out.extend_from_slice(b"-1"),
         status => number(u64::from(status), out),
     }
@@ -214,19 +216,19 @@ fn status(entry: &Entry, out: &mut Vec<u8>) {
 
 fn state(entry: &Entry, ended: Ended, out: &mut Vec<u8>) {
     out.extend_from_slice(&[ended.cause.letter(), ended.phase.letter()]);
-    out.extend_from_slice(&entry.cookie);
+    out.extend_from_slice(&entry.facts.cookie);
 }
 
 /// `actconn/feconn/beconn/srvconn/retries srv_queue/backend_queue`. As in HAProxy, this one has left backend and server by
 /// now, but not the frontend.
 fn loads(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
     let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
-    let backend = entry.backend.as_ref().map_or(0, |backend| backend.plan.figures.open.load(Ordering::Relaxed));
-    let own = u32::from(entry.slot.is_some());
-    let served = entry.server.as_ref().map_or(0, |server| u64::from(server.served().saturating_sub(own)));
+    let backend = entry.progress.backend().map_or(0, |backend| backend.plan.figures.open.load(Ordering::Relaxed));
+    let own = u32::from(entry.progress.has_slot());
+    let served = entry.progress.server().map_or(0, |server| u64::from(server.served().saturating_sub(own)));
     let figures = [
         gauge(core.registry.open.load(Ordering::Relaxed)),
-        gauge(entry.frontend.plan.state.open.load(Ordering::Relaxed)),
+        gauge(entry.progress.frontend.plan.state.open.load(Ordering::Relaxed)),
         gauge(backend),
         served,
     ];
@@ -234,19 +236,19 @@ fn loads(core: &Core, entry: &Entry, out: &mut Vec<u8>) {
         number(figure, out);
         out.push(b'/');
     }
-    if entry.redispatched {
+    if entry.facts.redispatched {
         out.push(b'+');
     }
-    number(u64::from(entry.retries), out);
+    number(u64::from(entry.facts.retries), out);
     out.push(b' ');
-    number(entry.server_queue as u64, out);
+    number(entry.facts.server_queue as u64, out);
     out.push(b'/');
-    number(entry.backend_queue as u64, out);
+    number(entry.facts.backend_queue as u64, out);
 }
 
 /// The request line, with bytes that could mislead a reader of the log written as `#XX`.
 fn quoted(entry: &Entry, request: &[u8], out: &mut Vec<u8>) {
-    if !entry.has_request {
+    if !entry.facts.has_request {
         out.extend_from_slice(b"<BADREQ>");
         return;
     }

@@ -10,7 +10,7 @@ use baton_model::{Global, Level, LogAddress, LogFormat, LogTarget, Logging};
 
 use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
-use crate::record::Entry;
+use crate::record::LogFacts;
 use crate::record::date::Dates;
 use crate::record::way::Way;
 
@@ -61,11 +61,11 @@ impl Sinks {
     }
 
     /// Whether this end is to be logged.
-    pub(super) fn wants(&self, entry: &Entry, ended: Ended) -> bool {
+    pub(super) fn wants(&self, facts: &LogFacts, ended: Ended) -> bool {
         if self.logging.format == LogFormat::Default {
             return false;
         }
-        let normal = ended.cause == Cause::None && entry.retries == 0 && !entry.redispatched && entry.status < 500;
+        let normal = ended.cause == Cause::None && facts.retries == 0 && !facts.redispatched && facts.status < 500;
         !(self.logging.dont_log_normal && normal)
     }
 

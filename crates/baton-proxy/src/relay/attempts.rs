@@ -9,7 +9,7 @@ use crate::balance::Slot;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Ended, Phase};
 use crate::place::Wish;
-use crate::record::Entry;
+use crate::record::{Entry, Retry};
 use crate::relay::transfer::NoResponse;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
@@ -93,7 +93,6 @@ impl Attempts<'_> {
     /// Counts the attempt; true when the next one goes to another server.
     fn next(&mut self, entry: &mut Entry, wish: &mut Wish, slot: &Slot) -> bool {
         self.used += 1;
-        entry.retries = self.used;
         let elsewhere = match self.proxy.tcp.redispatch {
             Redispatch::Off => false,
             Redispatch::Every(interval) => self.used.is_multiple_of(interval.max(1)),
@@ -101,9 +100,7 @@ impl Attempts<'_> {
         };
         wish.avoid = elsewhere.then(|| slot.server().clone());
         wish.again = (!elsewhere).then(|| slot.server().clone());
-        if elsewhere {
-            entry.redispatched = true;
-        }
+        entry.facts.retried(self.used, if elsewhere { Retry::Elsewhere } else { Retry::Again });
         elsewhere
     }
 }

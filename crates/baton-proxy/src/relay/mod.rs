@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use baton_http::Method;
 use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
@@ -59,7 +60,7 @@ pub async fn exchange(
     work.prepare_exchange(&core.buffers);
     let mut upload = compose_request(work, entry, mode)?;
     if is_long(core, upload.body) {
-        upload.splicer = entry.frontend.splicers(core, backend).0.map(Box::new);
+        upload.splicer = entry.progress.frontend.splicers(core, backend).0.map(Box::new);
     }
     let outcome = attempts(core, client, work, entry, backend, wish, &mut upload).await;
     work.composed = Some(upload.body == Body::Done);
@@ -92,7 +93,7 @@ async fn attempts(
             Err(ConnectFailed::Final(ended)) => return Err(ended),
             Err(ConnectFailed::WrongName(ended)) => {
                 slot.server().report(Observed::ConnectFailed);
-                entry.retries = backend.plan.proxy.retries;
+                entry.facts.given_up(backend.plan.proxy.retries);
                 return Err(ended);
             }
             Err(ConnectFailed::Retry(ended)) => {
@@ -102,7 +103,7 @@ async fn attempts(
             }
         };
         let reused = connection.requests > 0;
-        entry.reused = reused;
+        entry.progress.go_over(reused);
         let response = {
             // Pinned before it is passed on: as a value these kilobytes would be copied.
             let attempt = Attempt { core, client, work, entry, backend, slot: &slot, upload };
@@ -111,18 +112,18 @@ async fn attempts(
         };
         match response.unwrap_or(Err(Failure::Ended(Ended::down()))) {
             Ok(sent) => {
-                entry.slot = Some(slot);
+                entry.progress.keep(slot);
                 return Ok(sent);
             }
             Err(Failure::Ended(ended)) => {
-                entry.slot = Some(slot);
+                entry.progress.keep(slot);
                 return Err(ended);
             }
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
                 if !upload.replayable || !(stale || attempts.may_repeat(&failure, client.transaction.no_retry)) {
-                    entry.slot = Some(slot);
+                    entry.progress.keep(slot);
                     return Err(ended_of(&failure));
                 }
                 upload.restart();
@@ -191,7 +192,7 @@ fn ended_of(failure: &NoResponse) -> Ended {
 
 /// Writes the request as the server gets it, with as much of its body as is there.
 fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Result<Flow, Ended> {
-    let pretend = entry.backend.as_ref().is_some_and(|backend| backend.plan.proxy.http.pretend_keepalive);
+    let pretend = entry.progress.backend().is_some_and(|backend| backend.plan.proxy.http.pretend_keepalive);
     let keep_alive = mode == ConnectionMode::KeepAlive || pretend;
     let Work { input, request, request_chunks, up, .. } = work;
     request.for_upstream(input.pinned(), baton_http::ForUpstream { keep_alive });
@@ -204,15 +205,10 @@ fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Resu
 /// Notes the server that was chosen.
 pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot: &Slot) {
     let server = slot.server();
-    let again = entry.server.as_ref().is_some_and(|known| Arc::ptr_eq(known, server));
-    if entry.server.as_ref().is_none_or(|known| !Arc::ptr_eq(known, server)) || entry.server_counters.is_none() {
-        let name = server.name();
-        let counters = core.upstreams.counters(server, core.now(), || backend.plan.figures.server(name));
-        entry.server_counters = Some(counters);
-        entry.server = Some(server.clone());
-    }
+    let counters = || core.upstreams.counters(server, core.now(), || backend.plan.figures.server(server.name()));
+    let is_other = entry.progress.choose(server, counters);
     // A retry is no choice, and neither is a cookie.
-    if !again && slot.found() != Found::Kept {
+    if is_other && slot.found() != Found::Kept {
         count(core, entry, Counter::Chosen);
     }
 }
@@ -227,7 +223,7 @@ fn server_name(
     slot: &Slot,
 ) -> Option<Box<str>> {
     let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
-    route::evaluate(core, client, work, &entry.frontend, backend, |cx| encryption.name(cx))
+    route::evaluate(core, client, work, &entry.progress.frontend, backend, |cx| encryption.name(cx))
 }
 
 /// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be
@@ -249,7 +245,7 @@ async fn connect(
         && own.name == name
         && !own.stream.is_stale()
     {
-        entry.connect_time = Some(std::time::Duration::ZERO);
+        entry.facts.connected(Duration::ZERO);
         return Ok(*own);
     }
     let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
@@ -262,7 +258,7 @@ async fn connect(
     };
     if let Some(connection) = idle {
         count(core, entry, Counter::Reuses);
-        entry.connect_time = Some(std::time::Duration::ZERO);
+        entry.facts.connected(Duration::ZERO);
         return Ok(connection);
     }
     let began = core.now();
@@ -283,14 +279,15 @@ async fn connect(
     };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
-    entry.connect_time = Some(core.now().saturating_duration_since(began));
+    entry.facts.connected(core.now().saturating_duration_since(began));
     Ok(opened)
 }
 
 /// Counts at the server and at its backend.
 pub(crate) fn count(core: &Core, entry: &Entry, counter: Counter) {
-    let backend = entry.backend.as_ref().map(|backend| &backend.plan.figures.counters);
-    for counters in entry.server_counters.as_deref().into_iter().chain(backend) {
+    let backend = entry.progress.backend().map(|backend| &backend.plan.figures.counters);
+    let server = entry.progress.server_counters().map(|counters| &**counters);
+    for counters in server.into_iter().chain(backend) {
         counters.add(core.number, counter, 1);
     }
 }

@@ -71,12 +71,12 @@ impl Attempt<'_> {
                 self.interim(len).await.map_err(Failure::Ended)?;
                 continue;
             }
-            self.entry.response_time = Some(self.core.now().saturating_duration_since(began));
+            self.entry.facts.response_received(self.core.now().saturating_duration_since(began));
             let status = self.work.response.status;
             if self.may_try_status_again(status) {
                 let Attempt { client, work, entry, upload, .. } = self;
                 let complete = work.response.framing.is_empty() && work.received.len() == len;
-                if complete && entry.retries > 0 && upload.finished && work.response.server_reusable() {
+                if complete && entry.facts.retries() > 0 && upload.finished && work.response.server_reusable() {
                     client.private = Some(Box::new(connection));
                 }
                 return Err(Failure::Status);
@@ -95,7 +95,7 @@ impl Attempt<'_> {
         let Work { request, response, received, .. } = &*self.work;
         if matches!(failure, NoResponse::Malformed) && response.status == 101 && !request.upgrade {
             // A 101 that nobody asked for is counted all the same.
-            self.entry.bytes_out += respond::counted_head(response, received);
+            self.entry.facts.sent(respond::counted_head(response, received));
         }
         match failure {
             NoResponse::Ended(ended) => Failure::Ended(ended),
@@ -108,13 +108,13 @@ impl Attempt<'_> {
         self.upload.replayable
             && !self.client.transaction.no_retry
             && proxy.retry_on.statuses.contains(&status)
-            && self.entry.retries < proxy.retries
+            && self.entry.facts.retries() < proxy.retries
     }
 
     /// 1xx: passed on at once, to clients that know what it is.
     async fn interim(&mut self, len: usize) -> Result<(), Ended> {
         let Work { request, response, received, down, .. } = &mut *self.work;
-        self.entry.bytes_out += respond::counted_head(response, received);
+        self.entry.facts.sent(respond::counted_head(response, received));
         response.for_client(received, ForClient { keep_alive: true, version: request.version });
         down.clear();
         if request.version == Version::Http11 {
@@ -132,12 +132,12 @@ impl Attempt<'_> {
         patience: &Patience,
     ) -> Result<Sent, Ended> {
         let Attempt { core, client, work, entry, backend, slot, upload } = self;
-        entry.bytes_out += respond::counted_head(&work.response, &work.received);
-        entry.server_status = work.response.status;
+        entry.facts.sent(respond::counted_head(&work.response, &work.received));
+        entry.facts.server_said(work.response.status);
         if let Err(ended) = route::response(core, client, work, entry, backend, slot, connection.stream.facts()) {
             // A response that a rule holds back is counted, with what came of its body.
-            entry.bytes_out += work.received.len().saturating_sub(len) as u64;
-            entry.response_time = None;
+            entry.facts.sent(work.received.len().saturating_sub(len) as u64);
+            entry.facts.response_held_back();
             return Err(ended);
         }
         let keep_alive =
@@ -148,28 +148,20 @@ impl Attempt<'_> {
         let keep = response.for_client(received, ForClient { keep_alive, version: request.version });
         down.clear();
         response.write(received, down);
-        entry.status = response.status;
+        entry.facts.responds(response.status);
         connection.private |= is_private(response, received);
         received.consume(len);
         if framing == Framing::Tunnel {
             return self.tunnel(connection).await;
         }
-        if entry.frontend.plan.proxy.logging.asap {
-            // Of the body, what came with the head is counted in this line.
-            let there = received.len() as u64;
-            entry.bytes_out += there;
-            record::write_early(core, client, entry, line);
-            entry.bytes_out -= there;
-        }
+        record::write_early(core, client, entry, line, received.len());
         let mut download = Flow::start(Body::of(framing), received, response_chunks, down).map_err(|_| {
-            entry.status = 0;
-            entry.bytes_out = 0;
-            entry.response_time = None;
+            entry.facts.response_withdrawn();
             Ended::new(Cause::Proxy, Phase::Headers)
         })?;
         let long = is_long(core, download.body);
         if long {
-            download.splicer = entry.frontend.splicers(core, backend).1.map(Box::new);
+            download.splicer = entry.progress.frontend.splicers(core, backend).1.map(Box::new);
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
         let mut ends = ends(core, client, &connection.stream, patience);
@@ -178,8 +170,8 @@ impl Attempt<'_> {
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut work.received, usual));
         }
-        entry.bytes_out += download.moved;
-        entry.bytes_in += upload.moved;
+        entry.facts.sent(download.moved);
+        entry.facts.received(upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
             connection.stream.reset_on_close();
         }
@@ -189,7 +181,7 @@ impl Attempt<'_> {
         } else {
             let moved = upload.moved;
             let rest = transfer::rest_of_request(&mut ends, work, upload).await;
-            entry.bytes_in += upload.moved - moved;
+            entry.facts.received(upload.moved - moved);
             rest
         };
         let delivered = matches!(rest, Ok(true));
@@ -219,12 +211,12 @@ impl Attempt<'_> {
     /// is left of it goes first.
     async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
         let Attempt { core, client, work, entry, backend, upload, .. } = self;
-        let patience = Patience { ends_with_server: true, ..entry.frontend.patience(backend) };
+        let patience = Patience { ends_with_server: true, ..entry.progress.frontend.patience(backend) };
         respond::send(core, client, work, entry).await?;
         // The tunnel may last for days: only bytes that wait keep a buffer.
         work.input.unpin();
         let unsent = work.up.get(upload.sent..).unwrap_or_default();
-        let (splice_up, splice_down) = entry.frontend.splicers(core, backend);
+        let (splice_up, splice_down) = entry.progress.frontend.splicers(core, backend);
         let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);
@@ -232,15 +224,15 @@ impl Attempt<'_> {
         let Client { stream, deadline, registered, .. } = &mut **client;
         let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
         let outcome = tunnel::run(core, &registered.orders, deadline, ends.0, ends.1, &patience).await;
-        entry.bytes_in += up.moved;
-        entry.bytes_out += down.moved;
+        entry.facts.received(up.moved);
+        entry.facts.sent(down.moved);
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })
     }
 
     /// Inactivity limits while a message passes.
     fn patience(&self) -> Patience {
         Patience {
-            client: self.entry.frontend.plan.proxy.timeouts.client,
+            client: self.entry.progress.frontend.plan.proxy.timeouts.client,
             server: self.backend.plan.proxy.timeouts.server,
             ..Patience::default()
         }

@@ -26,11 +26,12 @@ pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
 /// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
 /// connection may stay. Returns whether it stays.
 pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, status: u16, keep: bool) -> bool {
-    let proxies = [entry.backend.as_ref().map(|backend| &backend.plan.proxy), Some(&entry.frontend.plan.proxy)];
+    let proxies =
+        [entry.progress.backend().map(|backend| &backend.plan.proxy), Some(&entry.progress.frontend.plan.proxy)];
     let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
-    entry.status = status;
+    entry.facts.responds(status);
     work.down.clear();
-    if !entry.has_request {
+    if !entry.facts.has_request() {
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
         if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
             pages::raw(status, &mut work.down);
@@ -47,7 +48,7 @@ pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
     let keep = forward(core, client, work, entry, &page, keep);
     if work.response.status != 0 {
         // A page may have another one in it.
-        entry.status = status;
+        entry.facts.responds(status);
     }
     keep
 }
@@ -67,15 +68,16 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         // Without the rules that cannot be followed, and without what they were meant for.
         work.response.clear();
         pages::raw(500, &mut work.down);
-        entry.status = 500;
-        entry.bytes_out += work.down.len() as u64;
+        entry.facts.responds(500);
+        entry.facts.sent(work.down.len() as u64);
         return false;
     }
-    entry.status = work.response.status;
+    entry.facts.responds(work.response.status);
     let says_close = work.response.connection.close;
     // A page that says so itself has the field counted.
     let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
-    entry.bytes_out += counted_head(&work.response, page) + close + if is_head { 0 } else { (page.len() - len) as u64 };
+    let body = if is_head { 0 } else { (page.len() - len) as u64 };
+    entry.facts.sent(counted_head(&work.response, page) + close + body);
     let keep = keep && !says_close && !client.slot.is_removed();
     let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
     work.response.write(page, &mut work.down);
@@ -103,12 +105,12 @@ fn may_stay(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
     work.request.keep_alive()
         && !core.draining.get()
         && !client.slot.is_removed()
-        && entry.frontend.plan.proxy.http.connection != Close
+        && entry.progress.frontend.plan.proxy.http.connection != Close
 }
 
 /// Sends what is composed in `work.down`.
 pub async fn send(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry) -> Result<(), Ended> {
-    let limit = entry.frontend.plan.proxy.timeouts.client;
+    let limit = entry.progress.frontend.plan.proxy.timeouts.client;
     let Client { stream, deadline, registered, .. } = client;
     let mut sent = 0;
     while sent < work.down.len() {

@@ -19,7 +19,7 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::parse;
 use crate::place::{self, Wish};
-use crate::record::{Entry, Ruled};
+use crate::record::Entry;
 use crate::respond;
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
@@ -61,7 +61,7 @@ pub fn admits_session(core: &Core, client: &mut Client, view: &FrontendView) -> 
 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
 pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Routed, Ended> {
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     if let Some(answer) = monitor(core, client, work, entry, &view) {
         return Ok(Routed::Answered(answer));
     }
@@ -92,8 +92,8 @@ fn monitor(
     if work.request.target(work.input.pinned()) != uri.as_bytes() {
         return None;
     }
-    entry.silent = true;
-    entry.ruled = Some(Ruled::Intercepted);
+    entry.facts.silence();
+    entry.facts.intercepted();
     let fails = view.plan.rules.has(Ruleset::MonitorFail)
         && rules::with_request(core, client, work, view, None, |cx| view.plan.rules.monitor_fail(cx));
     Some(Answer { page: respond::page(if fails { 503 } else { 200 }), ended: None })
@@ -120,7 +120,7 @@ async fn judge_in_frontend(
     }
     let answer = rules::request(core, client, work, entry, rules, None).await?;
     if answer.is_some() {
-        entry.ruled = entry.ruled.or(Some(Ruled::Intercepted));
+        entry.facts.intercepted();
     }
     Ok(answer)
 }
@@ -134,7 +134,7 @@ async fn judge_in_backend(
     backend: &Rc<BackendView>,
 ) -> Result<Option<Answer>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
-    if !(rules.judge_requests() || proxy.http.buffer_request) || proxy.name == entry.frontend.plan.proxy.name {
+    if !(rules.judge_requests() || proxy.http.buffer_request) || proxy.name == entry.progress.frontend.plan.proxy.name {
         return Ok(None);
     }
     let judged = async {
@@ -146,7 +146,7 @@ async fn judge_in_backend(
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
-        entry.enter(backend);
+        entry.progress.enter(backend);
     }
     judged
 }
@@ -175,8 +175,8 @@ fn backend(
         }
     }
     view.default_backend.clone().ok_or_else(|| {
-        entry.missing = missing.or_else(|| view.plan.proxy.default_backend.as_deref().map(Arc::from));
-        entry.request_time = None;
+        let default = || view.plan.proxy.default_backend.as_deref().map(Arc::from);
+        entry.facts.backend_missing(missing.or_else(default));
         Ended::new(Cause::ServerAborted, Phase::Connect)
     })
 }
@@ -215,7 +215,7 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
 
 /// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`.
 pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<Rc<BackendView>, Ended> {
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     let rules = &view.plan.rules;
     let began = core.now();
     rules::stream_content(core, client, &view, rules, None).await?;
@@ -231,13 +231,13 @@ pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry
     if backend.plan.proxy.name != view.plan.proxy.name
         && let Err(ended) = rules::stream_content(core, client, &view, &backend.plan.rules, Some(&backend)).await
     {
-        entry.enter(&backend);
+        entry.progress.enter(&backend);
         return Err(ended);
     }
     let waited = core.now().saturating_duration_since(began);
     if !waited.is_zero() {
         // HAProxy counts it as time in a queue.
-        entry.queue_time = Some(waited);
+        entry.facts.waited(waited);
     }
     Ok(backend)
 }
@@ -279,10 +279,10 @@ pub fn response(
     if let Some(cookie) = &backend.plan.proxy.cookie {
         persistence::write(core, cookie, work, entry, slot);
     }
-    if !backend.plan.rules.judge_responses() && !entry.frontend.plan.rules.judge_responses() {
+    if !backend.plan.rules.judge_responses() && !entry.progress.frontend.plan.rules.judge_responses() {
         return Ok(());
     }
-    let frontend = entry.frontend.clone();
+    let frontend = entry.progress.frontend.clone();
     let same = backend.plan.proxy.name == frontend.plan.proxy.name;
     rules::response(core, client, work, entry, &backend.plan.rules, backend, (slot, server_tls))?;
     if !same {

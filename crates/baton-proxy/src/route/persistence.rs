@@ -5,7 +5,8 @@ use baton_model::{Cookie, CookieMode, Redispatch};
 
 use crate::balance::{Found, Slot};
 use crate::core::Core;
-use crate::place::{CookieDates, Wish};
+use crate::place::Wish;
+use crate::progress::{CookieDates, Persistence};
 use crate::record::Entry;
 use crate::route::dates;
 use crate::work::Work;
@@ -78,17 +79,17 @@ pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, igno
 
 /// The letter of the log for what the client's cookie was.
 pub fn note(entry: &mut Entry, wish: &Wish) {
-    let uses_cookie = entry.backend.as_ref().is_some_and(|backend| backend.plan.proxy.cookie.is_some());
-    if !uses_cookie {
-        return;
+    let Entry { facts, progress } = entry;
+    let Some(backend) = progress.backend().filter(|backend| backend.plan.proxy.cookie.is_some()) else { return };
+    let redispatches = backend.plan.proxy.tcp.redispatch != Redispatch::Off;
+    let down = wish.found == Some(Found::Kept) && progress.server().is_some_and(|server| !server.is_running());
+    let by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
+    let dates = wish.cookie_dates.filter(|_| by_cookie);
+    progress.persistence = Persistence { by_cookie, is_ignored: wish.ignore_persist, dates };
+    if redispatches && wish.found == Some(Found::Full) {
+        facts.redispatched();
     }
-    let down = wish.found == Some(Found::Kept) && entry.server.as_ref().is_some_and(|server| !server.is_running());
-    entry.by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
-    entry.persist_ignored = wish.ignore_persist;
-    let redispatch = entry.backend.as_ref().is_some_and(|backend| backend.plan.proxy.tcp.redispatch != Redispatch::Off);
-    entry.redispatched |= redispatch && wish.found == Some(Found::Full);
-    entry.cookie_dates = wish.cookie_dates.filter(|_| entry.by_cookie);
-    entry.cookie[0] = match wish.found {
+    facts.client_cookie(match wish.found {
         _ if !wish.cookie_seen => b'N',
         _ if wish.ignore_persist => b'U',
         _ if wish.cookie_expired.is_some() => wish.cookie_expired.unwrap_or(b'E'),
@@ -98,8 +99,7 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
         Some(Found::Down | Found::Full) => b'D',
         Some(Found::Unknown) => b'I',
         Some(Found::Nothing) | None => b'N',
-    };
-    entry.cookie[1] = b'N';
+    });
 }
 
 /// Rewrites, removes or adds the cookie in the response.
@@ -112,30 +112,31 @@ pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, s
     let buf: &[u8] = &work.received;
     let headers = &mut work.response.headers;
     let mut kept_by_server = false;
+    let mut done = None;
     let mut edits: Vec<(usize, Option<Vec<u8>>)> = Vec::new();
     for field in headers.all_known(buf, Name::SetCookie) {
         let Some((start, end)) = set_cookie_value(field.value, cookie.name.as_bytes()) else { continue };
         if cookie.preserve {
             kept_by_server = true;
-            entry.cookie[1] = b'P';
+            done = Some(b'P');
             continue;
         }
         match cookie.mode {
-            CookieMode::Passive => entry.cookie[1] = b'P',
+            CookieMode::Passive => done = Some(b'P'),
             CookieMode::Insert => {
                 edits.push((field.index, None));
-                entry.cookie[1] = b'D';
+                done = Some(b'D');
             }
             CookieMode::Rewrite => {
                 edits.push((field.index, Some(spliced(field.value, start, end, value))));
-                entry.cookie[1] = b'R';
+                done = Some(b'R');
             }
             CookieMode::Prefix => {
                 let mut value = value.to_vec();
                 value.push(DELIMITER);
                 value.extend_from_slice(&field.value[start..end]);
                 edits.push((field.index, Some(spliced(field.value, start, end, &value))));
-                entry.cookie[1] = b'R';
+                done = Some(b'R');
             }
         }
     }
@@ -145,24 +146,26 @@ pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, s
             None => headers.remove_at(index),
         }
     }
+    let given = &entry.progress.persistence;
     let post_only = cookie.postonly && work.request.method != Method::Post;
-    if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !entry.persist_ignored {
+    if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !given.is_ignored {
         let (idle, life) = (cookie.max_idle, cookie.max_life);
         let today = if idle.is_some() || life.is_some() { dates::in_steps(core.wall()) } else { 0 };
-        let old = entry.cookie_dates.filter(|dates| dates.is_due(idle, life, today));
-        if !entry.by_cookie || old.is_some() {
+        let old = given.dates.filter(|dates| dates.is_due(idle, life, today));
+        if !given.by_cookie || old.is_some() {
             insert(cookie, id.as_deref(), old, today, headers);
-            entry.cookie[1] = if old.is_some() { b'U' } else { b'I' };
+            done = Some(if old.is_some() { b'U' } else { b'I' });
         }
     }
     let safe = matches!(work.request.method, Method::Get | Method::Head | Method::Options);
     if cookie.nocache
         && safe
-        && matches!(entry.cookie[1], b'I' | b'R' | b'U')
+        && matches!(done, Some(b'I' | b'R' | b'U'))
         && is_cacheable(work.response.status, headers, buf)
     {
         headers.add(b"cache-control", b"private");
     }
+    done.into_iter().for_each(|letter| entry.facts.response_cookie(letter));
 }
 
 /// Adds the cookie; for a server without a value it takes the client's away. `old`: the dates of the cookie that is

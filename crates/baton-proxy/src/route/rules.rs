@@ -14,7 +14,7 @@ use crate::accept::Client;
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
-use crate::record::{Entry, Ruled};
+use crate::record::Entry;
 use crate::route::{Answer, tarpit};
 use crate::state::{Counter, CounterBlock};
 use crate::view::{BackendView, FrontendView};
@@ -151,18 +151,17 @@ pub async fn content(
     if !rules.has(Ruleset::TcpContent) {
         return Ok(());
     }
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
         let request = request_of(work);
         let about = About { last_chance, ..About::new(&view, backend) };
         let verdict = with(core, client, about, Some(request), None, |cx| rules.tcp_content(cx));
-        entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
+        note_silence(client, entry);
         match verdict {
             Verdict::Reject => {
                 note_rejection(entry, &view, backend);
-                entry.ruled = Some(Ruled::Denied);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
             Verdict::Wait if !last_chance => {}
@@ -175,10 +174,17 @@ pub async fn content(
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
         if crate::parse::is_malformed(work) {
-            entry.request_time = None;
+            entry.facts.forget_request_time();
             return Err(Ended::new(Cause::Proxy, Phase::Request));
         }
-        entry.request_time = Some(core.now().saturating_duration_since(entry.began));
+        entry.facts.request_received(core.now());
+    }
+}
+
+/// `set-log-level silent`: no later level takes it back.
+fn note_silence(client: &Client, entry: &mut Entry) {
+    if client.transaction.log_level == Some(LogLevel::Silent) {
+        entry.facts.silence();
     }
 }
 
@@ -186,9 +192,9 @@ pub async fn content(
 /// is known once its body was waited for.
 fn note_rejection(entry: &mut Entry, frontend: &FrontendView, backend: Option<&BackendView>) {
     let buffered = |proxy: &Proxy| proxy.http.buffer_request;
-    entry.has_request = backend.is_some();
+    entry.facts.rejected_as_content(backend.is_some());
     if !backend.is_some_and(|backend| buffered(&backend.plan.proxy) || buffered(&frontend.plan.proxy)) {
-        entry.request_time = None;
+        entry.facts.forget_request_time();
     }
 }
 
@@ -268,7 +274,7 @@ pub async fn request(
     if !has_rules && !has_redirects {
         return Ok(None);
     }
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     let verdict = with_request(core, client, work, &view, backend, |cx| {
         let verdict = if has_rules { rules.http_request(cx) } else { Verdict::Continue };
         match verdict {
@@ -278,21 +284,19 @@ pub async fn request(
             verdict => verdict,
         }
     });
-    entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
+    note_silence(client, entry);
     match verdict {
         // Only content rules wait.
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
         Verdict::Deny(denial) => {
-            entry.ruled = Some(Ruled::Denied);
+            entry.facts.denied();
             deny(denial, Phase::Request).map(Some)
         }
         Verdict::Tarpit(denial) => {
-            entry.ruled = Some(Ruled::Denied);
+            entry.facts.denied();
             let began = core.now();
             let held = tarpit(core, client, &view).await;
-            // HAProxy counts the time as one in a queue.
-            entry.request_time = None;
-            entry.queue_time = Some(core.now().saturating_duration_since(began));
+            entry.facts.held(core.now().saturating_duration_since(began));
             held?;
             deny(denial, Phase::Tarpit).map(Some)
         }
@@ -305,12 +309,12 @@ pub async fn request(
             Ok(Some(Answer { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
         Verdict::Reject => {
-            entry.ruled = Some(Ruled::Denied);
-            entry.request_time = None;
+            entry.facts.denied();
+            entry.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
         Verdict::Failed => {
-            entry.request_time = None;
+            entry.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 500))
         }
     }
@@ -344,35 +348,35 @@ pub fn response(
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(());
     }
-    let view = entry.frontend.clone();
+    let view = entry.progress.frontend.clone();
     let Work { request, response, input, received, .. } = work;
     let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
     let response = Response { head: response, buf: received };
-    let server_counters = entry.server_counters.clone();
+    let server_counters = entry.progress.server_counters().cloned();
     let server_counters = server_counters.as_deref();
     let server = Some(&**slot.server().name());
     let about = About { server, server_tls, server_counters, ..About::new(&view, Some(backend)) };
     let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
-    entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
+    note_silence(client, entry);
     match verdict {
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
-            entry.ruled = Some(Ruled::Denied);
-            entry.replacement = denial.reply.as_ref().map(page);
+            entry.facts.denied();
+            entry.progress.replace_response(denial.reply.as_ref().map(page));
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
         }
         Verdict::Redirect(redirect) => {
             let mut page = Vec::new();
             redirect.write_head(false, &mut page);
-            entry.replacement = Some(page);
+            entry.progress.replace_response(Some(page));
             Err(Ended::refused(Cause::Local, Phase::Headers, redirect.status))
         }
         Verdict::Return(reply) => {
-            entry.replacement = Some(page(&reply));
+            entry.progress.replace_response(Some(page(&reply)));
             Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
         }
         Verdict::Reject => {
-            entry.ruled = Some(Ruled::Denied);
+            entry.facts.denied();
             Err(Ended::refused(Cause::Proxy, Phase::Headers, 502))
         }
         Verdict::Failed => Err(Ended::refused(Cause::Proxy, Phase::Headers, 500)),
@@ -390,8 +394,8 @@ pub fn after(
     page: Option<&[u8]>,
     server_tls: Option<&Facts>,
 ) -> bool {
-    let frontend = entry.frontend.clone();
-    let backend = entry.backend.clone();
+    let frontend = entry.progress.frontend.clone();
+    let backend = entry.progress.backend().cloned();
     let own = &frontend.plan.rules;
     let other = backend.as_ref().filter(|backend| backend.plan.proxy.name != frontend.plan.proxy.name);
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
@@ -399,11 +403,11 @@ pub fn after(
         let Work { request, response, input, received, .. } = &mut *work;
         let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
-        let server = entry.server.as_ref().map(|server| &**server.name());
-        let server_counters = entry.server_counters.as_deref();
+        let server = entry.progress.server().map(|server| &**server.name());
+        let server_counters = entry.progress.server_counters().map(|counters| &**counters);
         let about = About { server, server_tls, server_counters, ..About::new(&frontend, backend.as_deref()) };
         let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
-        entry.silent |= client.transaction.log_level == Some(LogLevel::Silent);
+        note_silence(client, entry);
         if verdict == Verdict::Failed {
             return false;
         }

@@ -1,0 +1,159 @@
+//! How far an exchange has come: whose it is by now. What the stages of the request line, rules and the log go by.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::balance::{ServerState, Slot};
+use crate::state::{CounterBlock, enter};
+use crate::view::{BackendView, FrontendView};
+
+/// The frontend, backend and server of an exchange, as far as they are chosen.
+#[derive(Debug)]
+pub struct Progress {
+    /// The frontend as it was when the request began.
+    pub frontend: Rc<FrontendView>,
+    backend: Option<Inside>,
+    server: Option<Arc<ServerState>>,
+    server_counters: Option<Arc<CounterBlock>>,
+    slot: Option<Slot>,
+    reused: bool,
+    /// What became of the client's persistence cookie.
+    pub persistence: Persistence,
+    replacement: Option<Vec<u8>>,
+}
+
+/// What the response's cookie depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Persistence {
+    /// The server was chosen by the client's cookie.
+    pub by_cookie: bool,
+    /// `ignore-persist` applied: no cookie is given.
+    pub is_ignored: bool,
+    /// The dates in the client's cookie, when it was followed.
+    pub dates: Option<CookieDates>,
+}
+
+/// The dates in a persistence cookie, in steps of four seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CookieDates {
+    /// When it was last sent to the client.
+    pub last: Option<u32>,
+    /// When it was first sent.
+    pub first: Option<u32>,
+}
+
+/// A session of a backend, counted until it leaves, or ends in whatever way.
+#[derive(Debug)]
+struct Inside {
+    backend: Rc<BackendView>,
+    is_counted: bool,
+}
+
+impl Inside {
+    fn enter(backend: &Rc<BackendView>) -> Inside {
+        let figures = &backend.plan.figures;
+        enter(&figures.open, &figures.open_max);
+        Inside { backend: backend.clone(), is_counted: true }
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.backend.plan.figures.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Progress {
+    /// A request that came in by this frontend.
+    pub fn new(frontend: Rc<FrontendView>) -> Progress {
+        Progress {
+            frontend,
+            backend: None,
+            server: None,
+            server_counters: None,
+            slot: None,
+            reused: false,
+            persistence: Persistence::default(),
+            replacement: None,
+        }
+    }
+
+    /// The backend was chosen: this is one of its sessions from now on.
+    pub fn enter(&mut self, backend: &Rc<BackendView>) {
+        self.backend = Some(Inside::enter(backend));
+    }
+
+    /// It is none of the backend's sessions any more. The log still names the backend.
+    pub fn leave(&mut self) {
+        if let Some(inside) = &mut self.backend {
+            inside.leave();
+        }
+    }
+
+    /// The backend that was chosen.
+    pub fn backend(&self) -> Option<&Rc<BackendView>> {
+        self.backend.as_ref().map(|inside| &inside.backend)
+    }
+
+    /// The server that was chosen last, or whose queue the request waits in.
+    pub fn server(&self) -> Option<&Arc<ServerState>> {
+        self.server.as_ref()
+    }
+
+    /// The counters of the server that was chosen.
+    pub fn server_counters(&self) -> Option<&Arc<CounterBlock>> {
+        self.server_counters.as_ref()
+    }
+
+    /// Waits in this server's queue.
+    pub fn wait_for(&mut self, server: &Arc<ServerState>) {
+        self.server = Some(server.clone());
+    }
+
+    /// A server was chosen. Its counters are asked for unless they are known. Whether it is another one than before.
+    pub fn choose(&mut self, server: &Arc<ServerState>, counters: impl FnOnce() -> Arc<CounterBlock>) -> bool {
+        let is_known = self.server.as_ref().is_some_and(|known| Arc::ptr_eq(known, server));
+        if !is_known || self.server_counters.is_none() {
+            self.server_counters = Some(counters());
+            self.server = Some(server.clone());
+        }
+        !is_known
+    }
+
+    /// Keeps the place at the server, which is given up only after the log line is written.
+    pub fn keep(&mut self, slot: Slot) {
+        self.slot = Some(slot);
+    }
+
+    /// Whether it still holds its place at the server.
+    pub fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// The request goes over a connection, which carried another one before or did not.
+    pub fn go_over(&mut self, is_reused: bool) {
+        self.reused = is_reused;
+    }
+
+    /// Whether the request went over a connection that had carried another one.
+    pub fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// What a response rule gives the client instead of the server's response.
+    pub fn replace_response(&mut self, page: Option<Vec<u8>>) {
+        self.replacement = page;
+    }
+
+    /// The response of a response rule, once.
+    pub fn take_replacement(&mut self) -> Option<Vec<u8>> {
+        self.replacement.take()
+    }
+}

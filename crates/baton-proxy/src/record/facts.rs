@@ -1,0 +1,247 @@
+//! What is known of a request (or of a connection in `mode tcp`) for its log line and the counters. The stages of the request
+//! line note it where it happens; only this folder prints and counts it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The facts of one exchange. Times that are `None` do not exist: the log has `-1` for them.
+#[derive(Debug)]
+pub struct LogFacts {
+    /// First byte of the request, or the accept.
+    pub(super) began: Instant,
+    /// `TR`: until the head was complete.
+    pub(super) request_time: Option<Duration>,
+    /// `Tw`: in queues.
+    pub(super) queue_time: Option<Duration>,
+    /// `Tc`: until the connection was established.
+    pub(super) connect_time: Option<Duration>,
+    /// `Tr`: until the response's head was complete.
+    pub(super) response_time: Option<Duration>,
+    /// Status given to the client; 0 is none.
+    pub(super) status: u16,
+    /// Status of the server's response, whatever rules made of it; 0 is none.
+    pub(super) server_status: u16,
+    /// What rules made of the request or of its response.
+    pub(super) ruled: Option<Ruled>,
+    /// Bytes from the client.
+    pub(super) bytes_in: u64,
+    /// Bytes to the client, counted as HAProxy counts `%B`.
+    pub(super) bytes_out: u64,
+    /// Connection retries.
+    pub(super) retries: u32,
+    /// Whether a retry went to another server.
+    pub(super) redispatched: bool,
+    /// Requests that waited in front in the server's queue.
+    pub(super) server_queue: usize,
+    /// Requests that waited in front in the backend's queue.
+    pub(super) backend_queue: usize,
+    /// The persistence letters of the log: what the client's cookie was, what was done to the response's.
+    pub(super) cookie: [u8; 2],
+    /// The backend that was asked for and cannot be used: it is disabled. Only the log names it.
+    pub(super) missing: Option<Arc<str>>,
+    /// Whether a request head was understood: its line can be logged.
+    pub(super) has_request: bool,
+    /// The line was written already (`option logasap`).
+    pub(super) logged: bool,
+    /// Nothing to log: an idle connection that closed, a monitor's probe.
+    pub(super) silent: bool,
+}
+
+/// A verdict of rules that is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ruled {
+    /// They denied it.
+    Denied,
+    /// The frontend answered the request itself.
+    Intercepted,
+}
+
+/// What a retry does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Retry {
+    /// Tries the server once more.
+    Again,
+    /// Goes to another server.
+    Elsewhere,
+}
+
+impl LogFacts {
+    /// Nothing but the time is known.
+    pub fn new(began: Instant) -> LogFacts {
+        LogFacts {
+            began,
+            request_time: None,
+            queue_time: None,
+            connect_time: None,
+            response_time: None,
+            status: 0,
+            server_status: 0,
+            ruled: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            retries: 0,
+            redispatched: false,
+            server_queue: 0,
+            backend_queue: 0,
+            cookie: *b"--",
+            missing: None,
+            has_request: false,
+            logged: false,
+            silent: false,
+        }
+    }
+
+    /// First byte of the request, or the accept.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Status given to the client; 0 is none.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether a request head was understood.
+    pub fn has_request(&self) -> bool {
+        self.has_request
+    }
+
+    /// Retries so far.
+    pub fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// The request's head, of `len` bytes, is complete.
+    pub fn head_received(&mut self, len: usize, now: Instant) {
+        self.has_request = true;
+        self.bytes_in += len as u64;
+        self.request_received(now);
+    }
+
+    /// What the request had to wait for is there: its head, or a body that was waited for.
+    pub fn request_received(&mut self, now: Instant) {
+        self.request_time = Some(now.saturating_duration_since(self.began));
+    }
+
+    /// The request has no time of its own: it was refused before HAProxy would have noted one.
+    pub fn forget_request_time(&mut self) {
+        self.request_time = None;
+    }
+
+    /// Content rules rejected the request. In a frontend nothing was read of it yet (`of_backend` is false).
+    pub fn rejected_as_content(&mut self, of_backend: bool) {
+        self.has_request = of_backend;
+        self.denied();
+    }
+
+    /// A rule denied the request or its response.
+    pub fn denied(&mut self) {
+        self.ruled = Some(Ruled::Denied);
+    }
+
+    /// The frontend answered the request itself, by denying it if that was noted before.
+    pub fn intercepted(&mut self) {
+        self.ruled.get_or_insert(Ruled::Intercepted);
+    }
+
+    /// A backend was asked for that cannot be used.
+    pub fn backend_missing(&mut self, name: Option<Arc<str>>) {
+        self.missing = name;
+        self.request_time = None;
+    }
+
+    /// The request was held on purpose. HAProxy counts that time as one in a queue, and none as the request's.
+    pub fn held(&mut self, time: Duration) {
+        self.request_time = None;
+        self.queue_time = Some(time);
+    }
+
+    /// The request waits in a queue behind `position` others: in a server's own, or in the backend's.
+    pub fn queued(&mut self, of_server: bool, position: usize) {
+        *if of_server { &mut self.server_queue } else { &mut self.backend_queue } = position + 1;
+    }
+
+    /// The time in queues, of the last wait.
+    pub fn waited(&mut self, time: Duration) {
+        self.queue_time = Some(time);
+    }
+
+    /// There is a place at a server, without any wait if none was noted.
+    pub fn placed(&mut self) {
+        self.queue_time.get_or_insert_default();
+    }
+
+    /// A connection to the server is there.
+    pub fn connected(&mut self, time: Duration) {
+        self.connect_time = Some(time);
+    }
+
+    /// So many retries were made, the last one as said.
+    pub fn retried(&mut self, retries: u32, retry: Retry) {
+        self.retries = retries;
+        self.redispatched |= retry == Retry::Elsewhere;
+    }
+
+    /// No retry can help: the log has all of them.
+    pub fn given_up(&mut self, retries: u32) {
+        self.retries = retries;
+    }
+
+    /// The request went to another server than it wanted.
+    pub fn redispatched(&mut self) {
+        self.redispatched = true;
+    }
+
+    /// The first persistence letter: what the client's cookie was. The second says that the response got none, until something is
+    /// done to it.
+    pub fn client_cookie(&mut self, letter: u8) {
+        self.cookie = [letter, b'N'];
+    }
+
+    /// The second persistence letter: what was done to the response's cookie.
+    pub fn response_cookie(&mut self, letter: u8) {
+        self.cookie[1] = letter;
+    }
+
+    /// The response's head is complete.
+    pub fn response_received(&mut self, time: Duration) {
+        self.response_time = Some(time);
+    }
+
+    /// The server's response has this status, whatever rules make of it.
+    pub fn server_said(&mut self, status: u16) {
+        self.server_status = status;
+    }
+
+    /// A rule holds the server's response back: its time is none.
+    pub fn response_held_back(&mut self) {
+        self.response_time = None;
+    }
+
+    /// The response turned out to be invalid before a byte of it was sent: there is none.
+    pub fn response_withdrawn(&mut self) {
+        self.status = 0;
+        self.bytes_out = 0;
+        self.response_time = None;
+    }
+
+    /// The client gets a response with this status; 0 is none.
+    pub fn responds(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// Bytes from the client.
+    pub fn received(&mut self, bytes: u64) {
+        self.bytes_in += bytes;
+    }
+
+    /// Bytes to the client.
+    pub fn sent(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+    }
+
+    /// There is nothing to log, whatever follows.
+    pub fn silence(&mut self) {
+        self.silent = true;
+    }
+}
