@@ -215,7 +215,7 @@ impl Control {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
-                Event::Command(question) => runtime::answer(&mut self, question),
+                Event::Command(question) => runtime::answer(&mut self, question).await,
                 Event::Conversation(event) => self.converse(event).await,
                 Event::Certificates(event) => self.note_certificates(event),
                 Event::SoftStop => self.soft_stop(),

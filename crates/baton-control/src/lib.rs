@@ -28,6 +28,7 @@ pub mod listeners;
 mod losses;
 pub mod master;
 pub mod messages;
+pub mod overrides;
 pub mod plan;
 pub mod printable;
 pub mod protocol;

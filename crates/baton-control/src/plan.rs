@@ -9,6 +9,7 @@ use baton_model::{Address, Bind, Change, DirectBind, Mode, Model, Place, Proxy, 
 use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
+use crate::overrides::PlannedOverride;
 
 /// How many replaced certificates are named one by one.
 const CERTIFICATES_NAMED: usize = 20;
@@ -21,6 +22,9 @@ pub struct Plan {
     /// What would be done in the kernel for `mode direct`: the engine, then a sentence for each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<String>,
+    /// What operators set at run time: what the file ends of it, and what stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<PlannedOverride>,
 }
 
 /// One change.
@@ -77,7 +81,7 @@ impl Plan {
         let changes = diff(old, new).changes;
         let reached = reached(new);
         let changes = changes.iter().map(|change| explain(change, old, new, &reached)).collect();
-        Plan { changes, kernel: Vec::new() }
+        Plan { changes, ..Plan::default() }
     }
 
     /// The plan that starts from nothing.
@@ -112,6 +116,10 @@ impl fmt::Display for Plan {
         if let Some((engine, steps)) = self.kernel.split_first() {
             writeln!(out, "{engine}")?;
             steps.iter().try_for_each(|step| writeln!(out, "    {step}"))?;
+        }
+        if !self.overrides.is_empty() {
+            writeln!(out, "set at run time:")?;
+            self.overrides.iter().try_for_each(|one| writeln!(out, "    {one}"))?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use baton_tls::store::{Problem, Report};
 use baton_tls::{Certificate, KeyKind};
 use serde::{Deserialize, Serialize};
 
+use crate::overrides::OverrideRecord;
 use crate::plan::{PendingSetting, Plan};
 
 /// Version of the language; another one is answered with [`Reply::Failed`].
@@ -229,6 +230,9 @@ pub struct Status {
     /// Start-up settings of the configuration in use that wait for the next process.
     #[serde(default)]
     pub pending: Vec<PendingSetting>,
+    /// What operators set at run time.
+    #[serde(default)]
+    pub overrides: Vec<OverrideRecord>,
     /// Targets of logs and messages to which lines were lost.
     #[serde(default)]
     pub log_targets: Vec<LossyTarget>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use baton_config::{Loaded, Options, Severity};
 use baton_kernel::process::limits::OpenFiles;
-use baton_model::{CpuMap, Model, Source};
+use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
 use baton_tls::Acceptors;
@@ -25,6 +25,7 @@ use crate::environment::Outside;
 use crate::handover::{self, message::State};
 use crate::health::{self, Checker};
 use crate::listeners::{self, Inherited, Listeners};
+use crate::overrides;
 use crate::plan::{self, PendingSetting, Plan};
 use crate::protocol::{Message, Outcome};
 use crate::runtime::Runtime;
@@ -66,6 +67,8 @@ pub struct ChangeLine {
     pub(crate) watched: Option<Upcoming>,
     /// What the process was started with; `None` before the first commit.
     started: Option<Arc<Model>>,
+    /// Overrides that changed, of which the master does not know yet.
+    pub(crate) untold: Vec<(Object, Field)>,
     /// Reloads that were refused.
     pub refused: u64,
     /// A process that we took over from has not ended yet.
@@ -77,7 +80,7 @@ pub struct ChangeLine {
 #[derive(Debug)]
 pub struct Ready {
     model: Arc<Model>,
-    generation: Generation,
+    pub(crate) generation: Generation,
     listeners: Addresses,
     encryption: encryption::Prepared,
 }
@@ -161,6 +164,7 @@ impl ChangeLine {
             watched: None,
             started: None,
             tickets: Arc::new(tickets),
+            untold: Vec::new(),
             refused: 0,
             is_somebody_ending: false,
             tidy: Tidy::default(),
@@ -220,6 +224,7 @@ impl ChangeLine {
         }
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
+        plan.overrides = overrides::planned(&self.registry.overrides(), &model);
         match self.prepare_in_time(Arc::new(model), encryption, outside).await {
             Ok(ready) => Ok((ready, plan, messages)),
             Err(reasons) => Err((messages, reasons)),
@@ -325,11 +330,14 @@ impl ChangeLine {
         outcome
     }
 
-    /// Goes on from what another process remembers; for the first configuration, before its commit.
-    pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) {
+    /// Goes on from what another process remembers; for the first configuration, before its commit. Gives the overrides that it ends.
+    pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) -> Vec<EndedOverride> {
+        // Positions in the row depend on weights.
+        let ended = self.recall_overrides(&state.overrides, ready);
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
         tickets::recall(&self.tickets, &state.tickets);
         self.direct.recall(state.direct);
+        ended
     }
 
     /// Lets clients in to new addresses already, who wait until the commit: for the first configuration, as long as the
@@ -362,6 +370,9 @@ impl ChangeLine {
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
         self.watched = Some(self.encryption().commit(encryption));
         self.read = None;
+        // The plan has said which.
+        let ended = self.registry.change_overrides(|overrides| overrides.settle(&model));
+        self.untold.extend(ended.into_iter().map(|ended| (ended.object, ended.value.field())));
         let frontends = &generation.frontends;
         let lead = |open: OpenListener| {
             let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();

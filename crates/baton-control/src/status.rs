@@ -11,6 +11,7 @@ use baton_proxy::{BackendPlan, Counter, CounterBlock, FrontendPlan};
 
 use crate::certificates::{Census, wall_seconds};
 use crate::control::Control;
+use crate::overrides;
 use crate::protocol::{Expiring, Figures, LossyTarget, Status};
 use crate::reload::ChangeLine;
 
@@ -33,6 +34,7 @@ pub(crate) fn status(control: &Control) -> Status {
         listeners: line.listeners.addresses(),
         listeners_leaving: line.listeners.leaving_count(),
         pending: line.pending(),
+        overrides: overrides::records(&line.registry.overrides()),
         log_targets: lossy_targets(),
         panics: panics::count(),
         ..Status::default()

@@ -1,8 +1,8 @@
 //! What the proxy *is*, as data: frontends, backends, servers, rules, and the difference between two models.
 //!
 //! A [`Model`] is what the operator *asked* for, with every default already applied: plain values that can be compared,
-//! cloned and printed. What an operator changed at runtime and what we observe (health, counters) are other types in
-//! other crates. There is no text parsing here, no I/O and no clock.
+//! cloned and printed. [`Overrides`] are what an operator set at run time. What we observe (health, counters) are other types in
+//! other crates. There is no parsing of files here, no I/O and no clock.
 
 #![cfg_attr(
     not(test),
@@ -19,6 +19,7 @@ mod direct;
 mod global;
 mod log;
 mod options;
+mod overrides;
 mod process;
 mod proxy;
 mod rule;
@@ -43,6 +44,7 @@ pub use direct::{
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions};
+pub use overrides::{AdminState, Author, EffectiveServer, EndedOverride, Field, Object, Override, Overrides, Setting};
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role};
 pub use rule::{Rule, Ruleset};

@@ -199,9 +199,11 @@ impl Generation {
     /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.
     pub fn commit(self, registry: &Registry, now: Instant) -> Arc<Generation> {
         registry.keep(&self);
+        let overrides = registry.overrides();
         for plan in self.backends.values() {
+            let effective = |server: &Server| overrides.server(&plan.proxy.name, server);
             let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
-            plan.state.replace(&plan.proxy, &encryption, now);
+            plan.state.replace(&plan.proxy, &effective, &encryption, now);
             plan.state.set_fullconn(plan.fullconn);
             plan.figures.keep(&plan.servers);
         }

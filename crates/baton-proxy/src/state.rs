@@ -1,4 +1,4 @@
-//! What outlives a configuration: counters and balancing state, keyed by name.
+//! What outlives a configuration: counters, balancing state, and what operators set, keyed by name.
 //!
 //! Continuity needs no set-up because nothing here belongs to a [`Generation`](crate::Generation): a reload looks the
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use baton_model::Proxy;
+use baton_model::{Overrides, Proxy};
 
 use crate::balance::BackendState;
 use crate::generation::{ByName, ListenerId, ServerPlan};
@@ -336,6 +336,8 @@ pub struct Registry {
     /// TLS with clients.
     pub tls: TlsFigures,
     inner: Mutex<Names>,
+    /// What operators set at run time. Written by the change line alone.
+    overrides: Mutex<Arc<Overrides>>,
 }
 
 #[derive(Debug, Default)]
@@ -355,7 +357,18 @@ impl Registry {
             pipes: Arc::default(),
             tls: TlsFigures::default(),
             inner: Mutex::default(),
+            overrides: Mutex::default(),
         }
+    }
+
+    /// What operators set at run time, as it is now.
+    pub fn overrides(&self) -> Arc<Overrides> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes what operators set; for the change line, which puts it in force.
+    pub fn change_overrides<T>(&self, change: impl FnOnce(&mut Overrides) -> T) -> T {
+        change(Arc::make_mut(&mut self.overrides.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// The number of cores each block counts for.

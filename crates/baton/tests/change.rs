@@ -3,6 +3,8 @@
 
 #[path = "change/files.rs"]
 mod files;
+#[path = "change/overrides.rs"]
+mod overrides;
 #[path = "change/plan.rs"]
 mod plan;
 mod support;

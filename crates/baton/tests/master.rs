@@ -5,7 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
 use baton_control::ask::{Whom, ask};
@@ -269,6 +269,53 @@ fn a_crash_is_no_reload() {
     }
     assert!(proxy.reload().accepted);
     assert!(get(other).to_ascii_lowercase().contains("x-text: three\r\n"));
+}
+
+#[test]
+fn a_crash_keeps_what_operators_have_set() {
+    let (web, origin, folder) = (free_address(), origin(), tempfile::tempdir().unwrap());
+    let socket = folder.path().join("baton.sock");
+    let text = config(web, origin.address(), "")
+        .replace("global\n", &format!("global\n stats socket {} level admin\n", socket.display()));
+    let text = format!("{text} server s2 {} weight 10\n", origin.address());
+    let proxy = Proxy::start_with(&text, &["-W"]);
+    let set = |command: &str| {
+        let mut stream = UnixStream::connect(&socket).expect("it is listened on");
+        writeln!(stream, "{command}").expect("it reads");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("it replies");
+        assert_eq!(reply, "\n", "{command}");
+    };
+    let mut pid = worker(&proxy).unwrap().pid;
+    let mut crash = |expect: &[&str]| {
+        let before = worker(&proxy).unwrap().overrides;
+        kill_worker(pid, Signal::SIGKILL);
+        pid = next_worker(&proxy, pid);
+        let status = worker(&proxy).unwrap();
+        assert_eq!(status.overrides, before, "with who set it, and when");
+        assert_eq!(status.overrides.iter().map(ToString::to_string).collect::<Vec<_>>(), expect);
+        status.backends[0].servers.iter().map(|server| server.status.clone()).collect::<Vec<_>>()
+    };
+    let (maint, weight) = ("server app/s1 state maint (file: ready)", "server app/s2 weight 3 (file: 10)");
+    // Dead in the moment after the reply.
+    set("set server app/s1 state maint");
+    set("set weight app/s2 3");
+    assert_eq!(crash(&[maint, weight]), ["MAINT", "no check"]);
+    assert!(get(web).contains(" 200 "));
+    set("set server app/s1 state ready");
+    assert_eq!(crash(&[weight]), ["no check", "no check"]);
+    set("disable server app/s1");
+    // What a reload ended does not come back.
+    proxy.change(&text.replace("weight 10", "weight 20"));
+    assert_eq!(crash(&[maint]), ["MAINT", "no check"]);
+    assert_eq!(crash(&[maint]), ["MAINT", "no check"], "the new worker told it too");
+    // More at once than is told one by one.
+    let many = |number: u32| format!(" server m{number} {} weight 10\n", origin.address());
+    let more: String = text.clone() + &(0..100).map(many).collect::<String>();
+    proxy.change(&more);
+    (0..100).for_each(|number| set(&format!("set weight app/m{number} 1")));
+    proxy.change(&text);
+    crash(&[maint]);
 }
 
 #[test]

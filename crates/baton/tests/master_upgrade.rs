@@ -6,6 +6,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -118,11 +119,18 @@ fn descriptors(pid: u32) -> usize {
 async fn upgrades_are_not_felt() {
     let origin = origin();
     let web = free_address();
-    let running = Replaceable::start(&config(web, origin.address()));
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let socket = folder.path().join("baton.sock");
+    let stats = format!("global\n stats socket {} level admin\n", socket.display());
+    let running = Replaceable::start(&config(web, origin.address()).replace("global\n", &stats));
     let loads = [load(web, false), load(web, true)];
     let mut open = 0;
+    let mut stream = UnixStream::connect(&socket).expect("it is listened on");
+    stream.write_all(b"set weight app/s1 7\n").expect("it reads");
+    stream.read_to_end(&mut Vec::new()).expect("it replies");
+    let overrides = running.proxy.status().overrides;
+    assert_eq!(overrides[0].to_string(), "server app/s1 weight 7 (file: 1)");
     // Another version, back to this one, and so on.
-    let folder = tempfile::tempdir().expect("a folder for the test");
     let other = folder.path().join("other");
     let theirs = other_version(&other);
     for number in 0..UPGRADES {
@@ -136,7 +144,8 @@ async fn upgrades_are_not_felt() {
         let outcome = running.ask(request);
         assert!(outcome.accepted, "{:?}", outcome.messages);
         running.until_replaced();
-        assert_eq!(running.proxy.status().version, version);
+        let status = running.proxy.status();
+        assert_eq!((status.version.as_str(), &status.overrides), (version, &overrides));
         if number == 0 {
             until("the first worker has left", || children(running.proxy.pid()).len() == 1);
             open = descriptors(running.proxy.pid());
@@ -163,6 +172,7 @@ async fn upgrades_are_not_felt() {
         let reply = ask(Whom::Pid(running.proxy.pid()), Request::Status);
         matches!(reply, Ok(Reply::Status(status)) if status.pid != pid)
     });
+    assert_eq!(running.proxy.status().overrides, overrides);
     running.proxy.signal(Signal::SIGTERM);
     let Replaceable { proxy, _folder, .. } = running;
     assert_eq!(proxy.wait().0.code(), Some(0));

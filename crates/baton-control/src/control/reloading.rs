@@ -173,6 +173,7 @@ impl Control {
             if self.servant.is_some() {
                 self.keep_text(reading.outside.record()).await;
             }
+            self.keep_overrides().await;
             self.report_sockets().await;
         }
         self.conclude_reading(reading, outcome);
@@ -269,6 +270,9 @@ impl Control {
         for change in &outcome.plan.changes {
             text.push('\n');
             text.push_str(&change.change);
+        }
+        for ended in outcome.plan.overrides.iter().filter(|one| one.ends.is_some()) {
+            text.push_str(&format!("\nset at run time: {ended}"));
         }
         self.messages.notice(&text);
     }

@@ -22,7 +22,9 @@ use baton_direct::xdp::Where;
 use baton_direct::{
     Destination, Key, Persistence, Protocol, Scheduler, Service, Settings, SyncDaemon, Timeouts, Tunnel,
 };
-use baton_model::{Address, Direct, EngineChoice, Forwarding, MarkedDown, Model, Place, Proxy, Role, Server, XdpWhere};
+use baton_model::{
+    Address, Direct, EffectiveServer, EngineChoice, Forwarding, MarkedDown, Model, Place, Proxy, Role, Server, XdpWhere,
+};
 
 /// By how much weights are larger while a server starts slowly.
 pub const SCALE: u32 = 16;
@@ -42,9 +44,10 @@ pub struct Standing {
 
 impl Standing {
     /// Of a server that nobody knows anything of yet.
-    pub fn at_first(server: &Server) -> Standing {
-        let runs = !server.disabled && !server.address.is_unresolved();
-        Standing { runs, takes: runs, weight: server.weight, throttle: None }
+    pub fn at_first(server: &Server, effective: EffectiveServer) -> Standing {
+        let EffectiveServer { weight, admin } = effective;
+        let runs = !admin.maintenance && !server.address.is_unresolved();
+        Standing { runs, takes: runs && !admin.drain, weight, throttle: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use baton_direct::sysctl;
-use baton_model::{Forwarding, Model, Proxy, Role, Server};
+use baton_model::{EffectiveServer, Forwarding, Model, Overrides, Proxy, Role, Server};
 use baton_proxy::balance::{BackendState, HealthState, ServerState};
 use baton_proxy::{Refused, Registry};
 
@@ -20,10 +20,10 @@ pub fn leaves_something(model: &Model) -> bool {
 /// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with. Of a model
 /// that is not in use yet: as they are right after a reload with it.
 pub fn work(model: &Model, registry: &Registry) -> Work {
-    work_of(model, |back| registry.backend_state(back))
+    work_of(model, &registry.overrides(), |back| registry.backend_state(back))
 }
 
-fn work_of(model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> Work {
+fn work_of(model: &Model, overrides: &Overrides, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> Work {
     let mut states: HashMap<(Arc<str>, Arc<str>), Arc<ServerState>> = HashMap::new();
     for (_, back) in lower::pairs(model) {
         let Some(state) = find(&back.name) else { continue };
@@ -31,9 +31,12 @@ fn work_of(model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> W
             states.insert((back.name.clone(), server.name().clone()), server);
         }
     }
-    let standing = |back: &Proxy, server: &Server| match states.get(&(back.name.clone(), server.name.clone())) {
-        Some(state) => standing(state, server),
-        None => Standing::at_first(server),
+    let standing = |back: &Proxy, server: &Server| {
+        let effective = overrides.server(&back.name, server);
+        match states.get(&(back.name.clone(), server.name.clone())) {
+            Some(state) => standing(state, server, effective),
+            None => Standing::at_first(server, effective),
+        }
     };
     Work {
         services: lower::services(model, standing),
@@ -45,9 +48,9 @@ fn work_of(model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> W
 }
 
 /// How a server is once it has this configuration.
-fn standing(state: &ServerState, server: &Server) -> Standing {
+fn standing(state: &ServerState, server: &Server, effective: EffectiveServer) -> Standing {
     let before = state.config();
-    let (weight, admin) = state.after_reload(server);
+    let admin = state.admin_with(server, effective);
     // Who is checked no more is up.
     let health = match before.check.enabled && !server.check.enabled && server.check.track.is_none() {
         true => HealthState::Up,
@@ -63,7 +66,7 @@ fn standing(state: &ServerState, server: &Server) -> Standing {
         (_, Some(_)) => Some(percent),
         (_, None) => None,
     });
-    Standing { runs, takes, weight, throttle }
+    Standing { runs, takes, weight: effective.weight, throttle }
 }
 
 /// A reason against a model, at the section that it is about.
@@ -125,7 +128,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use baton_config::{FixedEnvironment, Options, load};
-    use baton_proxy::balance::Admin;
+    use baton_model::{AdminState, Author, Object, Override, Setting};
 
     use super::*;
 
@@ -140,49 +143,64 @@ mod tests {
     /// A process that works by a model.
     struct Running {
         web: Arc<BackendState>,
+        overrides: Overrides,
     }
 
     impl Running {
         fn by(servers: &str) -> Running {
-            Running { web: BackendState::new(&model(servers).proxies[0], Instant::now()) }
+            Running {
+                web: BackendState::new(&model(servers).proxies[0], Instant::now()),
+                overrides: Overrides::default(),
+            }
         }
 
         fn weights(&self, model: &Model) -> Vec<u32> {
-            let services = work_of(model, |_| Some(self.web.clone())).services;
+            let services = work_of(model, &self.overrides, |_| Some(self.web.clone())).services;
             services[0].destinations.iter().map(|destination| destination.weight).collect()
         }
 
         /// The weights that are planned for a model, which are those that there are once it is in use.
         #[track_caller]
-        fn change(&self, servers: &str) -> Vec<u32> {
+        fn change(&mut self, servers: &str) -> Vec<u32> {
             let model = model(servers);
             let planned = self.weights(&model);
-            self.web.reconfigure(&model.proxies[0], Instant::now());
+            self.overrides.settle(&model);
+            let effective = |server: &Server| self.overrides.server(&model.proxies[0].name, server);
+            self.web.replace(&model.proxies[0], &effective, &|_| None, Instant::now());
             assert_eq!(planned, self.weights(&model), "{servers}: a reload makes what was planned");
             planned
+        }
+
+        /// An operator sets a field of the first server.
+        fn set(&mut self, value: Setting) {
+            let config = self.web.server("a").unwrap().config();
+            let set = Override { value, file: Setting::of(value.field(), &config), by: Author::default(), at_s: 0 };
+            self.overrides.set(Object::server(self.web.name(), &config.name), set);
+            self.web.settle(&|server: &Server| self.overrides.server(self.web.name(), server));
         }
     }
 
     #[test]
     fn a_plan_has_the_weights_that_a_reload_gives() {
-        let running = Running::by(CHECKED);
+        let mut running = Running::by(CHECKED);
         assert_eq!(running.change(CHECKED), [2, 4]);
         assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 0")), [2, 0]);
         assert_eq!(running.change(&CHECKED.replace("weight 2", "weight 9")), [9, 4]);
         assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 4 disabled")), [2, 0]);
         assert_eq!(running.change(CHECKED), [2, 4]);
-        let server = running.web.server("a").unwrap();
-        server.set_weight(7, Instant::now());
-        server.set_admin(Admin { drain: true, ..Admin::default() }, Instant::now());
+        running.set(Setting::Weight(7));
+        running.set(Setting::State(AdminState { maintenance: false, drain: true }));
         assert_eq!(running.change(&CHECKED.replace("weight 4", "weight 5")), [0, 5], "what was set by hand stays");
-        server.set_admin(Admin::default(), Instant::now());
+        running.set(Setting::State(AdminState::default()));
         assert_eq!(running.change(CHECKED), [7, 4]);
+        assert_eq!(running.change(&CHECKED.replace("weight 2", "weight 3")), [3, 4], "the file changed that field");
+        assert_eq!(running.change(CHECKED), [2, 4]);
     }
 
     #[test]
     fn a_plan_knows_who_starts_slowly_and_who_is_checked_no_more() {
         let slow = CHECKED.replace("weight 2", "weight 100 slowstart 100s");
-        let running = Running::by(&slow);
+        let mut running = Running::by(&slow);
         assert_eq!(running.change(&slow), [100, 4]);
         let server = running.web.server("a").unwrap();
         let first = |servers: &str| running.weights(&model(servers))[0];

@@ -18,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use super::named::{Counters, Named};
 use crate::health::Status;
+use crate::overrides::OverrideRecord;
 use crate::printable;
 
 /// The versions this program speaks, the best one first.
@@ -299,6 +300,9 @@ pub struct State {
     /// For how long, milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub quiet_ms: u64,
+    /// What operators set at run time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideRecord>,
     /// Keys of session tickets, the oldest first: clients resume their sessions with the taker. Those of files are not among
     /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -18,7 +18,7 @@ use super::{report, state};
 use crate::control::Control;
 use crate::drain::Drain;
 use crate::listeners::Place;
-use crate::tickets;
+use crate::{overrides, tickets};
 
 /// Events of conversations that wait for the change line; further ones wait themselves.
 pub const EVENTS_MAX: usize = 64;
@@ -206,6 +206,7 @@ impl Control {
         }
         let mut state = state::remember(generation, &self.line.checker, Instant::now());
         state.tickets = tickets::remember(&self.line.tickets);
+        state.overrides = overrides::records(&self.line.registry.overrides());
         let counts = state.counts.clone();
         self.succession.stage = Stage::Giving(Giving { pid: hello.pid, places, counts, is_stop_wanted: false });
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage.pids().to_vec());

@@ -16,6 +16,8 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::overrides::{OverrideKey, OverrideRecord};
+
 /// The longest message in bytes; what is longer travels as a memory file.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
@@ -46,6 +48,8 @@ pub enum ToWorker {
     Earlier,
     /// With a memory file: keys of session tickets that the worker before used (see [`crate::tickets`]).
     Tickets,
+    /// With a memory file: what operators had set in the worker before (see [`crate::overrides`]).
+    Overrides,
     /// Everything was said that is needed for a start.
     Begin(Begin),
     /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
@@ -103,6 +107,18 @@ pub enum ToMaster {
     Text,
     /// With a memory file: keys of session tickets, for a worker after this one.
     Tickets,
+    /// With a memory file: all that operators have set, for a worker after this one.
+    Overrides,
+    /// An operator has set this.
+    Override {
+        /// What.
+        set: OverrideRecord,
+    },
+    /// This is as in the file again.
+    Restored {
+        /// Which field of what, as in [`OverrideRecord`].
+        of: OverrideKey,
+    },
     /// No address of a text before is left to be emptied.
     Settled,
     /// It serves.
@@ -251,6 +267,15 @@ mod tests {
         check(ToMaster::Number { number: 7 }, r#"{"say":"number","number":7}"#);
         check(ToWorker::Tickets, r#"{"say":"tickets"}"#);
         check(ToMaster::Tickets, r#"{"say":"tickets"}"#);
+        check(ToWorker::Overrides, r#"{"say":"overrides"}"#);
+        check(ToMaster::Overrides, r#"{"say":"overrides"}"#);
+        let of = OverrideKey { backend: "app".into(), server: "s1".into(), field: "weight".into() };
+        let text = r#"{"say":"restored","of":{"backend":"app","server":"s1","field":"weight"}}"#;
+        check(ToMaster::Restored { of }, text);
+        let set =
+            OverrideRecord { field: "weight".into(), value: "3".into(), file: "9".into(), ..OverrideRecord::default() };
+        let text = r#"{"say":"override","set":{"backend":"","server":"","field":"weight","value":"3","file":"9","socket":"","at_s":0}}"#;
+        check(ToMaster::Override { set }, text);
         check(ToMaster::Settled, r#"{"say":"settled"}"#);
         check(ToMaster::Open, r#"{"say":"open"}"#);
         check(ToMaster::Retire { sockets: vec![1] }, r#"{"say":"retire","sockets":[1]}"#);

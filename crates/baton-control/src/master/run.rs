@@ -32,6 +32,7 @@ use crate::apart::Apart;
 use crate::control_socket::{self, ControlSocket};
 use crate::losses::LossReports;
 use crate::messages::Messages;
+use crate::overrides::KeptOverrides;
 use crate::protocol::{Reply, Request};
 use crate::rights::{Places, Rights};
 use crate::runtime::spoken_version;
@@ -87,6 +88,8 @@ struct Master {
     earlier: VecDeque<OwnedFd>,
     /// Keys of session tickets that the worker uses.
     tickets: Option<OwnedFd>,
+    /// What operators have set, as the worker said.
+    overrides: KeptOverrides,
     /// Who waits for an upgrade.
     waiting: Vec<Waiting>,
     since: Instant,
@@ -225,6 +228,7 @@ impl Master {
             text: None,
             earlier: VecDeque::new(),
             tickets: None,
+            overrides: KeptOverrides::default(),
             waiting: Vec::new(),
             since: Instant::now(),
             logs: String::new(),

@@ -14,6 +14,7 @@ use socket2::{SockRef, Socket};
 use super::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
 use super::state;
 use crate::listeners::{Inherited, Listeners};
+use crate::overrides::{OverrideKey, OverrideRecord};
 
 /// How long the master may take to say what a start needs.
 const SUMMONS_WITHIN: Duration = Duration::from_secs(10);
@@ -36,6 +37,8 @@ pub struct Summons {
     pub earlier: Vec<Vec<u8>>,
     /// Keys of session tickets that the worker before used.
     pub tickets: Option<Vec<u8>>,
+    /// What operators had set in the worker before.
+    pub overrides: Option<Vec<u8>>,
     sockets: Vec<OwnedFd>,
     /// Numbers by which the configuration may name some of them (`fd@N`), by the kernel's.
     numbers: BTreeMap<u64, i32>,
@@ -53,7 +56,7 @@ impl Summons {
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
         let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
         let mut numbers = BTreeMap::new();
-        let mut tickets = None;
+        let (mut tickets, mut overrides) = (None, None);
         loop {
             match link::hear(&line).map_err(wrong)? {
                 Heard::Message(ToWorker::Sockets, fds) => sockets.extend(fds),
@@ -65,8 +68,9 @@ impl Summons {
                 Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Earlier, fds) => earlier.extend(content(fds).map_err(wrong)?),
                 Heard::Message(ToWorker::Tickets, fds) => tickets = content(fds).map_err(wrong)?,
+                Heard::Message(ToWorker::Overrides, fds) => overrides = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Begin(begin), _) => {
-                    return Ok(Summons { line, begin, input, text, earlier, tickets, sockets, numbers });
+                    return Ok(Summons { line, begin, input, text, earlier, tickets, overrides, sockets, numbers });
                 }
                 Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
                 Heard::Closed => return Err("the master is gone".into()),
@@ -218,6 +222,27 @@ impl Servant {
     pub async fn keep_tickets(&self, keys: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-tickets", keys)?;
         self.link.say(&ToMaster::Tickets, &[file.as_fd()]).await
+    }
+
+    /// Keeps all that operators have set with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`], or without memory.
+    pub async fn keep_overrides(&self, all: &[u8]) -> io::Result<()> {
+        let file = memory_file("baton-overrides", all)?;
+        self.link.say(&ToMaster::Overrides, &[file.as_fd()]).await
+    }
+
+    /// Keeps what an operator has set, or forgets it where that is `None`.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn keep_override(&self, of: OverrideKey, set: Option<OverrideRecord>) -> io::Result<()> {
+        let message = match set {
+            Some(set) => ToMaster::Override { set },
+            None => ToMaster::Restored { of },
+        };
+        self.link.say(&message, &[]).await
     }
 
     /// Says that no address is left to be emptied.

@@ -18,7 +18,11 @@ use crate::direct::Foreseen;
 use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
 use crate::listeners::Granted;
+use crate::overrides::{self, OverrideKey, OverrideRecord};
 use crate::reload::Read;
+
+/// Overrides that are told one by one; of more, all are told at once.
+const TOLD_ONE_BY_ONE: usize = 64;
 
 /// What a process under a master begins with.
 #[derive(Debug)]
@@ -62,6 +66,7 @@ impl Control {
         }
         self.keep_text(text).await;
         self.keep_tickets().await;
+        self.keep_all_overrides().await;
         self.report_sockets().await;
         let said = self.messages.startup();
         let version = self.settings.version.clone();
@@ -169,6 +174,29 @@ impl Control {
         }
     }
 
+    /// Keeps what operators have set with the master.
+    async fn keep_all_overrides(&mut self) {
+        self.line.untold.clear();
+        if let (Some(servant), Ok(all)) = (&self.servant, overrides::to_bytes(&self.line.registry.overrides())) {
+            let told = servant.keep_overrides(&all).await;
+            self.look_at_master(told);
+        }
+    }
+
+    /// Keeps with the master what operators have set since the last time, and what a file has ended.
+    pub(crate) async fn keep_overrides(&mut self) {
+        if self.line.untold.len() > TOLD_ONE_BY_ONE {
+            return self.keep_all_overrides().await;
+        }
+        let all = self.line.registry.overrides();
+        for (object, field) in std::mem::take(&mut self.line.untold) {
+            let Some(servant) = &self.servant else { return };
+            let set = all.get(&object, field).map(|set| OverrideRecord::of(&object, set));
+            let told = servant.keep_override(OverrideKey::of(&object, field), set).await;
+            self.look_at_master(told);
+        }
+    }
+
     /// Does what the master says.
     pub(crate) async fn obey(&mut self, heard: io::Result<Heard<ToWorker>>, desk: &Desk) {
         let (message, fds) = match heard {
@@ -210,6 +238,7 @@ impl Control {
             | ToWorker::Text
             | ToWorker::Earlier
             | ToWorker::Tickets
+            | ToWorker::Overrides
             | ToWorker::Begin(_) => {}
         }
     }

@@ -39,6 +39,9 @@ pub struct State {
     pub earlier: Vec<RawFd>,
     /// Keys of session tickets that the worker uses.
     pub tickets: Option<RawFd>,
+    /// What operators have set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<RawFd>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
     /// Where `baton reload` asks: the abstract socket.

@@ -1,11 +1,11 @@
-//! Commands that change servers until the next change of the configuration that says otherwise: `set server`, `set weight`,
+//! Commands that change servers until the file changes the same field: `set server`, `set weight`,
 //! `enable server`, `disable server`. HAProxy's words and answers (management guide, 9.3).
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Algorithm, Level, Mode};
-use baton_proxy::balance::{Admin, ServerState, Transition};
+use baton_model::{AdminState, Algorithm, Author, Level, Mode, Setting};
+use baton_proxy::balance::{ServerState, Transition};
 
 use super::answer::Answer;
 use super::servers::find;
@@ -31,12 +31,12 @@ pub(super) fn set(control: &mut Control, call: &Call) -> Answer {
     };
     match call.arg(1) {
         "state" => match call.arg(2) {
-            "ready" => state(control, &server, State::Ready),
-            "drain" => state(control, &server, State::Drain),
-            "maint" => state(control, &server, State::Maint),
+            "ready" => state(control, &server, State::Ready, call),
+            "drain" => state(control, &server, State::Drain, call),
+            "maint" => state(control, &server, State::Maint, call),
             _ => Answer::error("'set server <srv> state' expects 'ready', 'drain' and 'maint'."),
         },
-        "weight" => weight(control, call.arg(0), &server, call.arg(2)),
+        "weight" => weight(control, call, &server, call.arg(2)),
         word @ ("addr" | "agent" | "agent-addr" | "agent-port" | "agent-send" | "check-addr" | "check-port"
         | "fqdn" | "health" | "ssl") => {
             Answer::error(format!("'set server <srv> {word}' is not done yet: change the configuration and reload."))
@@ -48,7 +48,7 @@ pub(super) fn set(control: &mut Control, call: &Call) -> Answer {
 /// `set weight <backend>/<server> <weight>[%]`.
 pub(super) fn set_weight(control: &mut Control, call: &Call) -> Answer {
     match find(control, call.arg(0)) {
-        Ok(server) => weight(control, call.arg(0), &server, call.arg(1)),
+        Ok(server) => weight(control, call, &server, call.arg(1)),
         Err(answer) => answer,
     }
 }
@@ -57,8 +57,8 @@ pub(super) fn set_weight(control: &mut Control, call: &Call) -> Answer {
 pub(super) fn enable(control: &mut Control, call: &Call) -> Answer {
     match find(control, call.arg(0)) {
         Ok(server) => {
-            let admin = Admin { maintenance: false, ..server.admin() };
-            change(control, &server, admin);
+            let admin = AdminState { maintenance: false, ..admin(&server) };
+            change(control, &server, admin, &call.by);
             Answer::Done
         }
         Err(answer) => answer,
@@ -68,27 +68,32 @@ pub(super) fn enable(control: &mut Control, call: &Call) -> Answer {
 /// `disable server <backend>/<server>`: into maintenance.
 pub(super) fn disable(control: &mut Control, call: &Call) -> Answer {
     match find(control, call.arg(0)) {
-        Ok(server) => state(control, &server, State::Maint),
+        Ok(server) => state(control, &server, State::Maint, call),
         Err(answer) => answer,
     }
 }
 
-fn state(control: &mut Control, server: &Arc<ServerState>, wanted: State) -> Answer {
+fn state(control: &mut Control, server: &Arc<ServerState>, wanted: State, call: &Call) -> Answer {
     let admin = match wanted {
-        State::Ready => Admin { maintenance: false, drain: false, ..server.admin() },
-        State::Drain => Admin { maintenance: false, drain: true, ..server.admin() },
-        State::Maint => Admin { maintenance: true, ..server.admin() },
+        State::Ready => AdminState { maintenance: false, drain: false },
+        State::Drain => AdminState { maintenance: false, drain: true },
+        State::Maint => AdminState { maintenance: true, ..admin(server) },
     };
-    change(control, server, admin);
+    change(control, server, admin, &call.by);
     Answer::Done
 }
 
+/// What the file and operators say of it.
+fn admin(server: &ServerState) -> AdminState {
+    let admin = server.admin();
+    AdminState { maintenance: admin.maintenance, drain: admin.drain }
+}
+
 /// Changes it, with those who track it, and says so.
-fn change(control: &mut Control, server: &Arc<ServerState>, admin: Admin) {
-    let (before, now) = (server.admin(), Instant::now());
-    let Some(left) = server.set_admin(admin, now) else { return };
-    let line = &control.line;
-    line.checker.track_admin(now, |name| line.registry.backend_state(name));
+fn change(control: &mut Control, server: &Arc<ServerState>, admin: AdminState, by: &Author) {
+    let before = server.admin();
+    let changed = control.line.override_server(server, Setting::State(admin), by.clone(), Instant::now());
+    let (Some(left), admin) = (changed, server.admin()) else { return };
     let Some(backend) = server.backend() else { return };
     let place = format!("Server {}/{}", backend.name(), server.name());
     let text = match (before.in_maintenance(), admin.in_maintenance()) {
@@ -112,7 +117,8 @@ fn rest(left: &Transition) -> String {
     )
 }
 
-fn weight(control: &Control, words: &str, server: &Arc<ServerState>, text: &str) -> Answer {
+fn weight(control: &mut Control, call: &Call, server: &Arc<ServerState>, text: &str) -> Answer {
+    let words = call.arg(0);
     let initial = server.config().weight;
     let is_static = words.split_once('/').is_some_and(|(backend, _)| is_static(control, backend, server));
     match parse(text, initial) {
@@ -121,7 +127,7 @@ fn weight(control: &Control, words: &str, server: &Arc<ServerState>, text: &str)
             Answer::error("Backend is using a static LB algorithm and only accepts weights '0%' and '100%'.")
         }
         Ok(weight) => {
-            server.set_weight(weight, Instant::now());
+            control.line.override_server(server, Setting::Weight(weight), call.by.clone(), Instant::now());
             Answer::Done
         }
     }

@@ -3,9 +3,12 @@
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 
+use baton_model::{Address, Author};
 use socket2::Socket;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::control_socket::Peer;
 
 /// A connection.
 #[derive(Debug)]
@@ -17,6 +20,13 @@ impl Connection {
     /// Watches a connected, non-blocking socket.
     pub fn new(socket: Socket) -> io::Result<Connection> {
         Ok(Connection { fd: baton_kernel::watch::stream(socket)? })
+    }
+
+    /// Who it is, at the socket of that address.
+    pub fn author(&self, socket: &Address) -> Author {
+        let is_unix = matches!(socket, Address::Unix(_) | Address::Abstract(_));
+        let peer = Peer::of(&self.fd).ok().filter(|_| is_unix);
+        Author { uid: peer.map(|peer| peer.uid), pid: peer.and_then(|peer| peer.pid), socket: socket.to_string() }
     }
 
     /// Reads some bytes; 0 is the end.

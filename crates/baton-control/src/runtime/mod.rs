@@ -155,10 +155,12 @@ impl Runtime {
 }
 
 /// Answers a session's command, between two events of the process.
-pub(crate) fn answer(control: &mut Control, question: Question) {
+pub(crate) async fn answer(control: &mut Control, question: Question) {
     match (question.row.act, question.socket) {
         (Act::Ask(act), _) => {
             let answer = act(control, &question.call);
+            // What is done outlives us, whenever we die.
+            control.keep_overrides().await;
             // Who left does not want it any more.
             let _ = question.reply.send(answer);
         }

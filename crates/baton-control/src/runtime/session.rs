@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use baton_model::{AccessLevel, SeverityOutput, StatsSocket};
+use baton_model::{AccessLevel, Author, SeverityOutput, StatsSocket};
 use socket2::Socket;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -46,6 +46,8 @@ pub(crate) struct Call {
     pub payload: Option<Vec<u8>>,
     /// What the session may do.
     pub level: AccessLevel,
+    /// Who it is.
+    pub by: Author,
 }
 
 impl Call {
@@ -65,6 +67,8 @@ impl Call {
 pub(super) struct Session {
     /// What it may do; it can only become less.
     pub level: AccessLevel,
+    /// Who it is.
+    pub by: Author,
     /// What stands in front of messages.
     pub severity: SeverityOutput,
     /// `prompt`: it goes on after a line.
@@ -93,6 +97,7 @@ pub(super) async fn serve(connection: Connection, socket: StatsSocket, place: Pl
     let settings = *place.shared.settings.borrow();
     let mut session = Session {
         level: socket.level,
+        by: connection.author(&socket.bind.address),
         severity: socket.severity,
         is_interactive: false,
         is_expert: false,
@@ -198,7 +203,7 @@ fn command(session: &mut Session, words: Vec<String>, payload: Option<Vec<u8>>) 
     if session.level < row.level {
         return Doing::Answered(Answer::error("Permission denied"));
     }
-    let call = Call { words, name_words: row.words.len(), payload, level: session.level };
+    let call = Call { words, name_words: row.words.len(), payload, level: session.level, by: session.by.clone() };
     match row.act {
         Act::Own(act) => Doing::Answered(act(session, &call)),
         Act::Ask(_) | Act::Take(_) => Doing::Asks(row, call),

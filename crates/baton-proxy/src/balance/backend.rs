@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use baton_model::Proxy;
+use baton_model::{EffectiveServer, Proxy, Server};
 use tokio::sync::Notify;
 
 use super::entry::{Entry, Settings};
@@ -90,13 +90,14 @@ impl BackendState {
     /// queues. A removed server gives no more slots, those in flight live on, and its queue moves to the backend's (or
     /// asks again, for algorithms that hash). Cannot fail.
     pub fn reconfigure(self: &Arc<Self>, proxy: &Arc<Proxy>, now: Instant) {
-        self.replace(proxy, &|_| None, now);
+        self.replace(proxy, &EffectiveServer::of, &|_| None, now);
     }
 
-    /// The same, with TLS of the servers that speak it.
+    /// [`BackendState::reconfigure`] with what is in force of each server, and TLS of those that speak it.
     pub fn replace(
         self: &Arc<Self>,
         proxy: &Arc<Proxy>,
+        effective: &dyn Fn(&Server) -> EffectiveServer,
         encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
         now: Instant,
     ) {
@@ -106,15 +107,24 @@ impl BackendState {
             if Arc::ptr_eq(&inner.proxy, proxy) {
                 // The first commit.
                 inner.encrypt(encryption);
+                inner.settle(effective);
+                self.publish(&inner);
                 return;
             }
             inner.now = now;
             inner.proxy = Arc::clone(proxy);
-            inner.reconfigure(self, proxy, encryption, &mut wakers);
+            inner.reconfigure(self, proxy, (effective, encryption), &mut wakers);
             self.hand_out_all(&mut inner, &mut wakers);
             self.publish(&inner);
         }
         wakers.wake();
+    }
+
+    /// Has servers that nobody uses yet as what is in force of each says.
+    pub fn settle(&self, effective: &dyn Fn(&Server) -> EffectiveServer) {
+        let mut inner = self.lock();
+        inner.settle(effective);
+        self.publish(&inner);
     }
 
     /// Sets `fullconn` where the configuration leaves it open: a tenth of the `maxconn` of the frontends that lead here.
@@ -461,7 +471,7 @@ impl BackendState {
 }
 
 /// The largest `weight`.
-const WEIGHT_MAX: u32 = 256;
+pub(super) const WEIGHT_MAX: u32 = 256;
 
 impl fmt::Debug for BackendState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use baton_model::{Balance, Proxy, Server};
+use baton_model::{Balance, EffectiveServer, Proxy, Server};
 
+use super::backend::WEIGHT_MAX;
 use super::group::{Load, WEIGHT_SCALE};
 use super::queue::Queue;
 use super::server::GONE;
@@ -44,16 +45,11 @@ impl Settings {
 }
 
 impl ServerState {
-    /// Its weight and what is said of it once a reload has given it this configuration: what the file changed counts, what it did
-    /// not stays as it is.
-    pub fn after_reload(&self, config: &Server) -> (u32, Admin) {
-        let before = self.config();
-        let weight = if before.weight == config.weight { self.weight() } else { config.weight };
-        let mut admin = Admin { unresolved: config.address.is_unresolved(), ..self.admin() };
-        if before.disabled != config.disabled {
-            admin.maintenance = config.disabled;
-        }
-        (weight, admin)
+    /// What is said of it with this configuration and what is in force of it; what it inherits stays.
+    pub fn admin_with(&self, config: &Server, effective: EffectiveServer) -> Admin {
+        let EffectiveServer { admin, .. } = effective;
+        let unresolved = config.address.is_unresolved();
+        Admin { unresolved, maintenance: admin.maintenance, drain: admin.drain, ..self.admin() }
     }
 }
 
@@ -70,17 +66,22 @@ impl Entry {
     }
 
     /// The same server after a reload.
-    pub(super) fn changed(mut self, config: &Arc<Server>) -> Entry {
-        let (weight, admin) = self.state.after_reload(config);
-        if weight != self.state.weight() {
-            self.state.weight.store(weight, Ordering::Relaxed);
-        }
-        if admin != self.state.admin() {
-            self.state.store_admin(admin);
-        }
+    pub(super) fn changed(mut self, config: &Arc<Server>, effective: EffectiveServer) -> Entry {
         self.state.notes().config = Arc::clone(config);
         self.config = Arc::clone(config);
+        self.settle(effective);
         self
+    }
+
+    /// Has it as what is in force of it says; whether that changes anything.
+    pub(super) fn settle(&mut self, effective: EffectiveServer) -> bool {
+        let before = (self.state.weight(), self.state.admin());
+        let now = (effective.weight.min(WEIGHT_MAX), self.state.admin_with(&self.config, effective));
+        if before != now {
+            self.state.weight.store(now.0, Ordering::Relaxed);
+            self.state.store_admin(now.1);
+        }
+        before != now
     }
 
     pub(super) fn encrypt(&mut self, encryption: Option<Arc<Encryption>>) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use baton_model::{MarkedDown, MarkedUp, Proxy};
+use baton_model::{EffectiveServer, MarkedDown, MarkedUp, Proxy, Server};
 
 use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Load, Member, Question};
@@ -39,9 +39,26 @@ pub(super) struct Inner {
 #[derive(Default)]
 pub(super) struct Wakers(pub(super) Vec<Waker>);
 
+/// What is in force of a server that the file has so.
+pub(super) type Effective<'a> = &'a dyn Fn(&Server) -> EffectiveServer;
+
+/// TLS of a server by its name.
+pub(super) type Encryptions<'a> = &'a dyn Fn(&str) -> Option<Arc<Encryption>>;
+
 impl Inner {
+    /// Has servers as what is in force of each says.
+    pub(super) fn settle(&mut self, effective: Effective<'_>) {
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            let wanted = effective(&entry.config);
+            if entry.settle(wanted) {
+                self.weigh(index);
+            }
+        }
+    }
+
     /// TLS of its servers, of those that speak it.
-    pub(super) fn encrypt(&mut self, encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>) {
+    pub(super) fn encrypt(&mut self, encryption: Encryptions<'_>) {
         for entry in &mut self.entries {
             let ready = entry.config.any_tls().and_then(|_| encryption(entry.state.name()));
             entry.encrypt(ready);
@@ -52,7 +69,7 @@ impl Inner {
         &mut self,
         backend: &Arc<BackendState>,
         proxy: &Proxy,
-        encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
+        (effective, encryption): (Effective<'_>, Encryptions<'_>),
         wakers: &mut Wakers,
     ) {
         let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
@@ -62,7 +79,7 @@ impl Inner {
                 before.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.state.name() == &server.name));
             old.push(at);
             let entry = match at.and_then(|at| before[at].take()) {
-                Some(entry) => entry.changed(server),
+                Some(entry) => entry.changed(server, effective(server)),
                 None => Entry::new(Arc::downgrade(backend), server, self.now),
             };
             self.entries.push(entry);

@@ -27,7 +27,9 @@ use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Ready};
 use baton_control::rights::Rights;
 use baton_control::tickets::{recall_kept, wall_seconds};
-use baton_control::{ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption};
+use baton_control::{
+    ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption, overrides,
+};
 use baton_kernel::output::{self, Mode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::Known;
@@ -218,12 +220,17 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     let mut inherited = inherit::sockets(&run, &model, messages)?;
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
     let kept = origin.summons.as_mut().and_then(|summons| summons.tickets.take());
+    let overrides = origin.summons.as_mut().and_then(|summons| summons.overrides.take());
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
     let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
     let models = first.iter().chain([&model]);
     let (mut line, ready) = bind(models, cores, inherited, taken.as_mut(), &view, messages)?;
     kept.into_iter().for_each(|kept| recall_kept(&line.tickets, kept));
+    if let Some(overrides) = overrides.filter(|_| taken.as_ref().is_none_or(|taken| taken.states.is_empty())) {
+        let ended = line.recall_overrides(&overrides::of_bytes(&overrides), &ready);
+        ended.iter().for_each(|ended| messages.notice(&format!("{ended}.")));
+    }
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
     let terminal = match &summoned {
@@ -282,7 +289,8 @@ fn bind<'a>(
         Ok(ready) => {
             ready.notes().iter().for_each(|note| messages.note(note));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
-                line.recall(&ready, state, Instant::now());
+                let ended = line.recall(&ready, state, Instant::now());
+                ended.iter().for_each(|ended| messages.notice(&format!("{ended}.")));
             }
             Ok((line, ready))
         }

@@ -53,7 +53,7 @@ pub fn run(command: &PlanCommand) -> Result<ExitCode, String> {
     }
     match (outcome.accepted, outcome.plan.is_empty()) {
         (false, _) => super::say_line("A reload would be refused; nothing would change."),
-        (true, true) => super::print_line("nothing would change"),
+        (true, true) => super::print_text(format_args!("nothing would change\n{}", outcome.plan)),
         (true, false) => super::print_text(outcome.plan),
     }
     if let (true, Some(pending)) = (outcome.accepted, restart_pending(&outcome.pending)) {

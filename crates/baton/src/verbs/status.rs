@@ -53,6 +53,9 @@ fn text(status: &Status) -> String {
     if let Some(pending) = restart_pending(&status.pending) {
         out.push_str(&format!("{pending}\n"));
     }
+    for one in &status.overrides {
+        out.push_str(&format!("set at run time: {one} by {} at {}\n", one.by(), one.at()));
+    }
     if status.certificates.all > 0 {
         out.push_str(&certificates(&status.certificates));
     }

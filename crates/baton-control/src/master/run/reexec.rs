@@ -16,6 +16,7 @@ use crate::control_socket::ControlSocket;
 use crate::early_signals;
 use crate::master::state::{self, STATE_ARGUMENT, SavedWorker, State};
 use crate::master::supervisor::WorkerId;
+use crate::overrides::KeptOverrides;
 
 /// Signals that would end a master that has just begun.
 const SIGNALS: [Signal; 6] =
@@ -102,6 +103,7 @@ impl Master {
         let workers = self.supervisor.leaving().iter().chain(self.supervisor.current());
         let lines: Vec<_> = workers.filter_map(|worker| Some((worker, self.workers.get(&worker.id)?))).collect();
         let mut kept = Vec::new();
+        let overrides = self.overrides.to_file()?;
         let state = State {
             version: state::VERSION,
             workers: lines
@@ -118,6 +120,7 @@ impl Master {
             text: self.text.as_ref().map(AsRawFd::as_raw_fd),
             earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
             tickets: self.tickets.as_ref().map(AsRawFd::as_raw_fd),
+            overrides: overrides.as_ref().map(AsRawFd::as_raw_fd),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
             asked: by_name.map(AsRawFd::as_raw_fd),
             asked_at: by_path.map(|(listener, path)| (AsRawFd::as_raw_fd(listener), path.to_owned())),
@@ -136,6 +139,7 @@ impl Master {
                 .chain(&self.text)
                 .chain(&self.earlier)
                 .chain(&self.tickets)
+                .chain(&overrides)
                 .chain(&self.cli)
                 .map(AsFd::as_fd),
         );
@@ -180,6 +184,8 @@ impl Master {
         master.text = state.text.and_then(|number| take(number).ok());
         master.earlier = state.earlier.into_iter().filter_map(|number| take(number).ok()).collect();
         master.tickets = state.tickets.and_then(|number| take(number).ok());
+        let overrides = state.overrides.and_then(|number| take(number).ok());
+        master.overrides = overrides.map(KeptOverrides::of_file).unwrap_or_default();
         let listener = |number: RawFd| take(number).ok().map(Into::into);
         let by_path = state.asked_at.and_then(|(number, path)| Some((listener(number)?, path)));
         let mut socket = ControlSocket::resumed(state.asked.and_then(listener), by_path);

@@ -13,6 +13,7 @@ use crate::master::link::{self, Begin, Heard, Link, ToMaster, ToWorker};
 use crate::master::opening;
 use crate::master::process;
 use crate::master::supervisor::{Effect, Ended, Stop, Text, Why, WorkerId};
+use crate::overrides::KeptOverrides;
 
 /// How long to wait for the last words of a worker that has ended.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
@@ -81,6 +82,9 @@ impl Master {
         if let Some(tickets) = &self.tickets {
             link.say(&ToWorker::Tickets, &[tickets.as_fd()]).await?;
         }
+        if let Some(overrides) = self.overrides.to_file()? {
+            link.say(&ToWorker::Overrides, &[overrides.as_fd()]).await?;
+        }
         link.say(&ToWorker::Begin(begin), &[]).await
     }
 
@@ -114,6 +118,13 @@ impl Master {
                 }
             }
             ToMaster::Tickets => self.tickets = fds.into_iter().next(),
+            // A worker that is leaving is asked by nobody who knows.
+            ToMaster::Overrides | ToMaster::Override { .. } | ToMaster::Restored { .. } if self.is_leaving(id) => {}
+            ToMaster::Overrides => {
+                self.overrides = fds.into_iter().next().map(KeptOverrides::of_file).unwrap_or_default()
+            }
+            ToMaster::Override { set } => self.overrides.set(set),
+            ToMaster::Restored { of } => self.overrides.restored(&of),
             ToMaster::Settled => self.earlier.clear(),
             ToMaster::Said { text } => {
                 let is_room = text.len() <= LOGS_BYTES_MAX;
@@ -143,6 +154,10 @@ impl Master {
             ToMaster::Pong => self.answered = Some(true),
         }
         Vec::new()
+    }
+
+    fn is_leaving(&self, id: WorkerId) -> bool {
+        self.supervisor.leaving().iter().any(|worker| worker.id == id)
     }
 
     /// Talks with a worker about addresses to bind, on a thread of its own: files are read. One conversation at a time.
@@ -185,7 +200,7 @@ impl Master {
             }
             later.into_iter().for_each(|event| drop(self.events.send(event)));
             self.workers.remove(&id);
-            if self.supervisor.leaving().iter().any(|worker| worker.id == id) {
+            if self.is_leaving(id) {
                 let closed = self.held.forget(id);
                 self.unstore(&closed);
             }

@@ -1,0 +1,398 @@
+//! What operators set at run time, keyed by name: plain data beside the [`Model`].
+//!
+//! What is in force is the model with the overrides on top, decided by [`Overrides::server`] alone. An override has the value that the
+//! file had when it was set, and counts as long as the file has that value: when the file changes that very field, the override has
+//! ended, and [`Overrides::settle`] takes it out. It ends with its object too.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Model, Server};
+
+/// All of them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Overrides {
+    entries: BTreeMap<(Object, Field), Override>,
+}
+
+/// Whose field is overridden.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Object {
+    /// A server of a backend.
+    Server {
+        /// The backend's name.
+        backend: Arc<str>,
+        /// Its own name.
+        server: Arc<str>,
+    },
+}
+
+/// A field that can be overridden.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Field {
+    /// Of a server: ready, draining, in maintenance. The file has `disabled`.
+    State,
+    /// Of a server: `weight`.
+    Weight,
+}
+
+/// A field with its value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Setting {
+    /// [`Field::State`].
+    State(AdminState),
+    /// [`Field::Weight`].
+    Weight(u32),
+}
+
+/// What operators and the file say of a server: reasons that may apply together. Neither is `ready`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AdminState {
+    /// Maintenance.
+    pub maintenance: bool,
+    /// Drain: no new sessions but persistent ones.
+    pub drain: bool,
+}
+
+/// A value that counts instead of the file's.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Override {
+    /// The value.
+    pub value: Setting,
+    /// What the file said when it was set.
+    pub file: Setting,
+    /// Who set it.
+    pub by: Author,
+    /// When, in seconds since 1970.
+    pub at_s: u64,
+}
+
+/// Who set something at run time.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Author {
+    /// The user, as the kernel says; `None` where it does not, as over TCP.
+    pub uid: Option<u32>,
+    /// The process, as the kernel says; it may have ended since.
+    pub pid: Option<u32>,
+    /// The socket of the runtime API that was used.
+    pub socket: String,
+}
+
+/// An override that counts no more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EndedOverride {
+    /// Whose.
+    pub object: Object,
+    /// What it said.
+    pub value: Setting,
+    /// What the file says now; `None`: the object is gone.
+    pub file: Option<Setting>,
+}
+
+/// A server's fields that can be overridden, as they are in force.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EffectiveServer {
+    /// `weight`.
+    pub weight: u32,
+    /// Its state, apart from what it inherits or lacks.
+    pub admin: AdminState,
+}
+
+impl Overrides {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All, in the order of their objects' names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Object, &Override)> {
+        self.entries.iter().map(|((object, _), set)| (object, set))
+    }
+
+    /// The one of a field.
+    pub fn get(&self, object: &Object, field: Field) -> Option<&Override> {
+        self.entries.get(&(object.clone(), field))
+    }
+
+    /// The backends of whose servers there are any.
+    pub fn backends(&self) -> HashSet<&Arc<str>> {
+        self.entries.keys().map(|(Object::Server { backend, .. }, _)| backend).collect()
+    }
+
+    /// Sets a field; one that is set to what the file says is overridden no more.
+    pub fn set(&mut self, object: Object, set: Override) {
+        let key = (object, set.value.field());
+        match set.value == set.file {
+            true => drop(self.entries.remove(&key)),
+            false => drop(self.entries.insert(key, set)),
+        }
+    }
+
+    /// Adds those of another process, of which the newest count.
+    pub fn join(&mut self, others: Overrides) {
+        for (key, theirs) in others.entries {
+            if self.entries.get(&key).is_none_or(|ours| ours.at_s <= theirs.at_s) {
+                self.entries.insert(key, theirs);
+            }
+        }
+    }
+
+    /// What is in force for a server that the file has so.
+    pub fn server(&self, backend: &Arc<str>, server: &Server) -> EffectiveServer {
+        let mut effective = EffectiveServer::of(server);
+        if self.is_empty() {
+            return effective;
+        }
+        let mut key = (Object::Server { backend: backend.clone(), server: server.name.clone() }, Field::State);
+        for field in Field::ALL {
+            key.1 = field;
+            let set = self.entries.get(&key).filter(|set| set.file == Setting::of(field, server));
+            match set.map(|set| set.value) {
+                Some(Setting::State(admin)) => effective.admin = admin,
+                Some(Setting::Weight(weight)) => effective.weight = weight,
+                None => {}
+            }
+        }
+        effective
+    }
+
+    /// Those that a model ends.
+    pub fn ended_by(&self, model: &Model) -> Vec<EndedOverride> {
+        let backends = self.backends();
+        let mut servers: HashMap<(&str, &str), &Server> = HashMap::new();
+        for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && backends.contains(&proxy.name)) {
+            servers.extend(proxy.servers.iter().map(|server| ((&*proxy.name, &*server.name), &**server)));
+        }
+        let ended = self.entries.iter().filter_map(|((object, field), set)| {
+            let Object::Server { backend, server } = object;
+            let file = servers.get(&(&**backend, &**server)).map(|server| Setting::of(*field, server));
+            (file != Some(set.file)).then(|| EndedOverride { object: object.clone(), value: set.value, file })
+        });
+        ended.collect()
+    }
+
+    /// Takes out those that a model ends.
+    pub fn settle(&mut self, model: &Model) -> Vec<EndedOverride> {
+        let ended = self.ended_by(model);
+        for one in &ended {
+            self.entries.remove(&(one.object.clone(), one.value.field()));
+        }
+        ended
+    }
+}
+
+impl Object {
+    /// A server.
+    pub fn server(backend: &Arc<str>, server: &Arc<str>) -> Object {
+        Object::Server { backend: backend.clone(), server: server.clone() }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Server { backend, server } => write!(out, "server {backend}/{server}"),
+        }
+    }
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 2] = [Field::State, Field::Weight];
+
+    /// Its name, in messages and between processes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Field::State => "state",
+            Field::Weight => "weight",
+        }
+    }
+
+    /// The field of a name.
+    pub fn of_word(word: &str) -> Option<Field> {
+        Field::ALL.into_iter().find(|field| field.word() == word)
+    }
+}
+
+impl Setting {
+    /// What the file says of a server.
+    pub fn of(field: Field, server: &Server) -> Setting {
+        let file = EffectiveServer::of(server);
+        match field {
+            Field::State => Setting::State(file.admin),
+            Field::Weight => Setting::Weight(file.weight),
+        }
+    }
+
+    /// Which field it is.
+    pub fn field(self) -> Field {
+        match self {
+            Setting::State(_) => Field::State,
+            Setting::Weight(_) => Field::Weight,
+        }
+    }
+
+    /// The value of a field from its text, as [`fmt::Display`] writes it.
+    pub fn parse(field: Field, text: &str) -> Option<Setting> {
+        match field {
+            Field::State => AdminState::ALL.into_iter().find(|state| state.word() == text).map(Setting::State),
+            Field::Weight => text.parse().ok().map(Setting::Weight),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::State(state) => out.write_str(state.word()),
+            Setting::Weight(weight) => write!(out, "{weight}"),
+        }
+    }
+}
+
+impl AdminState {
+    const ALL: [AdminState; 4] = [
+        AdminState { maintenance: false, drain: false },
+        AdminState { maintenance: false, drain: true },
+        AdminState { maintenance: true, drain: false },
+        AdminState { maintenance: true, drain: true },
+    ];
+
+    fn word(self) -> &'static str {
+        match (self.maintenance, self.drain) {
+            (false, false) => "ready",
+            (false, true) => "drain",
+            (true, false) => "maint",
+            (true, true) => "maint+drain",
+        }
+    }
+}
+
+impl EffectiveServer {
+    /// As the file has it.
+    pub fn of(server: &Server) -> EffectiveServer {
+        let admin = AdminState { maintenance: server.disabled, drain: false };
+        EffectiveServer { weight: server.weight, admin }
+    }
+}
+
+impl fmt::Display for Author {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(uid) = self.uid {
+            write!(out, "uid {uid} ")?;
+        }
+        if let Some(pid) = self.pid {
+            write!(out, "pid {pid} ")?;
+        }
+        write!(out, "over {}", self.socket)
+    }
+}
+
+impl EndedOverride {
+    /// Why it ended.
+    pub fn why(&self) -> String {
+        match self.file {
+            Some(file) => format!("the file says {file} now"),
+            None => format!("{} is not in the file any more", self.object),
+        }
+    }
+}
+
+impl fmt::Display for EndedOverride {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EndedOverride { object, value, .. } = self;
+        write!(out, "{object} {} {value}, set at run time, ends: {}", value.field().word(), self.why())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Proxy, Role};
+
+    fn model(servers: &[Server]) -> Model {
+        let mut proxy = Proxy::new("app", Role::Backend);
+        proxy.servers = servers.iter().cloned().map(Arc::new).collect();
+        Model { proxies: vec![Arc::new(proxy)], ..Model::default() }
+    }
+
+    fn server(weight: u32, disabled: bool) -> Server {
+        Server { weight, disabled, ..Server::new("s1", 1, None) }
+    }
+
+    fn s1() -> Object {
+        Object::server(&"app".into(), &"s1".into())
+    }
+
+    fn set(overrides: &mut Overrides, value: Setting, file: &Server, at_s: u64) {
+        let file = Setting::of(value.field(), file);
+        overrides.set(s1(), Override { value, file, by: Author::default(), at_s });
+    }
+
+    const DRAIN: AdminState = AdminState { maintenance: false, drain: true };
+
+    #[test]
+    fn an_override_ends_when_the_file_changes_that_very_field() {
+        let file = server(10, false);
+        let mut overrides = Overrides::default();
+        set(&mut overrides, Setting::State(DRAIN), &file, 1);
+        set(&mut overrides, Setting::Weight(3), &file, 1);
+        let app: Arc<str> = "app".into();
+        assert_eq!(overrides.server(&app, &file), EffectiveServer { weight: 3, admin: DRAIN });
+        assert!(overrides.settle(&model(&[Server { maxconn: 7, ..server(10, false) }])).is_empty());
+        let heavier = server(20, false);
+        assert_eq!(overrides.server(&app, &heavier), EffectiveServer { weight: 20, admin: DRAIN });
+        let ended = overrides.settle(&model(&[heavier]));
+        let told: Vec<String> = ended.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["server app/s1 weight 3, set at run time, ends: the file says 20 now"]);
+        assert_eq!(
+            overrides.server(&app, &file),
+            EffectiveServer { weight: 10, admin: DRAIN },
+            "it does not come back"
+        );
+        let gone = overrides.settle(&model(&[]));
+        assert_eq!((gone.len(), gone[0].file, overrides.len()), (1, None, 0));
+    }
+
+    #[test]
+    fn what_the_file_says_is_no_override() {
+        let file = server(10, true);
+        let mut overrides = Overrides::default();
+        set(&mut overrides, Setting::State(AdminState::default()), &file, 1);
+        assert_eq!(overrides.len(), 1);
+        set(&mut overrides, Setting::State(AdminState { maintenance: true, drain: false }), &file, 2);
+        set(&mut overrides, Setting::Weight(10), &file, 2);
+        assert!(overrides.is_empty());
+    }
+
+    #[test]
+    fn of_two_processes_the_newest_count() {
+        let file = server(10, false);
+        let (mut one, mut other) = (Overrides::default(), Overrides::default());
+        set(&mut one, Setting::Weight(3), &file, 5);
+        set(&mut other, Setting::Weight(4), &file, 4);
+        set(&mut other, Setting::State(DRAIN), &file, 4);
+        one.join(other);
+        assert_eq!(one.server(&"app".into(), &file), EffectiveServer { weight: 3, admin: DRAIN });
+    }
+
+    #[test]
+    fn settings_are_these_words_for_ever() {
+        let check = |setting: Setting, field: &str, text: &str| {
+            assert_eq!((setting.field().word(), setting.to_string().as_str()), (field, text));
+            assert_eq!(Field::of_word(field).and_then(|field| Setting::parse(field, text)), Some(setting));
+        };
+        for (state, word) in AdminState::ALL.into_iter().zip(["ready", "drain", "maint", "maint+drain"]) {
+            check(Setting::State(state), "state", word);
+        }
+        check(Setting::Weight(256), "weight", "256");
+        assert_eq!(Setting::parse(Field::State, "gone"), None);
+        assert_eq!(Field::of_word("colour"), None);
+    }
+}
