@@ -1,0 +1,251 @@
+//! What a choice of the balancer costs, and how long a change makes choices wait: `bench/balancer`, `docs/performance.md`.
+//!
+//! A command and no test: it prints figures and judges nothing. For each algorithm it measures, with one thread and with as many
+//! as there are, requests one after the other (a choice, and the slot given back) by nothing but the algorithm, by cookie and by
+//! name; the same with one free server among full ones; and with all servers full. Then one thread goes on choosing while
+//! another one changes something, again and again: quoted is the median of the longest request that each change met, which is
+//! what the change held the lock for besides the cost of a request.
+
+#![allow(clippy::disallowed_methods, reason = "it measures time, outside of any event loop")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command, run by hand")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use baton_model::{Address, Algorithm, Proxy, Role, Server, UriHash};
+use baton_proxy::balance::{Ask, BackendState, HealthState, Picked, Slot, Wanted};
+
+/// How long each kind of choice is measured.
+const WINDOW: Duration = Duration::from_millis(200);
+/// How often each change is made.
+const CHANGES: usize = 41;
+/// What all changes of one kind may take together.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// An algorithm, and whether its hash is consistent.
+type Setup = (&'static str, fn() -> Algorithm, bool);
+
+const ALGORITHMS: [Setup; 8] = [
+    ("roundrobin", || Algorithm::RoundRobin, false),
+    ("static-rr", || Algorithm::StaticRr, false),
+    ("leastconn", || Algorithm::LeastConn, false),
+    ("first", || Algorithm::First, false),
+    ("source", || Algorithm::Source, false),
+    ("uri consistent", || Algorithm::Uri(UriHash::default()), true),
+    ("uri bounded", || Algorithm::Uri(UriHash::default()), true),
+    ("random", || Algorithm::Random { draws: 2 }, false),
+];
+
+/// Servers of a backend.
+#[derive(Clone, Copy)]
+struct Farm {
+    title: &'static str,
+    servers: u32,
+    weight: fn(u32) -> u32,
+}
+
+const FARMS: [Farm; 3] = [
+    Farm { title: "1,000 servers of weight 1", servers: 1000, weight: |_| 1 },
+    Farm { title: "100 servers of weight 100", servers: 100, weight: |_| 100 },
+    Farm { title: "1,000 servers of weights 1 to 250", servers: 1000, weight: |id| 1 + id % 250 },
+];
+
+fn main() {
+    let only = std::env::args().nth(1).unwrap_or_default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    for farm in FARMS {
+        println!("\n{}\n", farm.title);
+        println!(
+            "ns a request          ------- 1 thread -------   {:-^26}   {:-^14}",
+            format!(" {threads} threads "),
+            " 1 thread "
+        );
+        println!("                      choice   cookie     name   choice   cookie     name   1 free    full");
+        for (name, algorithm, consistent) in ALGORITHMS.iter().filter(|(name, ..)| name.contains(&*only)) {
+            let proxy = proxy(name, algorithm(), *consistent, farm);
+            println!("{name:<18} {}", choices(&proxy, threads));
+        }
+        println!(
+            "\nµs                 longest request that met ...                                           the change itself"
+        );
+        println!(
+            "                   nothing    weight      down        up    reload   new server     weight      down    reload"
+        );
+        for (name, algorithm, consistent) in ALGORITHMS.iter().filter(|(name, ..)| name.contains(&*only)) {
+            let proxy = proxy(name, algorithm(), *consistent, farm);
+            println!("{name:<14} {}", changes(&proxy));
+        }
+    }
+}
+
+fn proxy(name: &str, algorithm: Algorithm, consistent: bool, farm: Farm) -> Proxy {
+    let mut proxy = Proxy::new("app", Role::Backend);
+    proxy.balance.algorithm = algorithm;
+    proxy.balance.hash.consistent = consistent;
+    proxy.balance.factor = if name == "uri bounded" { 150 } else { 0 };
+    proxy.servers = (1..=farm.servers).map(|id| Arc::new(server(id, (farm.weight)(id)))).collect();
+    proxy
+}
+
+fn server(id: u32, weight: u32) -> Server {
+    let mut server = Server::new(format!("server-{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into()));
+    server.weight = weight;
+    server.cookie = Some(format!("cookie-{id}"));
+    server
+}
+
+/// Nanoseconds of each kind of request.
+fn choices(proxy: &Proxy, threads: usize) -> String {
+    let count = proxy.servers.len();
+    let words = |word: &str| -> Vec<String> { (1..=count).map(|id| format!("{word}-{id}")).collect() };
+    let (cookies, names) = (words("cookie"), words("server"));
+    let state = BackendState::new(&Arc::new(proxy.clone()), Instant::now());
+    let mut line = String::new();
+    for threads in [1, threads] {
+        let plain = |_| None;
+        let by_cookie = |number: u32| Some(Wanted::Cookie(cookies[number as usize % count].as_bytes()));
+        let by_name = |number: u32| Some(Wanted::Name(&names[number as usize % count]));
+        line += &format!(
+            "{:>9.0}{:>9.0}{:>9.0}",
+            requests(&state, threads, &plain),
+            requests(&state, threads, &by_cookie),
+            requests(&state, threads, &by_name)
+        );
+    }
+    // Every server has one slot, and all but one of these are taken.
+    let mut narrow = proxy.clone();
+    narrow.servers.iter_mut().for_each(|server| Arc::make_mut(server).maxconn = 1);
+    let state = BackendState::new(&Arc::new(narrow), Instant::now());
+    let mut taken: Vec<Slot> = Vec::new();
+    for name in &names {
+        let ask = Ask { wanted: Some(Wanted::Name(name)), ..Ask::new(Instant::now()) };
+        if let Picked::Slot(slot) = state.pick(&ask) {
+            taken.push(slot);
+        }
+    }
+    // Algorithms that hash fall back to turns without a key; with one they would queue.
+    let last = taken.swap_remove(count / 2);
+    drop(last);
+    let one_free = requests_without_key(&state);
+    let ask = Ask::new(Instant::now());
+    let _last = state.pick(&ask);
+    let full = requests_without_key(&state);
+    format!("{line}{one_free:>9.0}{full:>8.0}")
+}
+
+/// Requests one after the other in each thread; how many nanoseconds pass for each of them.
+fn requests<'a>(state: &Arc<BackendState>, threads: usize, wanted: &(dyn Fn(u32) -> Option<Wanted<'a>> + Sync)) -> f64 {
+    let (stop, total) = (AtomicBool::new(false), AtomicU64::new(0));
+    let now = Instant::now();
+    let work = |seed: u32| {
+        let (mut random, mut done) = (seed, 0);
+        while done % 64 != 0 || !stop.load(Ordering::Relaxed) {
+            random = next(random);
+            let wanted = wanted(random);
+            drop(black_box(state.pick(&Ask { key: Some(random), random, wanted, ..Ask::new(now) })));
+            done += 1;
+        }
+        total.fetch_add(done, Ordering::Relaxed);
+    };
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let work = &work;
+        for seed in 1..=threads as u32 {
+            scope.spawn(move || work(seed));
+        }
+        std::thread::sleep(WINDOW);
+        stop.store(true, Ordering::Relaxed);
+    });
+    began.elapsed().as_nanos() as f64 / total.load(Ordering::Relaxed) as f64
+}
+
+fn requests_without_key(state: &Arc<BackendState>) -> f64 {
+    let now = Instant::now();
+    let (began, mut random, mut done) = (Instant::now(), 1, 0);
+    while done % 64 != 0 || began.elapsed() < WINDOW {
+        random = next(random);
+        drop(black_box(state.pick(&Ask { random, ..Ask::new(now) })));
+        done += 1;
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(done)
+}
+
+/// A number that looks random (xorshift).
+fn next(mut number: u32) -> u32 {
+    number ^= number << 13;
+    number ^= number >> 17;
+    number ^ number << 5
+}
+
+/// The longest requests that changes met, in microseconds, and what the changes themselves took.
+fn changes(proxy: &Proxy) -> String {
+    let now = Instant::now();
+    let one = Arc::new(proxy.clone());
+    let state = BackendState::new(&one, now);
+    let middle = proxy.servers.len() / 2;
+    let mut other = proxy.clone();
+    Arc::make_mut(&mut other.servers[middle]).weight += 1;
+    let other = Arc::new(other);
+    let mut more = proxy.clone();
+    more.servers.push(Arc::new(server(proxy.servers.len() as u32 + 1, 1)));
+    let more = Arc::new(more);
+    let server = state.server(&proxy.servers[middle].name).expect("it is in the configuration");
+    let weight = server.weight();
+    let (longest, count, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = 1;
+            let mut began = Instant::now();
+            while !stop.load(Ordering::Relaxed) {
+                random = next(random);
+                drop(black_box(state.pick(&Ask { key: Some(random), random, ..Ask::new(now) })));
+                let ended = Instant::now();
+                longest.fetch_max((ended - began).as_nanos() as u64, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
+                began = ended;
+            }
+        });
+        // Both medians of a change that is undone before the next one.
+        let measure = |change: &dyn Fn(), undo: &dyn Fn()| {
+            let (mut met, mut took) = (Vec::new(), Vec::new());
+            let since = Instant::now();
+            while met.len() < CHANGES && since.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_micros(300));
+                longest.store(0, Ordering::Relaxed);
+                let began = Instant::now();
+                change();
+                took.push(began.elapsed().as_nanos() as u64);
+                let seen = count.load(Ordering::Relaxed);
+                while count.load(Ordering::Relaxed) < seen + 2 {
+                    std::hint::spin_loop();
+                }
+                met.push(longest.load(Ordering::Relaxed));
+                undo();
+            }
+            (median(met), median(took))
+        };
+        let weigh = |weight| server.set_weight(weight, now);
+        let health = |health| _ = server.set_health(health, now);
+        let nothing = measure(&|| std::thread::sleep(Duration::from_micros(5)), &|| {});
+        let by_weight = measure(&|| weigh(weight.max(2) / 2 + 1), &|| weigh(weight));
+        let down = measure(&|| health(HealthState::Down), &|| health(HealthState::Up));
+        health(HealthState::Down);
+        let up = measure(&|| health(HealthState::Up), &|| health(HealthState::Down));
+        health(HealthState::Up);
+        let reload = measure(&|| state.reconfigure(&other, now), &|| state.reconfigure(&one, now));
+        let new = measure(&|| state.reconfigure(&more, now), &|| state.reconfigure(&one, now));
+        stop.store(true, Ordering::Relaxed);
+        format!(
+            "{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>13.1}{:>11.1}{:>10.1}{:>10.1}",
+            nothing.0, by_weight.0, down.0, up.0, reload.0, new.0, by_weight.1, down.1, reload.1
+        )
+    })
+}
+
+/// In microseconds.
+fn median(mut nanoseconds: Vec<u64>) -> f64 {
+    nanoseconds.sort_unstable();
+    nanoseconds.get(nanoseconds.len() / 2).map_or(0.0, |median| *median as f64 / 1000.0)
+}
