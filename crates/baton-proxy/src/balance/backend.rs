@@ -1,5 +1,6 @@
 //! A backend's servers, slots and queues behind one lock.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,6 +14,7 @@ use super::group::{Choice, Group};
 use super::inner::{Inner, Wakers};
 use super::queue::{Queue, Waiter};
 use super::server::GONE;
+use super::words::Words;
 use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting};
 use crate::upstream::Encryption;
 
@@ -56,12 +58,16 @@ impl BackendState {
                 proxy: Arc::clone(proxy),
                 settings: Settings::new(proxy),
                 entries,
+                names: Words::default(),
+                cookies: Words::default(),
                 group: Group::new(&proxy.balance, proxy.tcp.all_backups, Vec::new()),
                 queue: Queue::default(),
+                queued: 0,
                 tickets: 0,
                 sessions: 0,
                 now,
                 warm_at: None,
+                warming: BTreeSet::new(),
             };
             inner.number(proxy);
             inner.group = Group::new(&proxy.balance, proxy.tcp.all_backups, inner.members());
@@ -166,15 +172,8 @@ impl BackendState {
 
     /// The server of that name.
     pub fn server(&self, name: &str) -> Option<Arc<ServerState>> {
-        self.lock().entries.iter().find(|entry| &**entry.state.name() == name).map(|entry| Arc::clone(&entry.state))
-    }
-
-    /// The server whose persistence cookie has that value; one that is running first.
-    pub fn server_by_cookie(&self, value: &[u8]) -> Option<Arc<ServerState>> {
         let inner = self.lock();
-        let mut named = inner.entries.iter().filter(|entry| entry.has_cookie(value)).map(|entry| &entry.state);
-        let first = named.clone().next();
-        named.find(|server| server.is_running()).or(first).cloned()
+        inner.find(name).map(|server| Arc::clone(&inner.entries[server].state))
     }
 
     /// All servers in the order of the configuration.
@@ -280,6 +279,7 @@ impl BackendState {
             server.elsewhere.store(sessions, Ordering::Relaxed);
             let index = server.index.load(Ordering::Relaxed);
             if index != GONE {
+                inner.note_full(index);
                 self.hand_out(&mut inner, index, &mut wakers);
             }
         }
@@ -306,12 +306,9 @@ impl BackendState {
     pub(super) fn leave(&self, server: Option<&Arc<ServerState>>, ticket: u64) {
         let mut inner = self.lock();
         let index = server.map_or(GONE, |server| server.index.load(Ordering::Relaxed));
-        let own = inner.entries.get_mut(index).is_some_and(|entry| {
-            let left = entry.queue.remove(ticket);
-            entry.count_queue();
-            left
-        });
+        let own = inner.entries.get_mut(index).is_some_and(|entry| entry.queue.remove(ticket));
         if own {
+            inner.note_queue(index);
             inner.note_load(index);
         }
         let left = own || inner.queue.remove(ticket);
@@ -388,8 +385,8 @@ impl BackendState {
             Some(index) => {
                 let entry = &mut inner.entries[index];
                 entry.queue.push(Arc::clone(&waiter));
-                entry.count_queue();
                 let server = Arc::clone(&entry.state);
+                inner.note_queue(index);
                 inner.note_load(index);
                 Some(server)
             }
@@ -434,7 +431,7 @@ impl BackendState {
             };
             let Some(waiter) = waiter else { break };
             changed = true;
-            inner.entries[server].count_queue();
+            inner.note_queue(server);
             let slot = self.slot(inner, server, waiter.found);
             wakers.0.extend(waiter.grant(Granted::Slot(slot)));
         }
@@ -445,16 +442,18 @@ impl BackendState {
 
     fn hand_out_all(self: &Arc<Self>, inner: &mut Inner, wakers: &mut Wakers) {
         for server in 0..inner.entries.len() {
+            if inner.queued == 0 && inner.queue.len() == 0 {
+                return;
+            }
             self.hand_out(inner, server, wakers);
         }
     }
 
     pub(super) fn publish(&self, inner: &Inner) {
         let waiting = inner.queue.len() as u32;
-        let servers: usize = inner.entries.iter().map(|entry| entry.queue.len()).sum();
         self.waiting.store(waiting, Ordering::Relaxed);
         self.waiting_max.fetch_max(waiting, Ordering::Relaxed);
-        self.queued.store(waiting + servers as u32, Ordering::Relaxed);
+        self.queued.store(waiting + inner.queued, Ordering::Relaxed);
         let (active, backups) = inner.group.usable();
         self.active.store(active as u32, Ordering::Relaxed);
         self.backups.store(backups as u32, Ordering::Relaxed);

@@ -89,16 +89,23 @@ impl Entry {
         self.encryption = encryption;
     }
 
-    pub(super) fn has_cookie(&self, value: &[u8]) -> bool {
-        self.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value)
-    }
-
     pub(super) fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> Load {
         let served = self.state.served();
         let queued = self.queue.len() as u32;
         let limit = self.limit(sessions, fullconn, now);
         let full = limit.is_some_and(|limit| self.state.occupied() + queued >= limit);
         Load { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
+    }
+
+    /// Slots in use, and requests in its own queue.
+    pub(super) fn sessions(&self) -> u32 {
+        self.state.served() + self.queue.len() as u32
+    }
+
+    /// Whether it has no free slot even with all of its `maxconn`.
+    pub(super) fn is_full(&self) -> bool {
+        let maxconn = self.config.maxconn;
+        maxconn > 0 && self.state.occupied() + self.queue.len() as u32 >= maxconn
     }
 
     /// How many slots it has now: `maxconn`, or what `minconn`, `fullconn` and slow start make of it. `None`: no limit.
@@ -140,10 +147,11 @@ impl Entry {
         if self.state.index.load(Ordering::Relaxed) != GONE && self.state.is_usable() { weight } else { 0 }
     }
 
-    pub(super) fn count_queue(&self) {
+    /// Publishes the length of its queue, and returns the one before.
+    pub(super) fn count_queue(&self) -> u32 {
         let queued = self.queue.len() as u32;
-        self.state.queued.store(queued, Ordering::Relaxed);
         self.state.queued_max.fetch_max(queued, Ordering::Relaxed);
+        self.state.queued.swap(queued, Ordering::Relaxed)
     }
 }
 

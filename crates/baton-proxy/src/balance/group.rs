@@ -1,5 +1,6 @@
 //! The servers of a backend as its algorithm sees them: active ones, and backups for when there is no active one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_model::{Algorithm, Balance};
@@ -27,7 +28,7 @@ pub(super) struct Load {
     pub(super) weight: u32,
 }
 
-/// What is fixed for a server between two reloads.
+/// A server as the algorithms know it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Member {
     /// `id`.
@@ -36,6 +37,10 @@ pub(super) struct Member {
     pub(super) backup: bool,
     /// Effective weight in [`WEIGHT_SCALE`]ths; 0: not usable now.
     pub(super) weight: u32,
+    /// Slots in use, and requests in its own queue.
+    pub(super) load: u32,
+    /// It has no free slot, whatever `minconn` and slow start make of its `maxconn`.
+    pub(super) full: bool,
 }
 
 /// The question as the algorithms see it.
@@ -77,22 +82,27 @@ pub(super) struct Group {
     members: Vec<Member>,
     active: Core,
     backups: Core,
-    /// Usable active servers, usable backups.
-    usable: (usize, usize),
-    /// The first usable backup.
-    first_backup: Option<usize>,
+    /// How many active servers are usable.
+    usable: usize,
+    /// Usable backups.
+    usable_backups: BTreeSet<usize>,
+    /// What has to choose as this one does.
+    #[cfg(test)]
+    reference: super::reference::Group,
 }
 
 impl Group {
     pub(super) fn new(balance: &Balance, all_backups: bool, members: Vec<Member>) -> Group {
         let mut group = Group {
+            #[cfg(test)]
+            reference: super::reference::Group::new(balance, all_backups, members.clone()),
             balance: balance.clone(),
             all_backups,
             members,
             active: Core::new(balance),
             backups: Core::new(balance),
-            usable: (0, 0),
-            first_backup: None,
+            usable: 0,
+            usable_backups: BTreeSet::new(),
         };
         group.fill();
         group
@@ -107,10 +117,14 @@ impl Group {
         old: &[Option<usize>],
     ) -> Group {
         let mut group = Group::new(balance, all_backups, members);
+        #[cfg(test)]
+        group.reference.inherit(&self.reference, old);
         if self.balance.algorithm == group.balance.algorithm && self.balance.hash == group.balance.hash {
             group.active.inherit(&self.active, old);
             group.backups.inherit(&self.backups, old);
         }
+        group.active.take_in(&group.members, false);
+        group.backups.take_in(&group.members, true);
         group
     }
 
@@ -121,6 +135,8 @@ impl Group {
 
     /// Goes on from there.
     pub(super) fn recall(&mut self, active: &Turns, backups: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
+        #[cfg(test)]
+        self.reference.recall(active, backups, index);
         self.active.recall(active, index);
         self.backups.recall(backups, index);
     }
@@ -139,58 +155,98 @@ impl Group {
 
     /// Usable servers: active, backup.
     pub(super) fn usable(&self) -> (usize, usize) {
-        self.usable
+        (self.usable, self.usable_backups.len())
     }
 
     /// Whether new sessions are balanced to `server` now.
     pub(super) fn takes_part(&self, server: usize) -> bool {
         let Some(member) = self.members.get(server) else { return false };
         member.weight > 0
-            && (!member.backup || self.usable.0 == 0 && (self.all_backups || self.first_backup == Some(server)))
+            && (!member.backup || self.usable == 0 && (self.all_backups || self.first_backup() == Some(server)))
     }
 
     /// The effective weight changed; 0 is not usable.
     pub(super) fn set_weight(&mut self, server: usize, weight: u32, load: u32) {
-        let before = self.members[server].weight;
+        let member = &mut self.members[server];
+        let before = member.weight;
         if before == weight {
             return;
         }
-        self.members[server].weight = weight;
-        let core = if self.members[server].backup { &mut self.backups } else { &mut self.active };
-        core.set_weight(server, before, weight, load, &self.members);
-        self.count();
+        #[cfg(test)]
+        self.reference.set_weight(server, weight, load);
+        (member.weight, member.load) = (weight, load);
+        let (is_usable, backup) = (weight > 0, member.backup);
+        match (before > 0, backup) {
+            (was_usable, false) => self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable),
+            (true, true) if !is_usable => _ = self.usable_backups.remove(&server),
+            (false, true) => _ = self.usable_backups.insert(server),
+            (true, true) => {}
+        }
+        let core = if backup { &mut self.backups } else { &mut self.active };
+        core.set_weight(server, before, &self.members);
     }
 
     /// Slots or queue of a server changed.
     pub(super) fn set_load(&mut self, server: usize, load: u32) {
-        let core = if self.members[server].backup { &mut self.backups } else { &mut self.active };
+        let member = &mut self.members[server];
+        member.load = load;
+        #[cfg(test)]
+        self.reference.set_load(server, load);
+        let core = if member.backup { &mut self.backups } else { &mut self.active };
         if let Core::LeastConn(core) = core {
             core.set_load(server, load);
         }
     }
 
+    /// Whether a server certainly has no free slot. One that is not said to be full may be nevertheless.
+    pub(super) fn set_full(&mut self, server: usize, full: bool) {
+        let member = &mut self.members[server];
+        if member.full == full {
+            return;
+        }
+        member.full = full;
+        let core = if member.backup { &mut self.backups } else { &mut self.active };
+        core.set_full(server, full);
+    }
+
     /// Chooses.
     pub(super) fn choose(&mut self, question: &Question<'_>) -> Choice {
-        if self.usable.0 > 0 {
+        let choice = self.chosen(question);
+        #[cfg(test)]
+        assert_eq!(choice, self.reference.choose(question), "{:?} of {:?}", self.balance, self.members);
+        choice
+    }
+
+    fn chosen(&mut self, question: &Question<'_>) -> Choice {
+        if self.usable > 0 {
             return self.active.choose(&self.balance.algorithm, question);
         }
-        match self.first_backup {
+        match self.first_backup() {
             None => Choice::None,
             Some(_) if self.all_backups => self.backups.choose(&self.balance.algorithm, question),
             Some(server) => Choice::Server(server),
         }
     }
 
+    /// What is kept of every server is what there is to say of it.
+    #[cfg(test)]
+    pub(super) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn first_backup(&self) -> Option<usize> {
+        self.usable_backups.first().copied()
+    }
+
     fn fill(&mut self) {
         self.active.fill(&self.members, false);
         self.backups.fill(&self.members, true);
-        self.count();
-    }
-
-    fn count(&mut self) {
-        let usable = |backup| self.members.iter().filter(|member| member.weight > 0 && member.backup == backup).count();
-        self.usable = (usable(false), usable(true));
-        self.first_backup = self.members.iter().position(|member| member.weight > 0 && member.backup);
+        for (server, member) in self.members.iter().enumerate().filter(|(_, member)| member.weight > 0) {
+            match member.backup {
+                true => _ = self.usable_backups.insert(server),
+                false => self.usable += 1,
+            }
+        }
     }
 }
 
@@ -227,7 +283,11 @@ impl Core {
                     core.set_weight(server, member.weight, 0);
                 }
             }
-            Core::First(core) => core.rebuild(usable.map(|(server, member)| (member.id, server))),
+            Core::First(core) => {
+                for (server, member) in usable {
+                    core.set_usable(server, member.id, true);
+                }
+            }
             Core::Map(core) => core.rebuild(usable.map(|(server, member)| (server, member.weight))),
             Core::Ring(core) => {
                 for (server, member) in usable {
@@ -240,7 +300,7 @@ impl Core {
     fn inherit(&mut self, before: &Core, old: &[Option<usize>]) {
         match (self, before) {
             (Core::RoundRobin(core), Core::RoundRobin(before)) => core.inherit(before, old),
-            (Core::LeastConn(core), Core::LeastConn(before)) => core.inherit(before, old),
+            (Core::LeastConn(core), Core::LeastConn(before)) => core.inherit(before),
             (Core::Map(core), Core::Map(before)) => core.inherit(before),
             (Core::Ring(core), Core::Ring(before)) => core.inherit(before),
             _ => {}
@@ -267,17 +327,41 @@ impl Core {
         }
     }
 
-    fn set_weight(&mut self, server: usize, before: u32, weight: u32, load: u32, members: &[Member]) {
+    /// After a reload: loads, and who is full.
+    fn take_in(&mut self, members: &[Member], backup: bool) {
+        for (server, member) in members.iter().enumerate().filter(|(_, member)| member.backup == backup) {
+            if let Core::LeastConn(core) = self {
+                core.set_load(server, member.load);
+            }
+            if member.full {
+                self.set_full(server, true);
+            }
+        }
+    }
+
+    /// A server's weight is another one than `before`.
+    fn set_weight(&mut self, server: usize, before: u32, members: &[Member]) {
+        let Member { id, backup, weight, load, .. } = members[server];
         match self {
             Core::RoundRobin(core) => core.set_weight(server, weight),
             Core::LeastConn(core) => core.set_weight(server, weight, load),
-            Core::Ring(core) => core.set_weight(server, members[server].id, weight),
-            Core::First(_) | Core::Map(_) => {
+            Core::First(core) => core.set_usable(server, id, weight > 0),
+            Core::Ring(core) => core.set_weight(server, id, weight),
+            Core::Map(_) => {
                 // Static: only going up or down counts, a weight that changes meanwhile does not.
                 if (before == 0) != (weight == 0) {
-                    self.fill(members, members[server].backup);
+                    self.fill(members, backup);
                 }
             }
+        }
+    }
+
+    fn set_full(&mut self, server: usize, full: bool) {
+        match self {
+            Core::RoundRobin(core) => core.set_full(server, full),
+            Core::LeastConn(core) => core.set_full(server, full),
+            Core::First(core) => core.set_full(server, full),
+            Core::Map(_) | Core::Ring(_) => {}
         }
     }
 

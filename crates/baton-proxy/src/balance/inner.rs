@@ -1,5 +1,6 @@
 //! What a backend's lock guards: its servers, the algorithm's state and the queues, and what follows for them from a change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -11,6 +12,7 @@ use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Load, Member, Question};
 use super::queue::Queue;
 use super::server::GONE;
+use super::words::Words;
 use super::{Ask, BackendState, Found, Granted, Wanted};
 use crate::upstream::Encryption;
 
@@ -24,15 +26,21 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     /// In the order of the configuration; [`ServerState::index`] points here.
     pub(super) entries: Vec<Entry>,
+    /// Servers by name, and by the value of their cookie.
+    pub(super) names: Words,
+    pub(super) cookies: Words,
     pub(super) group: Group,
     pub(super) queue: Queue,
+    /// Requests in the queues of servers.
+    pub(super) queued: u32,
     pub(super) tickets: u64,
     /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
     pub(super) sessions: u32,
     /// The time of the last event: what has no clock of its own uses it.
     pub(super) now: Instant,
-    /// When effective weights of servers in slow start have to be computed again.
+    /// When effective weights of servers in slow start have to be computed again, and whose.
     pub(super) warm_at: Option<Instant>,
+    pub(super) warming: BTreeSet<usize>,
 }
 
 /// Wakers to call when the lock is released.
@@ -88,22 +96,22 @@ impl Inner {
         let mut orphans = Vec::new();
         for entry in before.into_iter().flatten() {
             entry.state.index.store(GONE, Ordering::Relaxed);
-            entry.state.queued.store(0, Ordering::Relaxed);
+            self.queued -= entry.state.queued.swap(0, Ordering::Relaxed);
             orphans.push(entry.queue);
         }
         self.settings = Settings { fullconn: proxy.fullconn.unwrap_or(self.settings.fullconn), ..Settings::new(proxy) };
         self.number(proxy);
+        // Who waits for a server that the file now disables must not wait for ever.
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            if entry.queue.len() > 0 && !entry.state.is_running() && !proxy.tcp.persist {
+                orphans.push(entry.queue.take());
+                self.note_queue(index);
+            }
+        }
         let members = self.members();
         self.group = self.group.rebuilt(&proxy.balance, proxy.tcp.all_backups, members, &old);
-        // Who waits for a server that the file now disables must not wait for ever.
-        for entry in self.entries.iter_mut().filter(|entry| !entry.state.is_running() && !proxy.tcp.persist) {
-            orphans.push(entry.queue.take());
-            entry.count_queue();
-        }
         orphans.into_iter().for_each(|queue| self.requeue(queue, wakers));
-        for index in 0..self.entries.len() {
-            self.note_load(index);
-        }
     }
 
     /// Tells servers their places and what follows from the proxy's settings.
@@ -123,6 +131,10 @@ impl Inner {
             entry.state.notes().cookie = entry.cookie.clone();
             entry.state.index.store(index, Ordering::Relaxed);
         }
+        self.names = Words::new(self.entries.iter().map(|entry| Some(entry.state.name())));
+        self.cookies = Words::new(self.entries.iter().map(|entry| entry.cookie.as_ref()));
+        let warming = self.entries.iter().enumerate().filter(|(_, entry)| entry.warm_since.is_some());
+        self.warming = warming.map(|(index, _)| index).collect();
     }
 
     pub(super) fn members(&mut self) -> Vec<Member> {
@@ -130,24 +142,32 @@ impl Inner {
         let members = self.entries.iter_mut().map(|entry| {
             let weight = entry.effective(now);
             entry.state.effective.store(weight, Ordering::Relaxed);
-            Member { id: entry.config.id, backup: entry.config.backup, weight: entry.usable_weight(weight) }
+            Member {
+                id: entry.config.id,
+                backup: entry.config.backup,
+                weight: entry.usable_weight(weight),
+                load: entry.sessions(),
+                full: entry.is_full(),
+            }
         });
         members.collect()
     }
 
+    /// The server of that name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.names.find(name.as_bytes()).next()
+    }
+
     /// The wanted server, or why it cannot be had.
     pub(super) fn wanted(&self, wanted: Wanted<'_>, force: bool, avoid: Option<usize>) -> Result<usize, Found> {
+        let (words, word) = match wanted {
+            Wanted::Cookie(value) => (&self.cookies, value),
+            Wanted::Name(name) => (&self.names, name.as_bytes()),
+        };
         let mut known = false;
-        for (index, entry) in self.entries.iter().enumerate() {
-            let matches = match wanted {
-                Wanted::Cookie(value) => entry.has_cookie(value),
-                Wanted::Name(name) => &**entry.state.name() == name,
-            };
-            if !matches {
-                continue;
-            }
+        for index in words.find(word) {
             known = true;
-            if Some(index) != avoid && (force || self.settings.persist || entry.state.is_running()) {
+            if Some(index) != avoid && (force || self.settings.persist || self.entries[index].state.is_running()) {
                 return Ok(index);
             }
         }
@@ -177,9 +197,23 @@ impl Inner {
         entry.state.is_running() && limit.is_none_or(|limit| entry.state.occupied() < limit)
     }
 
+    /// Slots or queue of a server changed.
     pub(super) fn note_load(&mut self, server: usize) {
+        let load = self.entries[server].sessions();
+        self.group.set_load(server, load);
+        self.note_full(server);
+    }
+
+    /// What counts for the `maxconn` of a server changed.
+    pub(super) fn note_full(&mut self, server: usize) {
+        let full = self.entries[server].is_full();
+        self.group.set_full(server, full);
+    }
+
+    /// The length of a server's queue changed.
+    pub(super) fn note_queue(&mut self, server: usize) {
         let entry = &self.entries[server];
-        self.group.set_load(server, entry.state.served() + entry.queue.len() as u32);
+        self.queued = self.queued + entry.queue.len() as u32 - entry.count_queue();
     }
 
     /// The server's effective weight may have changed.
@@ -187,19 +221,16 @@ impl Inner {
         let entry = &mut self.entries[server];
         let weight = entry.effective(self.now);
         entry.state.effective.store(weight, Ordering::Relaxed);
-        let load = entry.state.served() + entry.queue.len() as u32;
-        let usable = entry.usable_weight(weight);
+        let (usable, load) = (entry.usable_weight(weight), entry.sessions());
         self.group.set_weight(server, usable, load);
     }
 
     /// A step of all slow starts.
     pub(super) fn warm(&mut self) {
         self.warm_at = None;
-        for server in 0..self.entries.len() {
-            if self.entries[server].warm_since.is_some() {
-                self.weigh(server);
-                self.plan_warming(server);
-            }
+        for server in std::mem::take(&mut self.warming) {
+            self.weigh(server);
+            self.plan_warming(server);
         }
     }
 
@@ -208,6 +239,7 @@ impl Inner {
         if let (Some(_), Some(slowstart)) = (entry.warm_since, entry.config.slowstart) {
             let at = self.now + slowstart / WARM_STEPS;
             self.warm_at = Some(self.warm_at.map_or(at, |planned| planned.min(at)));
+            self.warming.insert(server);
         }
     }
 
@@ -243,9 +275,9 @@ impl Inner {
             return 0;
         }
         let queue = entry.queue.take();
-        entry.count_queue();
         let moved = queue.len() as u32;
-        self.group.set_load(server, self.entries[server].state.served());
+        self.note_queue(server);
+        self.note_load(server);
         self.ask_again(queue, wakers);
         moved
     }

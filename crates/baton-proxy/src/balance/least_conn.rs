@@ -1,23 +1,28 @@
 //! `balance leastconn`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::group::Choice;
+use super::heap::Heap;
 use super::memory::{Turn, Turns};
 
 /// Servers ordered by load for their weight; those of the same load in the order in which they came to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeastConn {
     servers: Vec<Place>,
-    order: BTreeMap<(u64, u64), usize>,
+    /// Those that take part and are not known to be full.
+    order: Heap<(u64, u64)>,
     arrivals: u64,
+    /// How many have a weight.
+    usable: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     weight: u32,
     load: u32,
+    /// It is known to have no free slot.
+    full: bool,
     key: (u64, u64),
 }
 
@@ -33,10 +38,9 @@ fn rank(load: u32, weight: u32) -> u64 {
 
 impl LeastConn {
     pub(super) fn set_weight(&mut self, server: usize, weight: u32, load: u32) {
-        if self.servers.len() <= server {
-            self.servers.resize(server + 1, Place::default());
-        }
+        self.make_room(server);
         let place = &mut self.servers[server];
+        self.usable = self.usable - usize::from(place.weight > 0) + usize::from(weight > 0);
         place.load = load;
         place.weight = weight;
         self.place(server);
@@ -48,25 +52,22 @@ impl LeastConn {
         self.place(server);
     }
 
-    /// Takes over the order of arrival.
-    pub(super) fn inherit(&mut self, before: &LeastConn, old: &[Option<usize>]) {
-        self.arrivals = before.arrivals;
-        self.order.clear();
-        for (server, place) in self.servers.iter_mut().enumerate() {
-            let Some(kept) = old.get(server).copied().flatten().and_then(|old| before.servers.get(old)) else {
-                self.arrivals += 1;
-                place.key = (0, self.arrivals);
-                if place.weight > 0 {
-                    self.order.insert(place.key, server);
-                }
-                continue;
-            };
-            place.load = kept.load;
-            place.key = (rank(place.load, place.weight), kept.key.1);
-            if place.weight > 0 {
-                self.order.insert(place.key, server);
-            }
+    /// Whether the server is known to be full: it keeps its rank, and nobody looks at it meanwhile.
+    pub(super) fn set_full(&mut self, server: usize, full: bool) {
+        self.make_room(server);
+        self.servers[server].full = full;
+        self.stand(server);
+    }
+
+    fn make_room(&mut self, server: usize) {
+        if self.servers.len() <= server {
+            self.servers.resize(server + 1, Place::default());
         }
+    }
+
+    /// After a reload: who arrives from now on comes after those who did before.
+    pub(super) fn inherit(&mut self, before: &LeastConn) {
+        self.arrivals = before.arrivals;
     }
 
     /// The order of arrival, to be remembered.
@@ -92,25 +93,36 @@ impl LeastConn {
         order.into_iter().for_each(|(_, server)| self.place(server));
     }
 
+    /// The least loaded one that is not `full`; `avoid` only when there is no other.
     pub(super) fn next(&self, avoid: Option<usize>, full: impl Fn(usize) -> bool) -> Choice {
-        let mut free = self.order.values().copied().filter(|server| !full(*server));
-        match free.next() {
-            None if self.order.is_empty() => Choice::None,
-            None => Choice::Full,
-            Some(server) if Some(server) == avoid => Choice::Server(free.next().unwrap_or(server)),
+        let best = self.order.first(|server| Some(server) != avoid && !full(server)).map(|(_, server)| server);
+        let is_free =
+            |server: &usize| self.servers.get(*server).is_some_and(|place| place.weight > 0) && !full(*server);
+        match best.or_else(|| avoid.filter(is_free)) {
             Some(server) => Choice::Server(server),
+            None if self.usable == 0 => Choice::None,
+            None => Choice::Full,
         }
     }
 
+    /// A new rank, as the last who came to it.
     fn place(&mut self, server: usize) {
         let place = &mut self.servers[server];
-        self.order.remove(&place.key);
         if place.weight > 0 {
             self.arrivals += 1;
             place.key = (rank(place.load, place.weight), self.arrivals);
-            self.order.insert(place.key, server);
         } else {
             place.key = (u64::MAX, 0);
+        }
+        self.stand(server);
+    }
+
+    fn stand(&mut self, server: usize) {
+        let place = &self.servers[server];
+        if place.weight > 0 && !place.full {
+            self.order.set(server, place.key);
+        } else {
+            self.order.remove(server);
         }
     }
 }

@@ -4,13 +4,11 @@
 //! Slots in use and places in queues are not in it, for they belong to connections, which stay with their process; how many
 //! there are elsewhere is told by [`ServerState::set_elsewhere`].
 
-use std::cell::{Cell, OnceCell};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::entry::Entry;
+use super::inner::Inner;
 use super::{BackendState, CheckReport, HealthState, ServerState};
 
 /// What a backend remembers.
@@ -108,55 +106,25 @@ impl BackendState {
         let mut inner = self.lock();
         inner.now = now;
         self.waiting_max.fetch_max(memory.waiting_max, Ordering::Relaxed);
-        let places = Places::of(&inner.entries);
         for kept in memory.servers {
-            let Some(index) = places.find(&kept.name) else { continue };
+            let Some(index) = inner.find(&kept.name) else { continue };
             let entry = &mut inner.entries[index];
             entry.warm_since = kept.warming.and_then(|warming| now.checked_sub(warming));
             entry.state.recall(kept, now);
             inner.weigh(index);
             inner.plan_warming(index);
         }
-        inner.group.recall(&memory.active, &memory.backups, &|name| places.find(name));
+        let Inner { group, names, .. } = &mut *inner;
+        group.recall(&memory.active, &memory.backups, &|name| names.find(name.as_bytes()).next());
         self.publish(&inner);
     }
 
     /// Continues servers of which nothing is remembered but since when their state has not changed.
     pub fn recall_quiet<'a>(&self, names: impl Iterator<Item = &'a str>, since: Duration, now: Instant) {
         let inner = self.lock();
-        let places = Places::of(&inner.entries);
-        for index in names.filter_map(|name| places.find(name)) {
+        for index in names.filter_map(|name| inner.find(name)) {
             inner.entries[index].state.notes().changed = now.checked_sub(since).unwrap_or(now);
         }
-    }
-}
-
-/// Finds servers by name. Another process mostly names them in the order in which they stand here.
-struct Places {
-    names: Vec<Arc<str>>,
-    /// Where the next one is looked for first.
-    next: Cell<usize>,
-    /// Built when they come in another order.
-    index: OnceCell<HashMap<Arc<str>, usize>>,
-}
-
-impl Places {
-    fn of(entries: &[Entry]) -> Places {
-        let names = entries.iter().map(|entry| Arc::clone(entry.state.name())).collect();
-        Places { names, next: Cell::new(0), index: OnceCell::new() }
-    }
-
-    fn find(&self, name: &str) -> Option<usize> {
-        let next = self.next.get();
-        let at = match self.names.get(next).or(self.names.first()) {
-            Some(there) if **there == *name => next % self.names.len(),
-            _ => {
-                let all = || self.names.iter().enumerate().map(|(at, name)| (Arc::clone(name), at)).collect();
-                *self.index.get_or_init(all).get(name)?
-            }
-        };
-        self.next.set(at + 1);
-        Some(at)
     }
 }
 

@@ -17,6 +17,7 @@ mod entry;
 mod first;
 mod group;
 pub mod hash;
+mod heap;
 mod inner;
 pub mod keys;
 mod least_conn;
@@ -28,8 +29,13 @@ mod ring;
 mod round_robin;
 mod server;
 mod slot;
+mod words;
 mod xxh64;
 
+#[cfg(test)]
+mod lives;
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;
 

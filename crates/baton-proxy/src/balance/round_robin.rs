@@ -3,10 +3,13 @@
 //! The order is HAProxy's, found by looking at it. Every server is due at a position of an endless row; a choice goes to
 //! the one due first, and its next place is the total weight divided by its own further on, the remainders of the
 //! division adding up. Who did not have a turn yet stands aside, heavier ones first, and comes in when nobody is due.
+//!
+//! The row is a heap, so that a choice looks at the first of it; servers known to be full are not in it.
 
 use std::sync::Arc;
 
 use super::group::{Choice, WEIGHT_SCALE};
+use super::heap::Heap;
 use super::memory::{Turn, Turns};
 
 /// The largest weight in the row.
@@ -19,11 +22,17 @@ pub(super) struct RoundRobin {
     total: u64,
     /// The row's position: choices made.
     position: u64,
+    /// Who had a turn, by when the next one is due; of those due together, by remainder, and by who was placed earlier.
+    row: Heap<(u64, i64, u64, u32)>,
+    /// Who had none yet: heavier ones first.
+    aside: Heap<(i64, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     weight: u64,
+    /// It is known to have no free slot.
+    full: bool,
     /// Never chosen since the start: stands aside.
     fresh: bool,
     /// Position of the next turn, and the remainder of the divisions that led there (below `weight`).
@@ -38,27 +47,63 @@ struct Place {
 impl RoundRobin {
     /// A new weight; 0 takes the server out.
     pub(super) fn set_weight(&mut self, server: usize, weight: u32) {
-        if self.places.len() <= server {
-            self.places.resize(server + 1, Place { fresh: true, ..Place::default() });
-        }
+        self.make_room(server);
         let weight = u64::from(weight);
         let before = self.places[server].weight;
         self.total = self.total - before + weight;
         let place = &mut self.places[server];
         place.weight = weight;
-        if weight == 0 || (place.fresh && self.position == 0) {
-            return;
+        if weight > 0 && (!place.fresh || self.position > 0) {
+            // Coming (back) it waits for a whole turn; with another weight its running turn gets the new length.
+            let from = if before == 0 || place.fresh { self.position } else { place.last };
+            *place = Place {
+                fresh: false,
+                due: (from + self.total / weight).max(self.position),
+                rest: 0,
+                last: from,
+                placed: self.position,
+                ..*place
+            };
         }
-        // Coming (back) it waits for a whole turn; with another weight its running turn gets the new length.
-        let from = if before == 0 || place.fresh { self.position } else { place.last };
-        *place = Place {
-            fresh: false,
-            due: (from + self.total / weight).max(self.position),
-            rest: 0,
-            last: from,
-            placed: self.position,
-            weight,
+        self.stand(server);
+    }
+
+    /// Whether the server is known to be full: it keeps its place, and nobody looks at it meanwhile.
+    pub(super) fn set_full(&mut self, server: usize, full: bool) {
+        self.make_room(server);
+        self.places[server].full = full;
+        self.stand(server);
+    }
+
+    fn make_room(&mut self, server: usize) {
+        if self.places.len() <= server {
+            self.places.resize(server + 1, Place { fresh: true, ..Place::default() });
+        }
+    }
+
+    /// Puts a server where its place says.
+    fn stand(&mut self, server: usize) {
+        let place = &self.places[server];
+        let stands = place.weight > 0 && !place.full;
+        if stands && place.fresh {
+            self.aside.set(server, (-(place.weight as i64), server as u32));
+        } else {
+            self.aside.remove(server);
+        }
+        if stands && !place.fresh {
+            self.row.set(server, place.key(server));
+        } else {
+            self.row.remove(server);
+        }
+    }
+
+    fn stand_all(&mut self) {
+        let standing = |fresh| {
+            let all = self.places.iter().enumerate();
+            all.filter(move |(_, place)| place.weight > 0 && !place.full && place.fresh == fresh)
         };
+        self.row.fill(standing(false).map(|(server, place)| (server, place.key(server))));
+        self.aside.fill(standing(true).map(|(server, place)| (server, (-(place.weight as i64), server as u32))));
     }
 
     /// After a reload: `old[i]` is where server `i` was before. Who was there keeps its turn, a new one waits for its own.
@@ -68,6 +113,7 @@ impl RoundRobin {
         for place in self.places.iter_mut().filter(|place| place.weight > 0 && !place.fresh) {
             place.due = place.due.min(self.position + self.total / place.weight + 1);
         }
+        self.stand_all();
     }
 
     fn take_over(&mut self, before: &RoundRobin, old: &[Option<usize>]) {
@@ -75,9 +121,9 @@ impl RoundRobin {
         for (server, place) in self.places.iter_mut().enumerate() {
             let kept = old.get(server).copied().flatten().and_then(|old| before.places.get(old));
             match kept.filter(|kept| kept.weight > 0) {
-                Some(kept) if kept.weight == place.weight => *place = *kept,
                 Some(kept) => {
-                    *place = Place { weight: place.weight, rest: 0, ..*kept };
+                    let rest = if kept.weight == place.weight { kept.rest } else { 0 };
+                    *place = Place { weight: place.weight, full: place.full, rest, ..*kept };
                 }
                 None if before.position > 0 && place.weight > 0 => {
                     place.fresh = false;
@@ -96,7 +142,7 @@ impl RoundRobin {
             return Turns::default();
         }
         let turn = |(server, place): (usize, &Place)| {
-            let Place { weight, fresh, due, rest, last, placed } = *place;
+            let Place { weight, fresh, due, rest, last, placed, .. } = *place;
             Some((name(server)?, Turn { weight, fresh, due, rest, last, placed }))
         };
         Turns { position: self.position, places: self.places.iter().enumerate().filter_map(turn).collect() }
@@ -118,6 +164,7 @@ impl RoundRobin {
             old[server] = Some(before.places.len());
             before.places.push(Place {
                 weight,
+                full: false,
                 fresh: turn.fresh,
                 due: turn.due.min(turns.position + WEIGHT_MAX),
                 rest: turn.rest.min(weight.saturating_sub(1)),
@@ -126,6 +173,7 @@ impl RoundRobin {
             });
         }
         self.take_over(&before, &old);
+        self.stand_all();
     }
 
     /// The next one that is not `full`; `avoid` only when there is no other.
@@ -149,41 +197,28 @@ impl RoundRobin {
         }
         place.placed = position + 1;
         self.position += 1;
+        self.stand(server);
         Choice::Server(server)
     }
 
-    fn best(&self, avoid: Option<usize>, full: &impl Fn(usize) -> bool) -> Option<usize> {
-        let mut first: Option<(Rank, usize)> = None;
-        let mut avoided = false;
-        for (server, place) in self.places.iter().enumerate() {
-            if place.weight == 0 {
-                continue;
-            }
-            if Some(server) == avoid {
-                avoided = !full(server);
-                continue;
-            }
-            // Asking whether it is full costs more than comparing, so that comes last.
-            let rank = self.rank(place);
-            if first.is_none_or(|(best, _)| rank < best) && !full(server) {
-                first = Some((rank, server));
-            }
-        }
-        first.map(|(_, server)| server).or(avoid.filter(|_| avoided))
-    }
-
     /// Who is due comes first, then who stands aside, then who is not due yet.
-    fn rank(&self, place: &Place) -> Rank {
-        if place.fresh {
-            return (1, 0, -(place.weight as i64), 0);
-        }
-        let early = u8::from(place.due > self.position) * 2;
-        (early, place.due, place.rest as i64 - place.weight as i64, place.placed)
+    fn best(&self, avoid: Option<usize>, full: &impl Fn(usize) -> bool) -> Option<usize> {
+        let will_do = |server: usize| Some(server) != avoid && !full(server);
+        let due = self.row.first(will_do);
+        let is_due = due.is_some_and(|((due, ..), _)| due <= self.position);
+        let fresh = || self.aside.first(will_do).map(|(_, server)| server);
+        let row = due.map(|(_, server)| server);
+        let best = if is_due { row } else { fresh().or(row) };
+        best.or(avoid.filter(|server| self.places.get(*server).is_some_and(|place| place.weight > 0) && !full(*server)))
     }
 }
 
-/// Smaller is earlier.
-type Rank = (u8, u64, i64, u64);
+impl Place {
+    /// Smaller is earlier.
+    fn key(&self, server: usize) -> (u64, i64, u64, u32) {
+        (self.due, self.rest as i64 - self.weight as i64, self.placed, server as u32)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,226 @@
+//! Random lives of backends: requests, changes and reloads in any order. In tests each choice is compared with that of a
+//! [`reference`](super::reference); here it is looked, too, that names, cookies and what is counted beside are as they should be.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use baton_model::{Address, Algorithm, Proxy, Role, Server, UriHash};
+
+use super::entry::Entry;
+use super::*;
+
+/// Numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(bound)) as u32
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u32) as usize]
+    }
+}
+
+/// One backend's life.
+struct Life {
+    random: Random,
+    state: Arc<BackendState>,
+    now: Instant,
+    slots: Vec<Slot>,
+    waiting: Vec<Waiting>,
+}
+
+fn proxy(random: &mut Random, algorithm: &Algorithm, names: u32) -> Proxy {
+    let mut proxy = Proxy::new("app", Role::Backend);
+    proxy.balance.algorithm = algorithm.clone();
+    proxy.balance.hash.consistent = names.is_multiple_of(2);
+    proxy.balance.factor = random.of(&[0, 0, 110, 150]);
+    proxy.tcp.all_backups = random.below(2) == 0;
+    proxy.tcp.persist = random.below(4) == 0;
+    proxy.tcp.prefer_last_server = random.below(4) == 0;
+    proxy.fullconn = random.of(&[None, Some(8)]);
+    let (narrow, heavy) = (random.below(3) > 0, names < 5);
+    for id in 1..=names {
+        if random.below(5) > 0 {
+            let at = random.below(proxy.servers.len() as u32 + 1) as usize;
+            proxy.servers.insert(at, Arc::new(server(random, id, narrow, heavy)));
+        }
+    }
+    proxy
+}
+
+fn server(random: &mut Random, id: u32, narrow: bool, heavy: bool) -> Server {
+    let mut server = Server::new(format!("s{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into()));
+    server.weight = random.of(if heavy { &[0, 1, 1, 2, 3, 10, 100, 256] } else { &[0, 1, 1, 1, 2, 3, 4] });
+    server.maxconn = if narrow { random.of(&[0, 1, 1, 2, 4]) } else { 0 };
+    server.minconn = random.of(&[0, 0, 0, 1]);
+    server.maxqueue = random.of(&[0, 2]);
+    server.slowstart = random.of(&[None, None, None, Some(Duration::from_secs(3))]);
+    server.cookie = random.of(&[None, Some(id), Some(id / 2)]).map(|value| format!("c{value}"));
+    server.backup = random.below(5) == 0;
+    server.disabled = random.below(8) == 0;
+    server
+}
+
+impl Life {
+    fn new(seed: u64, algorithm: &Algorithm, names: u32) -> Life {
+        let mut random = Random(seed);
+        let now = Instant::now();
+        let state = BackendState::new(&Arc::new(proxy(&mut random, algorithm, names)), now);
+        Life { random, state, now, slots: Vec::new(), waiting: Vec::new() }
+    }
+
+    fn step(&mut self, algorithm: &Algorithm, names: u32) {
+        let name = format!("s{}", self.random.below(names + 1));
+        let server = self.state.server(&name);
+        match self.random.below(40) {
+            0..20 => self.request(server.as_ref()),
+            20..26 if !self.slots.is_empty() => {
+                let at = self.random.below(self.slots.len() as u32) as usize;
+                drop(self.slots.swap_remove(at));
+            }
+            26..29 if !self.waiting.is_empty() => {
+                let at = self.random.below(self.waiting.len() as u32) as usize;
+                drop(self.waiting.swap_remove(at));
+            }
+            29 => self.now += Duration::from_millis(self.random.below(900).into()),
+            30 => {
+                let proxy = Arc::new(proxy(&mut self.random, algorithm, names));
+                self.state.reconfigure(&proxy, self.now);
+            }
+            31 if self.random.below(4) == 0 => {
+                let proxy = Arc::clone(&self.state.lock().proxy);
+                let mut other = (*proxy).clone();
+                if let Some(server) = other.servers.first_mut() {
+                    Arc::make_mut(server).weight = self.random.below(if names < 5 { 257 } else { 6 });
+                }
+                self.state.reconfigure(&Arc::new(other), self.now);
+            }
+            change => {
+                if let Some(server) = server {
+                    self.change(change, &server, names < 5);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn request(&mut self, server: Option<&Arc<ServerState>>) {
+        let cookie = format!("c{}", self.random.below(9)).into_bytes();
+        let name = server.map(|server| server.name().to_string());
+        let wanted = match (self.random.below(6), &name) {
+            (0, _) => Some(Wanted::Cookie(&cookie)),
+            (1, Some(name)) => Some(Wanted::Name(name)),
+            _ => None,
+        };
+        let ask = Ask {
+            key: (self.random.below(3) > 0).then(|| hash::avalanche(self.random.below(1 << 20))),
+            wanted,
+            force: self.random.below(9) == 0,
+            avoid: server.filter(|_| self.random.below(5) == 0),
+            last: server.filter(|_| self.random.below(5) == 0),
+            random: self.random.below(u32::MAX),
+            now: self.now,
+        };
+        let expected = self.expected(&ask);
+        match self.state.pick(&ask) {
+            Picked::Slot(slot) => {
+                assert_eq!(expected.as_deref().filter(|_| slot.found() == Found::Kept), {
+                    (slot.found() == Found::Kept).then(|| &**slot.server().name())
+                });
+                self.slots.push(slot);
+            }
+            Picked::Queue(waiting) => self.waiting.push(waiting),
+            Picked::Full | Picked::None => {}
+        }
+    }
+
+    /// The wanted server, looked for one by one.
+    fn expected(&self, ask: &Ask<'_>) -> Option<String> {
+        let inner = self.state.lock();
+        let has = |entry: &&Entry| match ask.wanted {
+            Some(Wanted::Cookie(value)) => entry.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value),
+            Some(Wanted::Name(name)) => &**entry.state.name() == name,
+            None => false,
+        };
+        let may = |entry: &&Entry| {
+            !ask.avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, &entry.state))
+                && (ask.force || inner.settings.persist || entry.state.is_running())
+        };
+        inner.entries.iter().filter(has).find(may).map(|entry| entry.state.name().to_string())
+    }
+
+    fn change(&mut self, change: u32, server: &Arc<ServerState>, heavy: bool) {
+        let health = self.random.of(&[HealthState::Up, HealthState::Up, HealthState::Down, HealthState::Stopping]);
+        let weight = self.random.of(if heavy { &[0, 1, 2, 50, 100, 256] } else { &[0, 1, 2, 5] });
+        let (maintenance, drain) = (self.random.below(4) == 0, self.random.below(4) == 0);
+        match change {
+            31..34 => _ = server.set_health(health, self.now),
+            34..36 => _ = server.set_admin(Admin { maintenance, drain, ..server.admin() }, self.now),
+            36..38 => server.set_weight(weight, self.now),
+            38 => server.set_elsewhere(self.random.below(3)),
+            _ => {}
+        }
+    }
+
+    /// What is counted beside is what there is.
+    fn check(&self) {
+        let inner = self.state.lock();
+        let members = inner.group.members();
+        assert_eq!(members.len(), inner.entries.len());
+        for (index, entry) in inner.entries.iter().enumerate() {
+            let member = members[index];
+            assert_eq!((member.load, member.full), (entry.sessions(), entry.is_full()), "{:?}", entry.state);
+            assert_eq!(entry.state.index.load(Ordering::Relaxed), index);
+            assert_eq!(entry.state.queued() as usize, entry.queue.len());
+            assert_eq!(member.weight > 0, entry.state.is_usable(), "{:?}", entry.state);
+        }
+        assert_eq!(inner.queued as usize, inner.entries.iter().map(|entry| entry.queue.len()).sum::<usize>());
+        assert_eq!(self.state.queued() as usize, inner.queued as usize + inner.queue.len());
+        let usable = |backup| members.iter().filter(|member| member.weight > 0 && member.backup == backup).count();
+        assert_eq!(inner.group.usable(), (usable(false), usable(true)));
+    }
+}
+
+/// Lives of backends of up to so many servers.
+fn check(algorithm: &Algorithm) {
+    for seed in 0..20 {
+        let names = [2, 3, 7, 12, 30][seed as usize % 5];
+        println!("seed {seed}");
+        let mut life = Life::new(seed, algorithm, names);
+        (0..300).for_each(|_| life.step(algorithm, names));
+    }
+}
+
+#[test]
+fn round_robin_chooses_as_ever() {
+    check(&Algorithm::RoundRobin);
+}
+
+#[test]
+fn static_round_robin_chooses_as_ever() {
+    check(&Algorithm::StaticRr);
+}
+
+#[test]
+fn least_conn_chooses_as_ever() {
+    check(&Algorithm::LeastConn);
+}
+
+#[test]
+fn first_chooses_as_ever() {
+    check(&Algorithm::First);
+}
+
+#[test]
+fn hashes_choose_as_ever() {
+    check(&Algorithm::Uri(UriHash::default()));
+}
+
+#[test]
+fn random_chooses_as_ever() {
+    check(&Algorithm::Random { draws: 2 });
+}

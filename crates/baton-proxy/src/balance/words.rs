@@ -1,0 +1,83 @@
+//! Servers by a word: their names, or the values of their persistence cookies.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+/// An index of servers. The words are the configuration's, of which nobody makes up such that collide; that a request's word
+/// may be looked up adds none.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    /// The first server that has the word.
+    first: FxHashMap<Word, u32>,
+    /// For each server the next one that has the word too, or [`NOBODY`]. Empty when all words differ.
+    others: Vec<u32>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+/// A text that is looked up by its bytes.
+#[derive(Debug)]
+struct Word(Arc<str>);
+
+impl Words {
+    /// Of servers in the order of the configuration, `None` for one without a word.
+    pub(super) fn new<'a>(servers: impl DoubleEndedIterator<Item = Option<&'a Arc<str>>> + ExactSizeIterator) -> Words {
+        let count = servers.len();
+        let mut words = Words::default();
+        for (server, word) in servers.enumerate().rev() {
+            let Some(word) = word else { continue };
+            if let Some(other) = words.first.insert(Word(Arc::clone(word)), server as u32) {
+                words.others.resize(count, NOBODY);
+                words.others[server] = other;
+            }
+        }
+        words
+    }
+
+    /// Who has that word, in the order of the configuration.
+    pub(super) fn find(&self, word: &[u8]) -> impl Iterator<Item = usize> {
+        let first = self.first.get(word).copied();
+        let next = |server: &u32| self.others.get(*server as usize).copied().filter(|other| *other != NOBODY);
+        std::iter::successors(first, next).map(|server| server as usize)
+    }
+}
+
+impl Borrow<[u8]> for Word {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Hash for Word {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_bytes().hash(state);
+    }
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Word) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Word {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_finds_all_that_have_it_in_order() {
+        let words = ["a", "", "b", "a", "c", "a", "b"].map(|word| (!word.is_empty()).then(|| Arc::from(word)));
+        let index = Words::new(words.iter().map(Option::as_ref));
+        let find = |word: &[u8]| index.find(word).collect::<Vec<_>>();
+        assert_eq!(find(b"a"), [0, 3, 5]);
+        assert_eq!(find(b"b"), [2, 6]);
+        assert_eq!(find(b"c"), [4]);
+        assert!(find(b"").is_empty());
+        assert!(find(b"\xff").is_empty());
+    }
+}
