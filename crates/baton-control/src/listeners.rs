@@ -20,7 +20,7 @@ mod place;
 mod tests;
 mod unfinished;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,10 +35,10 @@ use self::leaving::Leaving;
 use self::lent::Elsewhere;
 use self::opening::New;
 use self::paused::Pause;
-use self::place::{Owner, overlap, refuse, wanted};
+use self::place::{Owner, Taken, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
-pub use self::granted::{Denied, Granted, SOCKETS_MAX, Wanted, bind_named};
+pub use self::granted::{Denied, Granted, Named, SOCKETS_MAX, Wanted};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 pub use self::paused::LOOK_EVERY as PAUSE_LOOK_EVERY;
@@ -174,6 +174,8 @@ impl Listeners {
         let mut refused = Vec::new();
         let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
         let mut seen: HashMap<Place, &Owner> = HashMap::new();
+        let leaving = self.leaving_all();
+        let mut taken: Option<Taken> = None;
         for (owner, bind) in &prepared.wanted {
             let place = Place::of(bind);
             if let Some(other) = seen.insert(place.clone(), owner) {
@@ -183,8 +185,7 @@ impl Listeners {
                 continue;
             }
             let options = options::of(model, owner.frontend(), bind);
-            let leaving = self.leaving(&place);
-            let outcome = match (self.open.get_mut(&place), leaving) {
+            let outcome = match (self.open.get_mut(&place), leaving.get(&place)) {
                 (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
                     "{} cannot change between a frontend and the runtime API: remove the address with one reload and add \
                      it with the next",
@@ -194,10 +195,14 @@ impl Listeners {
                     prepared.before.extend(before.map(|before| (place.clone(), before)));
                 }),
                 // It is put back into service when the change is committed.
-                (None, Some(at)) if self.retiring[at].can_resume(owner.is_stats(), &options) => Ok(()),
-                (None, _) => self.open_new(bind, &options, &prepared.new).map(|group| {
-                    prepared.new.push((place.clone(), group, options.clone()));
-                }),
+                (None, Some(at)) if self.retiring[*at].can_resume(owner.is_stats(), &options) => Ok(()),
+                (None, _) => {
+                    let taken = taken.get_or_insert_with(|| self.taken());
+                    self.open_new(bind, &options, taken).map(|group| {
+                        taken.add(&place);
+                        prepared.new.push((place.clone(), group, options.clone()));
+                    })
+                }
             };
             refused.extend(outcome.err().map(|reason| refuse(owner, bind, reason)));
         }
@@ -229,12 +234,13 @@ impl Listeners {
     /// Practically never (a directory removed in this very moment): the kernel's words. Everything is as before then.
     pub fn publish(&mut self, prepared: Prepared) -> Result<Published, Refused> {
         let Prepared { wanted, new, before } = prepared;
+        let of_stats: HashSet<Place> =
+            wanted.iter().filter(|(owner, _)| owner.is_stats()).map(|(_, bind)| Place::of(bind)).collect();
         let mut opened = Vec::new();
         let mut new = new.into_iter();
         let mut outcome = Ok(());
         for (place, group, options) in new.by_ref() {
-            let is_stats = wanted.iter().any(|(owner, bind)| Place::of(bind) == place && owner.is_stats());
-            match self.serve(&place, group, options, is_stats) {
+            match self.serve(&place, group, options, of_stats.contains(&place)) {
                 Ok(()) => opened.push(place),
                 Err(reason) => {
                     let (object, source) = (format!("bind {place}"), baton_model::Source::default());
@@ -275,13 +281,8 @@ impl Listeners {
 
     /// Keeps new clients from every address the model does not have. Who reached one before is still accepted.
     pub fn retire(&mut self, model: &Model, now: Instant) {
-        let wanted = wanted(model);
-        let gone: Vec<Place> = self
-            .open
-            .keys()
-            .filter(|place| !wanted.iter().any(|(_, bind)| Place::of(bind) == **place))
-            .cloned()
-            .collect();
+        let wanted: HashSet<Place> = wanted(model).iter().map(|(_, bind)| Place::of(bind)).collect();
+        let gone: HashSet<Place> = self.open.keys().filter(|place| !wanted.contains(place)).cloned().collect();
         lent::settle(self.open.iter_mut().filter(|(place, _)| gone.contains(place)).map(|(_, listener)| listener), now);
         for place in gone {
             if let Some(listener) = self.open.remove(&place) {
@@ -304,10 +305,11 @@ impl Listeners {
     /// [`Listeners::handed_over`] or [`Listeners::keep_offered`].
     pub fn offer_again(&mut self) -> Vec<(Place, Arc<[OwnedFd]>)> {
         let mut offers: Vec<(Place, Arc<[OwnedFd]>)> = Vec::new();
+        let mut offered: HashSet<Place> = HashSet::new();
         for leaving in &mut self.retiring {
-            let is_there =
-                self.open.contains_key(&leaving.place) || offers.iter().any(|(place, _)| *place == leaving.place);
+            let is_there = self.open.contains_key(&leaving.place) || offered.contains(&leaving.place);
             if !is_there && let Some(shards) = leaving.offer() {
+                offered.insert(leaving.place.clone());
                 offers.push((leaving.place.clone(), shards));
             }
         }
@@ -412,6 +414,18 @@ impl Listeners {
 
     fn leaving(&self, place: &Place) -> Option<usize> {
         self.retiring.iter().position(|leaving| leaving.place == *place)
+    }
+
+    /// All addresses on their way out, as [`Listeners::leaving`] finds them.
+    fn leaving_all(&self) -> HashMap<Place, usize> {
+        self.retiring.iter().enumerate().rev().map(|(at, leaving)| (leaving.place.clone(), at)).collect()
+    }
+
+    /// Addresses of ours, those on their way out too.
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::default();
+        self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.place)).for_each(|place| taken.add(place));
+        taken
     }
 
     fn resume(&mut self, place: &Place) -> Result<(), String> {

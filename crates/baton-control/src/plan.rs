@@ -1,11 +1,11 @@
 //! What a change does, and whom it disturbs, in words. Pure: two models in, lines out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_model::{Address, Bind, Change, DirectBind, Mode, Model, Place, Proxy, Server, diff};
+use baton_model::{Address, Bind, BindKey, Change, DirectBind, Mode, Model, Place, Proxy, Role, Server, diff};
 use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
@@ -79,8 +79,12 @@ impl Plan {
     /// The way from one model to the other.
     pub fn between(old: &Model, new: &Model) -> Plan {
         let changes = diff(old, new).changes;
-        let reached = reached(new);
-        let changes = changes.iter().map(|change| explain(change, old, new, &reached)).collect();
+        if changes.is_empty() {
+            return Plan::default();
+        }
+        let (old, new) = (Side::new(old), Side::new(new));
+        let reached = reached(new.model);
+        let changes = changes.iter().map(|change| explain(change, &old, &new, &reached)).collect();
         Plan { changes, ..Plan::default() }
     }
 
@@ -125,17 +129,69 @@ impl fmt::Display for Plan {
     }
 }
 
-fn explain(change: &Change, old: &Model, new: &Model, reached: &Reached) -> PlannedChange {
+/// A model, with what is looked up in it for each of thousands of changes.
+struct Side<'m> {
+    model: &'m Model,
+    proxies: HashMap<(&'m str, Role), &'m Proxy>,
+    /// Who listens on each address.
+    holders: HashMap<BindKey<'m>, &'m Proxy>,
+    /// What the kernel takes the packets of.
+    places: HashSet<Place>,
+    /// The places that lead to each backend of `mode direct`.
+    services: HashMap<&'m str, Vec<Place>>,
+}
+
+impl<'m> Side<'m> {
+    fn new(model: &'m Model) -> Side<'m> {
+        let enabled = || model.proxies.iter().filter(|proxy| !proxy.disabled);
+        let mut proxies = HashMap::with_capacity(model.proxies.len());
+        for proxy in &model.proxies {
+            proxies.entry((&*proxy.name, proxy.role)).or_insert(&**proxy);
+        }
+        let mut holders = HashMap::new();
+        for (bind, proxy) in enabled().flat_map(|proxy| proxy.binds.iter().map(move |bind| (bind, &**proxy))) {
+            holders.entry(bind.key()).or_insert(proxy);
+        }
+        let places = enabled().flat_map(|proxy| proxy.places()).map(|bind| bind.place).collect();
+        let mut services: HashMap<&str, Vec<Place>> = HashMap::new();
+        for (front, back) in lower::pairs(model) {
+            services.entry(&back.name).or_default().extend(front.places().iter().map(|bind| bind.place));
+        }
+        Side { model, proxies, holders, places, services }
+    }
+
+    /// The same proxy in this model.
+    fn proxy(&self, proxy: &Proxy) -> Option<&'m Proxy> {
+        self.proxies.get(&(&*proxy.name, proxy.role)).copied()
+    }
+
+    /// Where the kernel sends packets for a server of a backend.
+    fn destinations<'s>(
+        &'s self,
+        back: &Proxy,
+        server: &'s Server,
+    ) -> impl Iterator<Item = (Place, SocketAddr)> + use<'s> {
+        let places = self.services.get(&*back.name).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(move |place| Some((*place, lower::address(server, place)?)))
+    }
+
+    /// The proxy that listens on the address of a bind.
+    fn holder(&self, bind: &Bind) -> Option<&'m Proxy> {
+        self.holders.get(&bind.key()).copied()
+    }
+}
+
+fn explain(change: &Change, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
     let next_process = matches!(change, Change::Global { live: false, .. });
     PlannedChange { change: describe(change, old, new), disturbs: disturbs(change, old, new, reached), next_process }
 }
 
 /// The change in one line. Where a bind moves between proxies, or a proxy comes with its parts, that is said too.
-fn describe(change: &Change, old: &Model, new: &Model) -> String {
+fn describe(change: &Change, old: &Side<'_>, new: &Side<'_>) -> String {
     match change {
         Change::ProxyAdded(proxy) => {
             let mut parts = Vec::new();
-            parts.extend(proxy.binds.iter().map(|bind| match holder(old, bind) {
+            parts.extend(proxy.binds.iter().map(|bind| match old.holder(bind) {
                 Some(from) => format!("bind {} (open already, from {})", bind.place(), object(from)),
                 None => format!("bind {}", bind.place()),
             }));
@@ -146,11 +202,11 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
                 false => format!("{change}: {}", parts.join(", ")),
             }
         }
-        Change::BindAdded { bind, .. } => match holder(old, bind) {
+        Change::BindAdded { bind, .. } => match old.holder(bind) {
             Some(from) => format!("{change} (open already, from {})", object(from)),
             None => change.to_string(),
         },
-        Change::BindRemoved { bind, .. } => match holder(new, bind) {
+        Change::BindRemoved { bind, .. } => match new.holder(bind) {
             Some(to) => format!("{change} (stays open for {})", object(to)),
             None => change.to_string(),
         },
@@ -175,7 +231,7 @@ fn describe(change: &Change, old: &Model, new: &Model) -> String {
 }
 
 /// Whom a change disturbs. `None`: nobody; what is in flight ends under the settings it began with.
-fn disturbs(change: &Change, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
+fn disturbs(change: &Change, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
     match change {
         Change::Global { live: true, .. } => None,
         Change::Global { live: false, .. } => Some("nobody until the next process takes it up".into()),
@@ -185,18 +241,18 @@ fn disturbs(change: &Change, old: &Model, new: &Model, reached: &Reached) -> Opt
         | Change::PlaceAdded { .. }
         | Change::PlaceChanged { .. }
         | Change::ServerAdded { .. } => None,
-        Change::PlaceRemoved { place, .. } => match places(new).any(|other| other.place == place.place) {
+        Change::PlaceRemoved { place, .. } => match new.places.contains(&place.place) {
             true => None,
             false => Some("all connections of this address: the kernel passes their packets on no more".into()),
         },
         Change::ProxyRemoved(proxy) => proxy_removed(proxy, old, new, reached),
         Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old, new, reached),
-        Change::BindRemoved { bind, .. } => match holder(new, bind) {
+        Change::BindRemoved { bind, .. } => match new.holder(bind) {
             Some(_) => None,
             None => Some("new clients of this address; who reached it before is served".into()),
         },
         Change::ServerRemoved { proxy, server } if proxy.mode == Mode::Direct => {
-            let is_lost = destinations(old, proxy, server).any(|destination| !reached.contains(&destination));
+            let is_lost = old.destinations(proxy, server).any(|destination| !reached.contains(&destination));
             is_lost.then(|| {
                 "the server's open connections: the kernel passes their packets on no more (drain it first: \
                  'set server … state drain')"
@@ -206,13 +262,15 @@ fn disturbs(change: &Change, old: &Model, new: &Model, reached: &Reached) -> Opt
         Change::ServerRemoved { .. } => {
             Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
         }
-        Change::ServerChanged { proxy, server, settings } => server_changed(proxy, server, settings, old, reached),
+        Change::ServerChanged { proxy, before, server, settings } => {
+            server_changed(proxy, before, server, settings, old, reached)
+        }
     }
 }
 
-fn proxy_removed(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
+fn proxy_removed(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
     if proxy.mode == Mode::Direct {
-        let kept = |place: &DirectBind| places(new).any(|other| other.place == place.place);
+        let kept = |place: &DirectBind| new.places.contains(&place.place);
         let gone: Vec<String> =
             proxy.places().iter().filter(|place| !kept(place)).map(|place| place.place.to_string()).collect();
         let all = (!gone.is_empty())
@@ -220,7 +278,7 @@ fn proxy_removed(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> 
         let told: Vec<String> = all.into_iter().chain(servers_lost(proxy, old, new, reached)).collect();
         return (!told.is_empty()).then(|| told.join("; "));
     }
-    let closed: Vec<_> = proxy.binds.iter().filter(|bind| holder(new, bind).is_none()).collect();
+    let closed: Vec<_> = proxy.binds.iter().filter(|bind| new.holder(bind).is_none()).collect();
     if proxy.role.is_frontend() {
         let new_clients = match closed.is_empty() {
             true => String::new(),
@@ -237,11 +295,11 @@ fn proxy_removed(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> 
 fn proxy_changed(
     proxy: &Proxy,
     settings: &[&'static str],
-    old: &Model,
-    new: &Model,
+    old: &Side<'_>,
+    new: &Side<'_>,
     reached: &Reached,
 ) -> Option<String> {
-    let before = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)?;
+    let before = old.proxy(proxy)?;
     if settings.contains(&"mode") && before.mode == Mode::Direct {
         return Some("all connections of its addresses: the kernel passes their packets on no more".into());
     }
@@ -249,7 +307,7 @@ fn proxy_changed(
         return Some("connections of the old mode: they end with their current request or tunnel".into());
     }
     if settings.contains(&"disabled") && proxy.disabled && !before.disabled {
-        return proxy_removed(proxy, old, &Model::default(), reached);
+        return proxy_removed(proxy, old, &Side::new(&Model::default()), reached);
     }
     if proxy.mode == Mode::Direct && settings.contains(&"default_backend") {
         return servers_lost(before, old, new, reached);
@@ -259,20 +317,19 @@ fn proxy_changed(
 
 fn server_changed(
     proxy: &Proxy,
+    before: &Server,
     server: &Server,
     settings: &[&'static str],
-    old: &Model,
+    old: &Side<'_>,
     reached: &Reached,
 ) -> Option<String> {
-    let was = old.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role);
+    let was = old.proxy(proxy);
     if was.is_some_and(|was| was.mode != proxy.mode && [was.mode, proxy.mode].contains(&Mode::Direct)) {
         // Its section says it: all of its connections are of the mode that it had.
         return None;
     }
     if proxy.mode == Mode::Direct {
-        let (back, before) =
-            was.and_then(|was| Some((was, was.servers.iter().find(|old| old.name == server.name)?)))?;
-        let is_lost = destinations(old, back, before).any(|destination| !reached.contains(&destination));
+        let is_lost = old.destinations(proxy, before).any(|destination| !reached.contains(&destination));
         return is_lost.then(|| "the server's open connections: its old address gets their packets no more".into());
     }
     let reconnects = ["address", "send-proxy", "source", "tfo", "tcp-ut"];
@@ -280,15 +337,8 @@ fn server_changed(
     if !why.is_empty() {
         return Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into());
     }
-    let before = old
-        .proxies
-        .iter()
-        .find(|other| other.name == proxy.name && other.role == proxy.role)
-        .and_then(|other| other.servers.iter().find(|other| other.name == server.name))?;
-    if server.disabled && !before.disabled {
-        return Some("nobody in flight; sessions bound to it by cookie go to another server".into());
-    }
-    None
+    let disables = settings.contains(&"disabled") && server.disabled;
+    disables.then(|| "nobody in flight; sessions bound to it by cookie go to another server".into())
 }
 
 /// Where the kernel sends packets of each service, which is what it tells servers by.
@@ -302,21 +352,12 @@ fn reached(model: &Model) -> Reached {
     lower::pairs(model).flat_map(of).collect()
 }
 
-/// The addresses at which a frontend reaches one server.
-fn destinations<'m>(
-    model: &'m Model,
-    back: &'m Proxy,
-    server: &'m Server,
-) -> impl Iterator<Item = (Place, SocketAddr)> + use<'m> {
-    lower::places_of(model, back).filter_map(|place| Some((*place, lower::address(server, place)?)))
-}
-
 /// Servers that services of a section have no more, where another section or backend has the services now.
-fn servers_lost(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> Option<String> {
+fn servers_lost(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
     let is_of = |(front, back): &(&Proxy, &Proxy)| [&front.name, &back.name].contains(&&proxy.name);
     let mut lost: Vec<String> = Vec::new();
-    for (front, back) in lower::pairs(old).filter(is_of) {
-        let stays = |bind: &&DirectBind| places(new).any(|other| other.place == bind.place);
+    for (front, back) in lower::pairs(old.model).filter(is_of) {
+        let stays = |bind: &&DirectBind| new.places.contains(&bind.place);
         for place in front.places().iter().filter(stays).map(|bind| bind.place) {
             let gone = back.servers.iter().filter_map(|server| lower::address(server, &place));
             let gone = gone.filter(|address| !reached.contains(&(place, *address)));
@@ -327,18 +368,6 @@ fn servers_lost(proxy: &Proxy, old: &Model, new: &Model, reached: &Reached) -> O
     lost.dedup();
     (!lost.is_empty())
         .then(|| format!("open connections of servers {}: the kernel passes their packets on no more", lost.join(", ")))
-}
-
-/// What the kernel takes the packets of.
-fn places(model: &Model) -> impl Iterator<Item = &DirectBind> {
-    model.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| proxy.places())
-}
-
-/// The proxy that listens on the address of a bind in a model.
-fn holder<'m>(model: &'m Model, bind: &Bind) -> Option<&'m Proxy> {
-    let holds =
-        |proxy: &&std::sync::Arc<Proxy>| !proxy.disabled && proxy.binds.iter().any(|other| other.is_same_place(bind));
-    model.proxies.iter().find(holds).map(|proxy| &**proxy)
 }
 
 fn object(proxy: &Proxy) -> String {

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use baton_config::{Loaded, Options, Severity};
 use baton_kernel::process::limits::OpenFiles;
 use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Source};
-use baton_proxy::generation::OpenListener;
-use baton_proxy::{Command, Generation, ListenerPlan, Refused, Registry, Workers};
+use baton_proxy::{Command, Generation, Refused, Registry, Workers};
 use baton_tls::Acceptors;
 use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
@@ -373,13 +372,7 @@ impl ChangeLine {
         // The plan has said which.
         let ended = self.registry.change_overrides(|overrides| overrides.settle(&model));
         self.untold.extend(ended.into_iter().map(|ended| (ended.object, ended.value.field())));
-        let frontends = &generation.frontends;
-        let lead = |open: OpenListener| {
-            let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
-            Some(Arc::new(ListenerPlan::new(open, frontend, &self.registry)))
-        };
-        let listeners = open.frontends.into_iter().filter_map(lead).collect();
-        generation.listeners = listeners;
+        generation.listen(open.frontends, &self.registry);
         let generation = generation.commit(&self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;

@@ -124,8 +124,7 @@ pub(crate) fn dump(line: &ChangeLine) -> Vec<(Arc<str>, String)> {
     let mut lines = Vec::new();
     let Some(generation) = &line.generation else { return lines };
     for proxy in &line.model.proxies {
-        let frontend =
-            generation.frontends.iter().find(|plan| plan.proxy.name == proxy.name && proxy.role.is_frontend());
+        let frontend = generation.frontend(&proxy.name).filter(|_| proxy.role.is_frontend());
         let backend = generation.backends.get(&proxy.name).filter(|_| proxy.role.is_backend());
         for state in backend.map(|plan| plan.state.servers()).unwrap_or_default() {
             let is_up = state.health() != HealthState::Down && !state.admin().in_maintenance();
@@ -171,7 +170,7 @@ fn proxy_line(name: &str, frontend: Option<&FrontendPlan>, backend: Option<&Back
 pub(crate) fn stopped(line: &ChangeLine) -> Vec<(Arc<str>, String)> {
     let Some(generation) = &line.generation else { return Vec::new() };
     let say = |proxy: &Arc<baton_model::Proxy>| {
-        let front = generation.frontends.iter().find(|plan| plan.proxy.name == proxy.name && proxy.role.is_frontend());
+        let front = generation.frontend(&proxy.name).filter(|_| proxy.role.is_frontend());
         let back = generation.backends.get(&proxy.name).filter(|_| proxy.role.is_backend());
         let front = front.map_or(0, |plan| plan.state.counters.total(Counter::Connections));
         let back = back.map_or(0, |plan| plan.figures.counters.total(Counter::Sessions));

@@ -19,13 +19,14 @@ pub struct Bind {
     pub source: Source,
 }
 
+/// Address, interface and network namespace: see [`Bind::key`].
+pub type BindKey<'b> = (&'b Address, Option<&'b str>, Option<&'b str>);
+
 impl Bind {
-    /// Whether both are the same place to listen at: the same address, by the same interface if only one is
+    /// What makes two of them the same listening address: the same address, by the same interface if only one is
     /// meant, in the same network namespace.
-    pub fn is_same_place(&self, other: &Bind) -> bool {
-        self.address == other.address
-            && self.options.interface == other.options.interface
-            && self.options.namespace == other.options.namespace
+    pub fn key(&self) -> BindKey<'_> {
+        (&self.address, self.options.interface.as_deref(), self.options.namespace.as_deref())
     }
 
     /// That place, as a configuration names it: `127.0.0.1:80 interface lo namespace blue`.

@@ -2,13 +2,15 @@
 
 mod words;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use self::words::Words;
 use crate::{
-    Bind, BindTls, Direct, DirectBind, Global, GlobalTls, IpvsTuning, Level, LogTarget, Model, Process, Proxy, Server,
-    Stats,
+    Bind, BindTls, Direct, DirectBind, Global, GlobalTls, IpvsTuning, Level, LogTarget, Model, Process, Proxy, Role,
+    Server, Stats,
 };
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
@@ -105,6 +107,8 @@ pub enum Change {
     ServerChanged {
         /// Backend.
         proxy: Arc<Proxy>,
+        /// The server as it was.
+        before: Arc<Server>,
         /// The new server.
         server: Arc<Server>,
         /// What differs.
@@ -131,23 +135,31 @@ pub fn diff(old: &Model, new: &Model) -> ChangeSet {
         };
         changes.push(Change::Global { setting: "crt-store", from: loads(old), to: loads(new), live: true });
     }
-    for proxy in &old.proxies {
-        if find(new, proxy).is_none() {
-            changes.push(Change::ProxyRemoved(proxy.clone()));
-        }
+    // A frontend that becomes a `listen` is another object.
+    fn key(proxy: &Arc<Proxy>) -> (&str, Role) {
+        (&proxy.name, proxy.role)
+    }
+    let (before, after) = (by(&old.proxies, key), by(&new.proxies, key));
+    for proxy in old.proxies.iter().filter(|proxy| !after.contains_key(&key(proxy))) {
+        changes.push(Change::ProxyRemoved(proxy.clone()));
     }
     for proxy in &new.proxies {
-        match find(old, proxy) {
+        match before.get(&key(proxy)) {
             None => changes.push(Change::ProxyAdded(proxy.clone())),
+            Some(before) if Arc::ptr_eq(before, proxy) => {}
             Some(before) => diff_proxy(before, proxy, &mut changes),
         }
     }
     ChangeSet { changes }
 }
 
-/// The proxy of the same name and role. A frontend that becomes a `listen` is another object.
-fn find<'m>(model: &'m Model, proxy: &Proxy) -> Option<&'m Arc<Proxy>> {
-    model.proxies.iter().find(|other| other.name == proxy.name && other.role == proxy.role)
+/// Objects by what makes each of them the same one in another model; of several, the first.
+fn by<'m, T, K: Eq + Hash>(objects: &'m [T], key: impl Fn(&'m T) -> K) -> HashMap<K, &'m T> {
+    let mut all = HashMap::with_capacity(objects.len());
+    for object in objects {
+        all.entry(key(object)).or_insert(object);
+    }
+    all
 }
 
 /// Settings that the process takes from a new configuration.
@@ -335,34 +347,50 @@ fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
     if !settings.is_empty() {
         changes.push(Change::ProxyChanged { proxy: new.clone(), settings });
     }
-    for bind in &old.binds {
-        if !new.binds.iter().any(|other| other.is_same_place(bind)) {
-            changes.push(Change::BindRemoved { proxy: old.clone(), bind: bind.clone() });
-        }
+    diff_binds(old, new, changes);
+    diff_places(old, new, changes);
+    diff_servers(old, new, changes);
+}
+
+fn diff_binds(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
+    if old.binds == new.binds {
+        return;
+    }
+    let (before, after) = (by(&old.binds, Bind::key), by(&new.binds, Bind::key));
+    for bind in old.binds.iter().filter(|bind| !after.contains_key(&bind.key())) {
+        changes.push(Change::BindRemoved { proxy: old.clone(), bind: bind.clone() });
     }
     for bind in &new.binds {
-        match old.binds.iter().find(|other| other.is_same_place(bind)) {
+        match before.get(&bind.key()) {
             None => changes.push(Change::BindAdded { proxy: new.clone(), bind: bind.clone() }),
-            Some(before) if before != bind => {
+            Some(before) if *before != bind => {
                 let settings = bind_settings(before, bind);
                 changes.push(Change::BindChanged { proxy: new.clone(), bind: bind.clone(), settings });
             }
             Some(_) => {}
         }
     }
-    diff_places(old, new, changes);
-    for server in &old.servers {
-        if !new.servers.iter().any(|other| other.name == server.name) {
-            changes.push(Change::ServerRemoved { proxy: old.clone(), server: server.clone() });
-        }
+}
+
+fn diff_servers(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
+    fn name(server: &Arc<Server>) -> &str {
+        &server.name
+    }
+    if old.servers == new.servers {
+        return;
+    }
+    let (before, after) = (by(&old.servers, name), by(&new.servers, name));
+    for server in old.servers.iter().filter(|server| !after.contains_key(name(server))) {
+        changes.push(Change::ServerRemoved { proxy: old.clone(), server: server.clone() });
     }
     for server in &new.servers {
-        match old.servers.iter().find(|other| other.name == server.name) {
+        match before.get(name(server)) {
             None => changes.push(Change::ServerAdded { proxy: new.clone(), server: server.clone() }),
             Some(before) => {
                 let settings = server_settings(new, before, server);
                 if !settings.is_empty() {
-                    changes.push(Change::ServerChanged { proxy: new.clone(), server: server.clone(), settings });
+                    let (proxy, before, server) = (new.clone(), Arc::clone(before), server.clone());
+                    changes.push(Change::ServerChanged { proxy, before, server, settings });
                 }
             }
         }
@@ -382,15 +410,14 @@ macro_rules! differing {
 
 /// Places of `mode direct`, which are what they are by address or mark.
 fn diff_places(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<Change>) {
-    for place in old.places() {
-        if !new.places().iter().any(|other| other.place == place.place) {
-            changes.push(Change::PlaceRemoved { proxy: old.clone(), place: place.clone() });
-        }
+    let (before, after) = (by(old.places(), |bind| bind.place), by(new.places(), |bind| bind.place));
+    for place in old.places().iter().filter(|bind| !after.contains_key(&bind.place)) {
+        changes.push(Change::PlaceRemoved { proxy: old.clone(), place: place.clone() });
     }
     for place in new.places() {
-        match old.places().iter().find(|other| other.place == place.place) {
+        match before.get(&place.place) {
             None => changes.push(Change::PlaceAdded { proxy: new.clone(), place: place.clone() }),
-            Some(before) if before != place => {
+            Some(before) if *before != place => {
                 changes.push(Change::PlaceChanged { proxy: new.clone(), place: place.clone() });
             }
             Some(_) => {}
@@ -494,7 +521,7 @@ impl fmt::Display for Change {
             Change::PlaceChanged { proxy, place } => write!(out, "{}: bind {} changed", object(proxy), place.place),
             Change::ServerAdded { proxy, server } => write!(out, "{}: server {} added", object(proxy), server.name),
             Change::ServerRemoved { proxy, server } => write!(out, "{}: server {} removed", object(proxy), server.name),
-            Change::ServerChanged { proxy, server, settings } => {
+            Change::ServerChanged { proxy, server, settings, .. } => {
                 write!(out, "{}: server {}: {} changed", object(proxy), server.name, settings.join(", "))
             }
         }

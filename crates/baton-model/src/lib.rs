@@ -31,7 +31,7 @@ mod tls;
 
 pub use address::{Address, Family};
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
-pub use bind::{Bind, BindOptions, SocketMode};
+pub use bind::{Bind, BindKey, BindOptions, SocketMode};
 pub use check::{
     Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
 };

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
-use baton_model::{Bind, Model, Proxy, Server};
+use baton_model::{Bind, BindKey, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
 use baton_tls::Acceptor;
 use baton_tls::Connectors;
@@ -41,6 +41,8 @@ pub struct Generation {
     pub idle_max: u32,
     /// Frontends that take part (not `disabled`).
     pub frontends: Vec<Arc<FrontendPlan>>,
+    /// Where in that list each is.
+    named: ByName<usize>,
     /// Backends by name, `disabled` ones left out.
     pub backends: ByName<Arc<BackendPlan>>,
     /// Listening sockets and the frontend each leads to.
@@ -107,16 +109,6 @@ pub struct ListenerPlan {
     /// several cores accept on the same. Not held open by the plan, for every connection that came by the address holds the
     /// plan: when the change line drops the address, nobody keeps it.
     pub shards: Weak<[OwnedFd]>,
-}
-
-impl ListenerPlan {
-    /// Open sockets that lead to `frontend`.
-    pub fn new(open: OpenListener, frontend: Arc<FrontendPlan>, registry: &Registry) -> ListenerPlan {
-        let OpenListener { id, bind, shards, tls, .. } = open;
-        let place = frontend.proxy.binds.iter().position(|other| other.is_same_place(&bind));
-        let number = bind.id.map_or(place.map_or(0, |at| at as u64 + 1), u64::from);
-        ListenerPlan { id, bind, number, frontend, tls, shards: Arc::downgrade(&shards), state: registry.listener(id) }
-    }
 }
 
 /// Why a generation cannot be used; the one in use goes on.
@@ -186,14 +178,40 @@ impl Generation {
         if !refused.is_empty() {
             return Err(refused);
         }
-        let lead = |open: OpenListener| {
-            let frontend = frontends.iter().find(|plan| plan.proxy.name == open.frontend)?.clone();
-            Some(Arc::new(ListenerPlan::new(open, frontend, registry)))
-        };
-        let listeners = listeners.into_iter().filter_map(lead).collect();
+        let named = frontends.iter().enumerate().map(|(at, plan)| (plan.proxy.name.clone(), at)).collect();
         // The caller lowers it to what it can afford.
         let idle_max = u32::MAX;
-        Ok(Generation { number, model, maxconn, idle_max, frontends, backends, listeners })
+        let mut generation =
+            Generation { number, model, maxconn, idle_max, frontends, named, backends, listeners: Vec::new() };
+        generation.listen(listeners, registry);
+        Ok(generation)
+    }
+
+    /// The frontend of that name.
+    pub fn frontend(&self, name: &str) -> Option<&Arc<FrontendPlan>> {
+        self.frontends.get(*self.named.get(name)?)
+    }
+
+    /// Takes the open sockets of its frontends, those of one frontend one after the other.
+    pub fn listen(&mut self, open: Vec<OpenListener>, registry: &Registry) {
+        let mut numbers: FxHashMap<BindKey<'_>, u64> = FxHashMap::default();
+        let mut numbered: Option<&Arc<FrontendPlan>> = None;
+        let mut listeners = Vec::with_capacity(open.len());
+        for OpenListener { id, frontend, bind, shards, tls } in open {
+            let Some(frontend) = self.frontend(&frontend) else { continue };
+            if !numbered.is_some_and(|before| Arc::ptr_eq(before, frontend)) {
+                numbered = Some(frontend);
+                numbers.clear();
+                for (bind, number) in frontend.proxy.binds.iter().zip(1..) {
+                    numbers.entry(bind.key()).or_insert(number);
+                }
+            }
+            let number = bind.id.map(u64::from).or(numbers.get(&bind.key()).copied()).unwrap_or_default();
+            let (frontend, state) = (frontend.clone(), registry.listener(id));
+            let shards = Arc::downgrade(&shards);
+            listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, state, shards }));
+        }
+        self.listeners = listeners;
     }
 
     /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.

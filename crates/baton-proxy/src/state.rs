@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use baton_model::{Overrides, Proxy};
+use rustc_hash::FxHashSet;
 
 use crate::balance::BackendState;
 use crate::generation::{ByName, ListenerId, ServerPlan};
@@ -428,7 +429,8 @@ impl Registry {
     /// Registers what a generation uses and forgets what none uses any more. Part of the commit: cannot fail.
     pub fn keep(&self, generation: &crate::Generation) {
         let mut names = self.names();
-        names.listeners.retain(|id, _| generation.listeners.iter().any(|plan| plan.id == *id));
+        let open: FxHashSet<ListenerId> = generation.listeners.iter().map(|plan| plan.id).collect();
+        names.listeners.retain(|id, _| open.contains(id));
         names.frontends =
             generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
         names.backends = generation

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use baton_kernel::process::cpus;
 use baton_model::CpuMap;
+use rustc_hash::FxHashSet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
@@ -183,7 +184,10 @@ impl Told {
     fn note(&mut self, command: &Command) {
         match command {
             Command::Apply(generation) => {
-                self.closed.retain(|(id, _)| generation.listeners.iter().any(|plan| plan.id == *id));
+                if !self.closed.is_empty() {
+                    let open: FxHashSet<ListenerId> = generation.listeners.iter().map(|plan| plan.id).collect();
+                    self.closed.retain(|(id, _)| open.contains(id));
+                }
                 self.generation = Some(generation.clone());
             }
             Command::Close(id) => self.closed.push((*id, None)),

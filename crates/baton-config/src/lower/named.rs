@@ -1,6 +1,7 @@
 //! Names of backends and servers that rules and `default_backend` say: they must be there, and fit.
 
 use baton_model::{Mode, Ruleset};
+use rustc_hash::FxHashSet;
 
 use super::direct;
 use super::judge::{Heads, key, late};
@@ -74,9 +75,14 @@ pub(super) fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], c
 
 /// `use-server` names a server of its own backend.
 pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
-    for rule in draft.proxy.rules(Ruleset::UseServer) {
+    let rules = draft.proxy.rules(Ruleset::UseServer);
+    if rules.is_empty() {
+        return;
+    }
+    let servers: FxHashSet<&str> = draft.servers.iter().map(|server| &*server.server.name).collect();
+    for rule in rules {
         let name = rule.words.first().map(String::as_str).unwrap_or_default();
-        if name.contains("%[") || draft.servers.iter().any(|server| &*server.server.name == name) {
+        if name.contains("%[") || servers.contains(name) {
             continue;
         }
         let Some((line, first)) = context.rule_lines.get(&key(&rule.source)) else {

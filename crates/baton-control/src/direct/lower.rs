@@ -15,7 +15,7 @@
 //! Slow start scales all weights of a service, because there is nothing between 0 and 1, as long as one of its servers is in it.
 //! Schedulers by hash, `fo` and `ovf` know no share, so their servers have their full weight at once, as `static-rr` does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use baton_direct::xdp::Where;
@@ -67,12 +67,18 @@ pub fn services(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -
 /// Frontends of `mode direct` that take part, with the backends that they lead to.
 pub fn pairs(model: &Model) -> impl Iterator<Item = (&Proxy, &Proxy)> {
     let fronts = model.proxies.iter().filter(|proxy| !proxy.disabled && !proxy.places().is_empty());
-    fronts.filter_map(|front| {
+    let mut backs: HashMap<&str, &Proxy> = HashMap::new();
+    if fronts.clone().any(|front| front.default_backend.is_some()) {
+        for back in model.proxies.iter().filter(|proxy| proxy.role.is_backend()) {
+            backs.entry(&back.name).or_insert(back);
+        }
+    }
+    fronts.filter_map(move |front| {
         let back = match &front.default_backend {
-            Some(name) => model.backend(name)?,
-            None => Some(front).filter(|front| front.role == Role::Listen)?,
+            Some(name) => *backs.get(name.as_str())?,
+            None => Some(&**front).filter(|front| front.role == Role::Listen)?,
         };
-        (!back.disabled && back.direct.is_some()).then_some((&**front, &**back))
+        (!back.disabled && back.direct.is_some()).then_some((&**front, back))
     })
 }
 
@@ -103,6 +109,7 @@ fn service(place: &Place, direct: &Direct, back: &Proxy, standing: &impl Fn(&Pro
     let starts = ramps && servers.iter().any(|(_, how)| how.takes && how.throttle.is_some());
     let scale = if starts { SCALE } else { 1 };
     let mut destinations: Vec<Destination> = Vec::with_capacity(servers.len());
+    let mut addresses = HashSet::with_capacity(servers.len());
     for (at, (server, how)) in servers.iter().enumerate() {
         let Some(address) = address(server, place) else { continue };
         let has_turn = match server.backup {
@@ -116,7 +123,7 @@ fn service(place: &Place, direct: &Direct, back: &Proxy, standing: &impl Fn(&Pro
             false => 0,
             true => weight(how, ramps, scale),
         };
-        if destinations.iter().any(|other| other.address == address) {
+        if !addresses.insert(address) {
             continue;
         }
         let (upper, lower) = (server.maxconn, server.minconn);

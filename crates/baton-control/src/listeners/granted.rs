@@ -1,6 +1,6 @@
 //! New TCP addresses that another process binds for us, because it has rights that we gave up: our master.
 //!
-//! [`Listeners::missing`] says what a change will open; [`bind_named`] is the other process's part, which binds only what the
+//! [`Listeners::missing`] says what a change will open; [`Named`] is the other process's part, which binds only what the
 //! configuration *it* read names; [`Listeners::grant`] takes the sockets, for the next [`Listeners::prepare`].
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use baton_model::{Address, Bind, Model};
 use serde::{Deserialize, Serialize};
 
 use super::bound::BoundGroup;
-use super::place::{Owner, Place, overlap, wanted};
+use super::place::{Owner, Place, Taken, overlap, wanted};
 use super::{Listeners, options};
 
 /// Sockets of one address that may be asked for; there are no more threads.
@@ -66,12 +66,13 @@ impl Grants {
 impl Listeners {
     /// The TCP addresses of a model for which sockets would be opened.
     pub fn missing(&self, model: &Model) -> Vec<Wanted> {
+        let leaving = self.leaving_all();
         let missing = |(owner, bind): &(Owner, Bind)| {
             let Address::Inet(address) = bind.address else { return None };
             let place = Place::of(bind);
             let of_model = options::of(model, owner.frontend(), bind);
-            let comes_back = |at: usize| self.retiring[at].can_resume(owner.is_stats(), &of_model);
-            if self.open.contains_key(&place) || self.leaving(&place).is_some_and(comes_back) {
+            let comes_back = |at: &usize| self.retiring[*at].can_resume(owner.is_stats(), &of_model);
+            if self.open.contains_key(&place) || leaving.get(&place).is_some_and(comes_back) {
                 return None;
             }
             let ListenOptions { interface, namespace, transparent, v6only, .. } = of_model;
@@ -97,32 +98,52 @@ impl Listeners {
     }
 }
 
-/// Binds what was asked for, if this model names precisely that. Sockets in `held`, and other addresses of the model, may
-/// overlap it; whoever else has the address keeps it for itself.
-///
-/// # Errors
-/// [`Denied`] has the reason; nothing stays bound.
-pub fn bind_named(model: &Model, asked: &Wanted, held: &[Identity]) -> Result<Vec<OwnedFd>, Denied> {
-    let all = wanted(model);
-    let is_meant = |bind: &Bind| {
-        bind.address == Address::Inet(asked.address)
-            && bind.options.interface == asked.interface
-            && bind.options.namespace == asked.namespace
-            && bind.options.transparent == asked.transparent
-            && bind.options.v6only == asked.v6only
-    };
-    let at = all.iter().position(|(_, bind)| is_meant(bind)).ok_or(Denied::NotNamed)?;
-    let (owner, bind) = &all[at];
-    let place = Place::of(bind);
-    let mut others = all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, (_, bind))| Place::of(bind));
-    let netns = namespace::facts(asked.namespace.as_deref()).ok().and_then(|facts| facts.netns);
-    let held = held.iter().filter(|held| held.netns == netns).filter_map(|held| held.local.inet());
-    let overlaps = others.any(|other| other.overlaps(&place))
-        || held.map(Address::Inet).any(|other| overlap(&other, &bind.address));
-    let options = options::of(model, owner.frontend(), bind);
-    let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options };
-    let group = BoundGroup::bind(asked.address, &options, asked.sockets.clamp(1, SOCKETS_MAX));
-    group.map(BoundGroup::into_fds).map_err(|error| Denied::Refused(error.to_string()))
+/// The addresses that a model names, to bind some of them.
+#[derive(Debug)]
+pub struct Named<'m> {
+    model: &'m Model,
+    all: HashMap<Place, Vec<(Owner, Bind)>>,
+    taken: Taken,
+    /// Addresses of sockets that are held already: they may overlap those that are bound.
+    held: &'m [Identity],
+}
+
+impl<'m> Named<'m> {
+    /// Those of this model.
+    pub fn new(model: &'m Model, held: &'m [Identity]) -> Named<'m> {
+        let (mut all, mut taken): (HashMap<Place, Vec<_>>, _) = (HashMap::new(), Taken::default());
+        for (owner, bind) in wanted(model) {
+            let place = Place::of(&bind);
+            taken.add(&place);
+            all.entry(place).or_default().push((owner, bind));
+        }
+        Named { model, all, taken, held }
+    }
+
+    /// Binds what was asked for, if the model names precisely that. Sockets that are held, and other addresses of the model, may
+    /// overlap it; whoever else has the address keeps it for itself.
+    ///
+    /// # Errors
+    /// [`Denied`] has the reason; nothing stays bound.
+    pub fn bind(&self, asked: &Wanted) -> Result<Vec<OwnedFd>, Denied> {
+        let place = Place {
+            address: Address::Inet(asked.address),
+            interface: asked.interface.clone(),
+            namespace: asked.namespace.clone(),
+        };
+        let is_meant =
+            |bind: &Bind| bind.options.transparent == asked.transparent && bind.options.v6only == asked.v6only;
+        let mut there = self.all.get(&place).into_iter().flatten();
+        let (owner, bind) = there.find(|(_, bind)| is_meant(bind)).ok_or(Denied::NotNamed)?;
+        let netns = namespace::facts(asked.namespace.as_deref()).ok().and_then(|facts| facts.netns);
+        let held = self.held.iter().filter(|held| held.netns == netns).filter_map(|held| held.local.inet());
+        let overlaps =
+            self.taken.overlaps_another(&place) || held.map(Address::Inet).any(|other| overlap(&other, &bind.address));
+        let options = options::of(self.model, owner.frontend(), bind);
+        let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options };
+        let group = BoundGroup::bind(asked.address, &options, asked.sockets.clamp(1, SOCKETS_MAX));
+        group.map(BoundGroup::into_fds).map_err(|error| Denied::Refused(error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -160,15 +181,15 @@ mod tests {
         let mut asked = Listeners::new(2).missing(&model).pop().unwrap();
         assert_eq!((asked.address, asked.sockets), (one, 2));
         asked.address = other;
-        assert_eq!(bind_named(&model, &asked, &[]).unwrap_err(), Denied::NotNamed);
+        assert_eq!(Named::new(&model, &[]).bind(&asked).unwrap_err(), Denied::NotNamed);
         asked.address = one;
         asked.transparent = true;
-        assert_eq!(bind_named(&model, &asked, &[]).unwrap_err(), Denied::NotNamed, "not so");
+        assert_eq!(Named::new(&model, &[]).bind(&asked).unwrap_err(), Denied::NotNamed, "not so");
         asked.transparent = false;
         asked.sockets = usize::MAX;
-        assert_eq!(bind_named(&model, &asked, &[]).unwrap().len(), SOCKETS_MAX);
+        assert_eq!(Named::new(&model, &[]).bind(&asked).unwrap().len(), SOCKETS_MAX);
         let taken = TcpListener::bind(one).unwrap();
-        match bind_named(&model, &asked, &[]) {
+        match Named::new(&model, &[]).bind(&asked) {
             Err(Denied::Refused(reason)) => assert!(reason.contains("already in use"), "{reason}"),
             other => panic!("{other:?}"),
         }
@@ -186,7 +207,7 @@ mod tests {
         let granted: Granted = asked
             .into_iter()
             .map(|asked| {
-                let outcome = bind_named(&after, &asked, &[]);
+                let outcome = Named::new(&after, &[]).bind(&asked);
                 (asked, outcome)
             })
             .collect();

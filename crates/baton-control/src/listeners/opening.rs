@@ -15,7 +15,7 @@ use super::bound::BoundGroup;
 use super::granted::Denied;
 use super::inherited::{Given, Known};
 use super::lent::Elsewhere;
-use super::place::Place;
+use super::place::{Place, Taken};
 use super::{Listener, Listeners, options};
 
 /// Sockets that are not in service yet.
@@ -87,13 +87,8 @@ impl Listeners {
     }
 
     /// Opens a new address, or takes the sockets of it that were given to us. Alone if it can; beside a socket of ours that
-    /// covers it (such as `*:80` and `127.0.0.1:80`) the kernel lets the more precise one take precedence.
-    pub(super) fn open_new(
-        &mut self,
-        bind: &Bind,
-        options: &ListenOptions,
-        opening: &[(Place, New, ListenOptions)],
-    ) -> Result<New, String> {
+    /// covers it (such as `*:80` and `127.0.0.1:80`) the kernel lets the more precise one take precedence; `taken` are ours.
+    pub(super) fn open_new(&mut self, bind: &Bind, options: &ListenOptions, taken: &Taken) -> Result<New, String> {
         let given = self.inherited.take(bind, options);
         if !given.is_empty() {
             return Ok(New::Adopted(given));
@@ -107,9 +102,7 @@ impl Listeners {
         let endpoint = options::endpoint(&bind.address);
         let shards = self.shards(bind);
         let place = Place::of(bind);
-        let ours = self.open.keys().chain(self.retiring.iter().map(|leaving| &leaving.place));
-        let overlaps = ours.chain(opening.iter().map(|(place, ..)| place)).any(|other| other.overlaps(&place))
-            || self.inherited.overlaps(bind, options);
+        let overlaps = taken.overlaps(&place) || self.inherited.overlaps(bind, options);
         let options = ListenOptions { exclusive: options.exclusive && !overlaps, ..options.clone() };
         let error = match ListenerGroup::prepare(&endpoint, &options, shards) {
             Ok(group) => return Ok(New::Prepared(Box::new(group))),

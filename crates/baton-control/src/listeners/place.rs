@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use baton_model::{Address, Bind, BindOptions, Model, Proxy, StatsSocket};
@@ -115,11 +116,43 @@ pub fn named_twice(model: &Model) -> Vec<Refused> {
     refused
 }
 
-impl Place {
-    /// Whether both would be reached by some same destination. Two names are taken for two namespaces: who gives one two
-    /// names is told that the address is in use.
-    pub(super) fn overlaps(&self, other: &Place) -> bool {
-        self.namespace == other.namespace && overlap(&self.address, &other.address)
+/// Addresses that another one may overlap; asking costs the same however many there are. Two names are taken for two namespaces: who
+/// gives one two names is told that the address is in use.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// How often each IP address is there, by network namespace and port. Only TCP addresses overlap.
+    ports: HashMap<(Option<String>, u16), HashMap<IpAddr, usize>>,
+}
+
+impl Taken {
+    /// One more.
+    pub(super) fn add(&mut self, place: &Place) {
+        if let Address::Inet(address) = &place.address {
+            let port = (place.namespace.clone(), address.port());
+            *self.ports.entry(port).or_default().entry(address.ip().to_canonical()).or_default() += 1;
+        }
+    }
+
+    /// Whether one of them and `place` would be reached by some same destination.
+    pub(super) fn overlaps(&self, place: &Place) -> bool {
+        self.overlapping(place) > 0
+    }
+
+    /// The same for a place that is one of them: whether another one would.
+    pub(super) fn overlaps_another(&self, place: &Place) -> bool {
+        self.overlapping(place) > 1
+    }
+
+    fn overlapping(&self, place: &Place) -> usize {
+        let Address::Inet(address) = &place.address else { return 0 };
+        let Some(ips) = self.ports.get(&(place.namespace.clone(), address.port())) else { return 0 };
+        let ip = address.ip().to_canonical();
+        if ip.is_unspecified() {
+            return ips.values().sum();
+        }
+        // The unspecified addresses overlap with all others.
+        let all = [ip, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        all.iter().filter_map(|ip| ips.get(ip)).sum()
     }
 }
 
@@ -136,4 +169,36 @@ pub(super) fn overlap(one: &Address, other: &Address) -> bool {
 
 pub(super) fn refuse(owner: &Owner, bind: &Bind, reason: String) -> Refused {
     Refused { object: owner.object(), reason, source: bind.source.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_overlaps_itself_and_the_unspecified_one() {
+        let place = |address: &str, interface: Option<&str>| Place {
+            address: Address::Inet(address.parse().unwrap()),
+            interface: interface.map(str::to_owned),
+            namespace: None,
+        };
+        let check = |own: &str, others: &[&str], expect: (bool, bool)| {
+            let own = place(own, None);
+            let mut taken = Taken::default();
+            others.iter().for_each(|other| taken.add(&place(other, Some("lo"))));
+            let overlaps = taken.overlaps(&own);
+            taken.add(&own);
+            let elsewhere = Place { namespace: Some("blue".into()), ..own.clone() };
+            assert!(!taken.overlaps(&elsewhere));
+            assert_eq!((overlaps, taken.overlaps_another(&own)), expect, "{own} beside {others:?}");
+        };
+        check("127.0.0.1:80", &[], (false, false));
+        check("127.0.0.1:80", &["127.0.0.1:81", "127.0.0.2:80"], (false, false));
+        check("127.0.0.1:80", &["127.0.0.1:80"], (true, true));
+        check("127.0.0.1:80", &["[::ffff:127.0.0.1]:80"], (true, true));
+        check("127.0.0.1:80", &["0.0.0.0:80"], (true, true));
+        check("127.0.0.1:80", &["[::]:80"], (true, true));
+        check("0.0.0.0:80", &["127.0.0.1:80"], (true, true));
+        check("[::]:80", &["0.0.0.0:80"], (true, true));
+    }
 }

@@ -24,7 +24,7 @@ use socket2::Socket;
 
 use super::link::{self, Heard};
 use crate::environment::Outside;
-use crate::listeners::{Denied, Granted, INHERITED_MAX, Wanted, bind_named};
+use crate::listeners::{Denied, Granted, INHERITED_MAX, Named, Wanted};
 use crate::reload;
 
 /// How long a conversation may take in all.
@@ -93,6 +93,7 @@ pub fn answer(line: &Socket, reading: &Reading, held: &[Identity], mut tell: imp
     let end = Instant::now() + TALK_WITHIN;
     // A configuration with faults names nothing.
     let model = reload::read(&reading.options, &reading.outside).model.unwrap_or_default();
+    let named = Named::new(&model, held);
     let mut count = 0;
     loop {
         wait_until(line, end)?;
@@ -102,7 +103,7 @@ pub fn answer(line: &Socket, reading: &Reading, held: &[Identity], mut tell: imp
             Heard::Closed => return Ok(()),
         };
         let outcome = match count < INHERITED_MAX {
-            true => bind_named(&model, &asked, held),
+            true => named.bind(&asked),
             false => Err(Denied::Refused(format!("more than {INHERITED_MAX} sockets at a time"))),
         };
         match outcome {

@@ -16,7 +16,7 @@ use crate::runtime::figures::{self, Key, Seen};
 /// The frontend's line, and one for each of its sockets if `option socket-stats` keeps their figures.
 pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<Line>) {
     let Some(generation) = &control.line.generation else { return };
-    let Some(plan) = generation.frontends.iter().find(|plan| plan.proxy.name == proxy.name) else { return };
+    let Some(plan) = generation.frontend(&proxy.name) else { return };
     if wanted.takes(Kind::Frontend) {
         out.push(frontend(control, plan, generation.maxconn, now));
     }
