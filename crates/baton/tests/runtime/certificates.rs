@@ -38,7 +38,7 @@ impl Desk {
             ("junk", "junk\n".into()),
             ("keys", keys),
             ("newkey", format!("Zz{}", "B".repeat(62))),
-            ("line", "DIR/b.pem [alpn http/1.1 verify none] c1.example c2.example\n".into()),
+            ("line", "<DIR>/b.pem [alpn http/1.1 verify none] c1.example c2.example\n".into()),
         ];
         Desk { authority, files }
     }
@@ -65,14 +65,16 @@ impl Desk {
         )
     }
 
-    /// A command for a program whose folder this is: `DIR` is the folder, and what stands behind `<<` a file's content.
+    /// A command for a program whose folder this is: `DIR` is the folder, and what stands behind `<<` a file's
+    /// content, in which `<DIR>` is the folder.
     fn command(&self, folder: &Path, line: &str) -> String {
         let place = folder.display().to_string();
         match line.split_once(" <<") {
             None => line.replace("DIR", &place) + "\n",
             Some((command, name)) => {
                 let content = self.files.iter().find(|(file, _)| *file == name).expect("a file of the test");
-                let content = content.1.replace("DIR", &place);
+                // A key may have any letters, but none of these brackets.
+                let content = content.1.replace("<DIR>", &place);
                 format!("{} <<\n{}\n\n", command.replace("DIR", &place), content.trim_end())
             }
         }

@@ -176,9 +176,10 @@ impl Comparison {
 
     /// Asks both the same; gives haproxy's answer.
     fn ask(&mut self, what: &str, command: &str) -> String {
+        // `<DIR>` is the program's folder; a response may have any letters, but none of these brackets.
         let ask = |socket: &Path| {
             let place = socket.parent().expect("it is in a folder").display().to_string();
-            let text = socat(socket, command.replace("DIR", &place)).replace(&place, "DIR");
+            let text = socat(socket, command.replace("<DIR>", &place)).replace(&place, "DIR");
             // What follows, a signature and who made it, only haproxy prints.
             let end = text.find("Signature Algorithm:").unwrap_or(text.len());
             text[..end].trim_end().to_owned()
@@ -222,7 +223,7 @@ fn responses_are_set_and_shown_as_by_haproxy() {
     let list = comparison.ask("the list", "show ssl ocsp-response\n");
     let id = list.lines().find_map(|line| line.split_once("key : ")).expect("there is one").1.to_owned();
     comparison.ask("one", &format!("show ssl ocsp-response {id}\n"));
-    comparison.ask("one by its file", "show ssl cert DIR/a.pem.ocsp\n");
+    comparison.ask("one by its file", "show ssl cert <DIR>/a.pem.ocsp\n");
     let other = format!("{}7f", &id[..id.len() - 2]);
     comparison.ask("none", &format!("show ssl ocsp-response {other}\n"));
     // Without a payload it is another command; what has no file beside it haproxy does not take.
