@@ -234,6 +234,7 @@ impl Control {
                 Event::Time => self.step_direct(None),
             }
             self.listen_for_the_end(&mut signals)?;
+            runtime::answer_postponed(&mut self).await;
             self.step_readings();
             self.step_pause().await;
             self.rotate_tickets().await;

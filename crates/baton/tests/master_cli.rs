@@ -131,6 +131,15 @@ fn levels_hold_on_both_sides_of_the_prefix() {
 }
 
 #[test]
+fn who_sets_something_by_the_master_is_known() {
+    let (proxy, socket, _folder) = start("");
+    assert_eq!(say(&socket, "@1 set weight app/s1 7\n"), "\n");
+    let overrides = proxy.status().overrides;
+    let (uid, pid) = (nix::unistd::geteuid(), std::process::id());
+    assert_eq!(overrides[0].by().to_string(), format!("uid {uid} pid {pid} over unix@{}", socket.display()));
+}
+
+#[test]
 fn a_worker_that_dies_is_seen() {
     let (proxy, socket, _folder) = start("");
     let pid = proxy.status().pid;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use baton_kernel::watch::SharedSocket;
 use baton_kernel::{ListenOptions, Listening, listen, watch};
-use baton_model::{AccessLevel, StatsSocket};
+use baton_model::{AccessLevel, Author, StatsSocket};
 use socket2::SockRef;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -44,7 +44,7 @@ pub(super) enum Question {
     /// `reload`; answered when it is done.
     Reload(oneshot::Sender<Reply>),
     /// A connection to a worker's runtime API, and its process id.
-    Worker(Target, AccessLevel, oneshot::Sender<Option<(i32, Option<UnixStream>)>>),
+    Worker(Target, AccessLevel, Author, oneshot::Sender<Option<(i32, Option<UnixStream>)>>),
 }
 
 /// Where `-S` listens.
@@ -88,7 +88,7 @@ impl Cli {
 
     /// Accepts sessions until the master is gone.
     pub(super) async fn serve(self, version: String, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
-        let level = self.socket.level;
+        let (level, address) = (self.socket.level, self.socket.bind.address);
         let socket = SharedSocket::at(&[self.listening.into_fd()].into(), 0).ok_or(io::ErrorKind::NotConnected)?;
         let fd = watch::listening(socket)?;
         let room = Arc::new(Semaphore::new(SESSIONS_MAX));
@@ -100,8 +100,9 @@ impl Cli {
                 Ok((socket, _)) => {
                     let (events, version) = (events.clone(), version.clone());
                     if let Ok(connection) = Connection::new(socket) {
+                        let by = connection.author(&address);
                         tokio::task::spawn_local(async move {
-                            session::serve(connection, level, &version, events).await;
+                            session::serve(connection, (level, by), &version, events).await;
                             drop(place);
                         });
                     }

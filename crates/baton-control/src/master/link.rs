@@ -58,6 +58,15 @@ pub enum ToWorker {
     Session {
         /// HAProxy's word for it.
         level: String,
+        /// Who it is: the user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        /// Who it is: the process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
+        /// The master's socket that it connected to.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        socket: String,
     },
     /// Answer with [`ToMaster::Pong`].
     Ping,
@@ -258,7 +267,11 @@ mod tests {
     #[test]
     fn messages_are_these_for_ever() {
         check(ToWorker::Sockets, r#"{"say":"sockets"}"#);
-        check(ToWorker::Session { level: "admin".into() }, r#"{"say":"session","level":"admin"}"#);
+        let session =
+            |uid, pid, socket: &str| ToWorker::Session { level: "admin".into(), uid, pid, socket: socket.into() };
+        check(session(None, None, ""), r#"{"say":"session","level":"admin"}"#);
+        let text = r#"{"say":"session","level":"admin","uid":0,"pid":7,"socket":"unix@/m"}"#;
+        check(session(Some(0), Some(7), "unix@/m"), text);
         let begin = Begin { is_first: true, is_detached: false, take_over: Some(7), may_ask: vec![0], opens: true };
         let text = r#"{"say":"begin","is_first":true,"is_detached":false,"take_over":7,"may_ask":[0],"opens":true}"#;
         check(ToWorker::Begin(begin), text);

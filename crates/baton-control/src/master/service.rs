@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use baton_model::{AccessLevel, Model};
+use baton_model::{AccessLevel, Author, Model};
 use socket2::Socket;
 use tokio::net::UnixStream;
 
@@ -222,12 +222,13 @@ impl Control {
                     self.look_at_master(told);
                 }
             }
-            ToWorker::Session { level } => {
+            ToWorker::Session { level, uid, pid, socket: name } => {
+                let by = (!name.is_empty()).then_some(Author { uid, pid, socket: name });
                 // A level that we do not know gets nobody to speak with.
                 if let (Some(fd), Some(level)) = (fds.into_iter().next(), level_of(&level)) {
                     let socket = Socket::from(fd);
                     if socket.set_nonblocking(true).is_ok() {
-                        self.line.runtime.serve(socket, level);
+                        self.line.runtime.serve(socket, level, by);
                     }
                 }
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use baton_kernel::watch::{self, SharedSocket};
-use baton_model::{AccessLevel, Address, Bind, BindOptions, SeverityOutput, Source, StatsSocket};
+use baton_model::{AccessLevel, Address, Author, Bind, BindOptions, SeverityOutput, Source, StatsSocket};
 use baton_proxy::supervise;
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
@@ -63,7 +63,7 @@ impl Drop for Listening {
 }
 
 /// A session of its own, of a socket that is none of ours.
-pub(super) fn serve_alone(shared: &Rc<Shared>, socket: Socket, level: AccessLevel) {
+pub(super) fn serve_alone(shared: &Rc<Shared>, socket: Socket, level: AccessLevel, by: Option<Author>) {
     let bind = Bind {
         address: Address::Abstract("master".into()),
         name: None,
@@ -74,7 +74,8 @@ pub(super) fn serve_alone(shared: &Rc<Shared>, socket: Socket, level: AccessLeve
     let begin = StatsSocket { bind, level, severity: SeverityOutput::None, exposes_listeners: false };
     let target = Rc::new(Target { socket: RefCell::new(begin.clone()), open: Cell::new(0) });
     if let Ok(connection) = Connection::new(socket) {
-        tokio::task::spawn_local(session::serve(connection, begin, Place::take(shared, &target)));
+        let by = by.unwrap_or_else(|| connection.author(&begin.bind.address));
+        tokio::task::spawn_local(session::serve(connection, begin, by, Place::take(shared, &target)));
     }
 }
 
@@ -90,7 +91,8 @@ async fn accept(fd: Rc<AsyncFd<SharedSocket>>, shared: Rc<Shared>, target: Rc<Ta
                 let place = Place::take(&shared, &target);
                 let begin = target.socket.borrow().clone();
                 if let Ok(connection) = Connection::new(socket) {
-                    tokio::task::spawn_local(session::serve(connection, begin, place));
+                    let by = connection.author(&begin.bind.address);
+                    tokio::task::spawn_local(session::serve(connection, begin, by, place));
                 }
             }
             Err(error) => match error.raw_os_error() {

@@ -32,13 +32,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton_kernel::output;
-use baton_model::{AccessLevel, Model};
+use baton_model::{AccessLevel, Author, Model};
 use baton_proxy::ListenerId;
 use socket2::Socket;
 use tokio::sync::{Notify, mpsc};
 
 use crate::control::Control;
 use crate::listeners::OpenStats;
+use answer::Answer;
 pub(crate) use connection::Connection;
 use figures::Key;
 pub(crate) use info::spoken_version;
@@ -56,6 +57,8 @@ pub struct Runtime {
     shared: Rc<Shared>,
     listening: HashMap<ListenerId, Listening>,
     questions: mpsc::Receiver<Question>,
+    /// Changes that wait until it is clear who serves: one of each session, of which there are `stats maxconn`.
+    postponed: Vec<Question>,
     pub(crate) rates: Rates<Key>,
 }
 
@@ -96,7 +99,13 @@ impl Default for Runtime {
             sockets: RefCell::default(),
             ask,
         };
-        Runtime { shared: Rc::new(shared), listening: HashMap::new(), questions, rates: Rates::new(Instant::now()) }
+        Runtime {
+            shared: Rc::new(shared),
+            listening: HashMap::new(),
+            questions,
+            postponed: Vec::new(),
+            rates: Rates::new(Instant::now()),
+        }
     }
 }
 
@@ -123,9 +132,9 @@ impl Runtime {
         self.shared.freed.notify_waiters();
     }
 
-    /// Speaks with a peer whom our master has accepted, with these rights.
-    pub(crate) fn serve(&self, socket: Socket, level: AccessLevel) {
-        listener::serve_alone(&self.shared, socket, level);
+    /// Speaks with a peer whom our master has accepted, with these rights; `None` as the peer is the master.
+    pub(crate) fn serve(&self, socket: Socket, level: AccessLevel, by: Option<Author>) {
+        listener::serve_alone(&self.shared, socket, level, by);
     }
 
     /// Stops accepting at an address that was removed.
@@ -156,16 +165,34 @@ impl Runtime {
 
 /// Answers a session's command, between two events of the process.
 pub(crate) async fn answer(control: &mut Control, question: Question) {
-    match (question.row.act, question.socket) {
-        (Act::Ask(act), _) => {
-            let answer = act(control, &question.call);
-            // What is done outlives us, whenever we die.
-            control.keep_overrides().await;
-            // Who left does not want it any more.
-            let _ = question.reply.send(answer);
+    let answer = match (question.row.act, question.socket) {
+        (Act::Ask(act), _) => act(control, &question.call),
+        (Act::Change(_), socket) if control.succession.is_giving() => {
+            // What there is to know has gone to the other process already.
+            return control.line.runtime.postponed.push(Question { socket, ..question });
         }
-        (Act::Take(act), Some(socket)) => act(control, socket),
+        (Act::Change(act), _) => match control.succession.successor() {
+            Some(pid) => Answer::error(format!("Process {pid} has taken over: change it there.")),
+            None => {
+                let answer = act(control, &question.call);
+                // What is done outlives us, whenever we die.
+                control.keep_overrides().await;
+                answer
+            }
+        },
+        (Act::Take(act), Some(socket)) => return act(control, socket),
         // The session answers these itself.
-        (Act::Own(_), _) | (Act::Take(_), None) => {}
+        (Act::Own(_), _) | (Act::Take(_), None) => return,
+    };
+    // Who left does not want it any more.
+    let _ = question.reply.send(answer);
+}
+
+/// Answers what had to wait until it was clear who serves.
+pub(crate) async fn answer_postponed(control: &mut Control) {
+    if !control.succession.is_giving() {
+        for question in std::mem::take(&mut control.line.runtime.postponed) {
+            answer(control, question).await;
+        }
     }
 }

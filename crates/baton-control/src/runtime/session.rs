@@ -93,11 +93,11 @@ enum After {
 }
 
 /// Speaks with a peer until it has nothing more to say.
-pub(super) async fn serve(connection: Connection, socket: StatsSocket, place: Place) {
+pub(super) async fn serve(connection: Connection, socket: StatsSocket, by: Author, place: Place) {
     let settings = *place.shared.settings.borrow();
     let mut session = Session {
         level: socket.level,
-        by: connection.author(&socket.bind.address),
+        by,
         severity: socket.severity,
         is_interactive: false,
         is_expert: false,
@@ -206,7 +206,7 @@ fn command(session: &mut Session, words: Vec<String>, payload: Option<Vec<u8>>) 
     let call = Call { words, name_words: row.words.len(), payload, level: session.level, by: session.by.clone() };
     match row.act {
         Act::Own(act) => Doing::Answered(act(session, &call)),
-        Act::Ask(_) | Act::Take(_) => Doing::Asks(row, call),
+        Act::Ask(_) | Act::Change(_) | Act::Take(_) => Doing::Asks(row, call),
     }
 }
 

@@ -16,12 +16,14 @@ pub(super) enum Act {
     Own(fn(&mut Session, &Call) -> Answer),
     /// Live state: answered on the change line.
     Ask(fn(&mut Control, &Call) -> Answer),
+    /// What a process after this one has to know: done on the change line, once it is clear who serves.
+    Change(fn(&mut Control, &Call) -> Answer),
     /// The connection itself, on which something else is spoken from then on.
     Take(fn(&mut Control, Socket)),
 }
 
 use AccessLevel::{Admin, Operator, User};
-use Act::{Ask, Own, Take};
+use Act::{Ask, Change, Own, Take};
 
 /// All commands, in the order of the help.
 pub(super) static ROWS: &[Row<Act>] = &[
@@ -109,7 +111,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Ask(ssl::list::delete),
     ),
-    row(&["disable", "server"], "<bk>/<srv>", "put a server into maintenance", Admin, Ask(change_server::disable)),
+    row(&["disable", "server"], "<bk>/<srv>", "put a server into maintenance", Admin, Change(change_server::disable)),
     row(
         &["dump", "ssl", "cert"],
         "<certfile>",
@@ -117,7 +119,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Ask(ssl::certificate::dump),
     ),
-    row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Ask(change_server::enable)),
+    row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Change(change_server::enable)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
         &["new", "ssl", "ca-file"],
@@ -146,7 +148,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<bk>/<srv> state|weight <value>",
         "ready, drain or maint; another weight",
         Admin,
-        Ask(change_server::set),
+        Change(change_server::set),
     ),
     row(
         &["set", "severity-output"],
@@ -196,7 +198,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<bk>/<srv> <weight>[%]",
         "another weight of a server",
         Admin,
-        Ask(change_server::set_weight),
+        Change(change_server::set_weight),
     ),
     row(&["show", "backend"], "", "the names of all backends", User, Ask(process::backends)),
     row(&["show", "cli", "level"], "", "what this session may do", User, Own(own::show_level)),

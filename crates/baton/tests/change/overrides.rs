@@ -98,6 +98,11 @@ fn a_reload_keeps_what_was_set_until_the_file_changes_that_field() {
     assert_eq!(shown(proxy), (states[..2].to_vec(), all[..1].to_vec()));
     assert_eq!(operated.command("get weight app/s2"), "20 (initial 20)\n\n");
 
+    // A section that takes no part for a while keeps it.
+    proxy.change(&text.replace("\nbackend app\n", "\nbackend app\n disabled\n"));
+    proxy.change(&text);
+    assert_eq!(shown(proxy), (states[..2].to_vec(), all[..1].to_vec()));
+
     // What was taken away begins anew, and what the file says is no override.
     proxy.change(&operated.text);
     assert_eq!(

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use baton_control::ask::{self, Whom};
@@ -12,7 +13,7 @@ use baton_control::protocol::{Reply, Request};
 use nix::sys::signal::Signal;
 
 use crate::peers::Taker;
-use crate::support::{Proxy, free_address, frontend_counter, program, until};
+use crate::support::{PATIENCE, Proxy, free_address, frontend_counter, program, until};
 use crate::{Client, config, get, origins};
 
 /// The old process is as it was: same sockets, same descriptors, and a handover succeeds.
@@ -187,6 +188,57 @@ fn who_asks_the_old_one_again_is_sent_on() {
     assert!(kept.get("/").contains("connection: close"));
     assert!(old.wait().0.success());
     until("the first one reports to the third", || frontend_counter(&third.status(), "web", "req_tot") == 3);
+}
+
+/// A session of the runtime API that stays open.
+struct Operator(UnixStream);
+
+impl Operator {
+    fn say(&mut self, line: &str) {
+        writeln!(self.0, "{line}").expect("it is read");
+    }
+
+    /// What comes up to the next prompt.
+    fn hear(&mut self) -> String {
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\n> ") {
+            let mut byte = [0];
+            assert_eq!(self.0.read(&mut byte).expect("a reply in time"), 1, "{}", String::from_utf8_lossy(&reply));
+            reply.push(byte[0]);
+        }
+        String::from_utf8(reply).expect("text")
+    }
+}
+
+#[test]
+fn what_operators_set_waits_until_it_is_clear_who_serves() {
+    let (_origins, servers) = origins(1);
+    let (web, folder) = (free_address(), tempfile::tempdir().expect("a folder"));
+    let socket = folder.path().join("baton.sock");
+    let stats = format!("global\n stats socket {} level admin\n", socket.display());
+    let old = Proxy::start(&config(web, &servers).replace("global\n", &stats));
+    let stream = UnixStream::connect(&socket).expect("it is listened on");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");
+    let mut operator = Operator(stream);
+    operator.say("prompt");
+    operator.hear();
+    let set = |old: &Proxy| old.status().overrides.iter().map(ToString::to_string).collect::<Vec<_>>();
+
+    let mut fails = Taker::ask(old.pid());
+    fails.receive_all();
+    operator.say("set weight app/s0 7");
+    assert!(get(web).contains("200") && set(&old).is_empty(), "the state that was handed over does not have it");
+    drop(fails);
+    assert_eq!(operator.hear(), "\n> ", "the one that asked is gone");
+    assert_eq!(set(&old), ["server app/s0 weight 7 (file: 1)"]);
+
+    let mut serves = Taker::ask(old.pid());
+    serves.receive_all();
+    operator.say("set server app/s0 state maint");
+    assert_eq!(set(&old).len(), 1);
+    serves.ready();
+    let pid = std::process::id();
+    assert_eq!(operator.hear(), format!("Process {pid} has taken over: change it there.\n\n> "));
 }
 
 #[test]

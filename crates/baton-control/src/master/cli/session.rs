@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_model::AccessLevel;
+use baton_model::{AccessLevel, Author};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -76,6 +76,7 @@ struct Session<'a> {
     version: &'a str,
     events: mpsc::UnboundedSender<Event>,
     level: AccessLevel,
+    by: Author,
     is_interactive: bool,
     is_over: bool,
     /// Whom commands without a prefix are for, and its process id.
@@ -88,7 +89,7 @@ struct Session<'a> {
 /// Speaks with a peer until it has nothing more to say.
 pub(super) async fn serve(
     connection: Connection,
-    level: AccessLevel,
+    (level, by): (AccessLevel, Author),
     version: &str,
     events: mpsc::UnboundedSender<Event>,
 ) {
@@ -97,6 +98,7 @@ pub(super) async fn serve(
         version,
         events,
         level,
+        by,
         is_interactive: false,
         is_over: false,
         target: (Target::Master, 0),
@@ -234,6 +236,9 @@ impl Session<'_> {
                     said.push_str(&change.change);
                     said.push('\n');
                 }
+                for ended in outcome.plan.overrides.iter().filter(|one| one.ends.is_some()) {
+                    said.push_str(&format!("set at run time: {ended}\n"));
+                }
                 (outcome.accepted, said)
             }
             Reply::Failed { reason } => (false, reason + "\n"),
@@ -248,13 +253,13 @@ impl Session<'_> {
             return Some(0);
         }
         let (reply, answer) = oneshot::channel();
-        self.events.send(Event::Question(Question::Worker(target, self.level, reply))).ok()?;
+        self.events.send(Event::Question(Question::Worker(target, self.level, self.by.clone(), reply))).ok()?;
         Some(answer.await.ok()??.0)
     }
 
     /// Sends a command to a worker, and its answer to the peer.
     async fn pass_on(&self, target: Target, words: &[String], payload: Option<&[u8]>) -> Result<(), Gone> {
-        let found = self.ask(|reply| Question::Worker(target, self.level, reply)).await?;
+        let found = self.ask(|reply| Question::Worker(target, self.level, self.by.clone(), reply)).await?;
         let Some((pid, Some(mut stream))) = found else {
             return self.write("The worker cannot be reached right now.\n\n").await;
         };

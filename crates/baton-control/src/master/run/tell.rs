@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use baton_config::Severity;
-use baton_model::{AccessLevel, Level};
+use baton_model::{AccessLevel, Author, Level};
 use tokio::net::UnixStream;
 
 use super::{Master, Waiting};
@@ -22,18 +22,24 @@ impl Master {
             Question::Processes(reply) => drop(reply.send(self.processes(Instant::now()))),
             Question::Logs(reply) => drop(reply.send(self.logs.clone())),
             Question::Reload(reply) => drop(reply.send(Reply::Failed { reason: "not now".into() })),
-            Question::Worker(target, level, reply) => drop(reply.send(self.connect(target, level).await)),
+            Question::Worker(target, level, by, reply) => drop(reply.send(self.connect(target, level, by).await)),
         }
     }
 
     /// A connection to the runtime API of a worker, which is new for each command.
-    pub(super) async fn connect(&self, target: Target, level: AccessLevel) -> Option<(i32, Option<UnixStream>)> {
+    pub(super) async fn connect(
+        &self,
+        target: Target,
+        level: AccessLevel,
+        by: Author,
+    ) -> Option<(i32, Option<UnixStream>)> {
         let process = match target {
             Target::Relative(1) => self.workers.get(&self.supervisor.current()?.id)?,
             Target::Pid(pid) => self.workers.values().find(|process| process.pid == pid)?,
             Target::Master | Target::Relative(_) | Target::Nobody => return None,
         };
-        let session = ToWorker::Session { level: level.word().into() };
+        let Author { uid, pid, socket } = by;
+        let session = ToWorker::Session { level: level.word().into(), uid, pid, socket };
         let stream = match UnixStream::pair() {
             Ok((ours, theirs)) => process.link.say(&session, &[theirs.as_fd()]).await.ok().map(|()| ours),
             Err(_) => None,
