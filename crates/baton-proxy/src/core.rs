@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 use baton_kernel::process::memory;
 use slab::Slab;
 
-use crate::accept::{Acceptor, Client};
-use crate::buffer::BufferPool;
+use crate::accept::Acceptor;
+use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::{Generation, ListenerId};
@@ -217,9 +217,9 @@ impl Core {
         }
     }
 
-    /// Memory for a request of this client, with the bytes that were read already.
-    pub fn work(&self, client: &mut Client) -> Box<Work> {
-        let input = client.take_input().unwrap_or_else(|| self.buffers.take());
+    /// Memory for a request, with the bytes that were read already.
+    pub fn work(&self, input: Option<Buffer>) -> Box<Work> {
+        let input = input.unwrap_or_else(|| self.buffers.take());
         match self.spare.take() {
             Some(mut work) => {
                 work.input = input;
@@ -239,12 +239,11 @@ impl Core {
         self.runners.give(runner);
     }
 
-    /// Takes the memory back; bytes of the next request stay with the client.
-    pub fn rest(&self, client: &mut Client, mut work: Box<Work>) {
-        if let Some(input) = work.clear(&self.buffers) {
-            client.keep_input(input);
-        }
+    /// Takes the memory back, and returns the bytes of the next request.
+    pub fn rest(&self, mut work: Box<Work>) -> Option<Buffer> {
+        let input = work.clear(&self.buffers);
         self.spare.give(work);
+        input
     }
 
     /// Stops accepting on a listener and drops its sockets.

@@ -10,7 +10,7 @@ use baton_model::Mode;
 use baton_tls::rustls::server::UnbufferedServerConnection;
 use baton_tls::{Acceptor, Chosen, Hello, Unwanted};
 
-use crate::accept::Client;
+use crate::client::Client;
 use crate::core::{Core, Interrupt, until};
 use crate::state::Counter;
 use crate::stream::{Broken, Records, Tls};
@@ -80,14 +80,14 @@ impl From<Interrupt> for Failed {
 
 /// Agrees on TLS with a client, within `timeout client`, and remembers the facts. A client that cannot be served was told why.
 pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), Failed> {
-    let limit = client.view().plan.proxy.timeouts.client;
+    let limit = client.session.view().plan.proxy.timeouts.client;
     client.deadline.set(limit.map(|limit| core.now() + limit));
     let figures = &core.registry.tls;
     figures.total.fetch_add(1, Ordering::Relaxed);
     let outcome = attempt(core, client, acceptor).await;
-    let view = client.view();
+    let view = client.session.view();
     let counters = view.plan.state.counters.of(core.number);
-    match client.tls() {
+    match client.connection.tls() {
         None => counters.add(Counter::TlsFailures, 1),
         Some(facts) => {
             counters.add(Counter::TlsSessions, 1);
@@ -116,19 +116,20 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         core.records.give(received);
         return refuse(client, INTERNAL);
     };
-    client.stream.secure(Tls::new(session, Some(received), core.records.clone()));
-    let Client { stream, deadline, registered, .. } = client;
-    match until(core, &registered.orders, deadline, |cx| stream.poll_handshake(cx)).await? {
+    client.connection.stream.secure(Tls::new(session, Some(received), core.records.clone()));
+    let Client { connection, deadline, .. } = client;
+    let stream = &connection.stream;
+    match until(core, connection.orders(), deadline, |cx| stream.poll_handshake(cx)).await? {
         Ok(()) => {}
         Err(Broken::Closed) => return Err(Failed::Closed { silent: false }),
         Err(Broken::Socket(_)) => return Err(Failed::Broken),
         Err(Broken::Protocol(_, None)) => return Err(Failed::Refused),
         Err(Broken::Protocol(_, Some(refusal))) => return Err(Failed::Untrusted { by_chain: refusal.depth > 0 }),
     }
-    stream.note_facts(|agreed| chosen.facts(agreed));
-    if client.view().plan.proxy.mode == Mode::Http {
+    client.connection.stream.note_facts(|agreed| chosen.facts(agreed));
+    if client.session.view().plan.proxy.mode == Mode::Http {
         // The request's times begin here (configuration manual, 8.4 "Timing events").
-        client.accepted = core.now();
+        client.connection.accepted = core.now();
     }
     Ok(())
 }
@@ -159,8 +160,9 @@ async fn hello(
             Err(_) => {}
         }
         let silent = received.is_empty();
-        let Client { stream, deadline, registered, .. } = &mut *client;
-        let read = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, received.room())).await;
+        let Client { connection, deadline, .. } = &mut *client;
+        let stream = &connection.stream;
+        let read = until(core, connection.orders(), deadline, |cx| stream.poll_read(cx, received.room())).await;
         match read {
             Ok(Ok(0)) => return Err(Failed::Closed { silent }),
             Ok(Ok(count)) => received.filled(count),
@@ -174,7 +176,7 @@ async fn hello(
 fn refuse<T>(client: &Client, alert: [u8; 7]) -> Result<T, Failed> {
     let mut cx = Context::from_waker(Waker::noop());
     // A few bytes on a new connection: the socket has room for them.
-    let _: Poll<_> = client.stream.poll_write(&mut cx, &alert);
+    let _: Poll<_> = client.connection.stream.poll_write(&mut cx, &alert);
     Err(Failed::Refused)
 }
 

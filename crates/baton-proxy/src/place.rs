@@ -8,14 +8,13 @@ use std::task::Poll;
 use baton_http::Method;
 use baton_model::{Algorithm, Proxy};
 
-use crate::accept::Client;
 use crate::balance::{Ask, Found, Granted, Picked, ServerState, Slot, Wanted, keys};
+use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase, Side};
+use crate::exchange::Exchange;
 use crate::parse;
 use crate::progress::CookieDates;
-use crate::record::Entry;
-use crate::stream::Stream;
 use crate::work::Work;
 
 /// What a request wants from the balancer, kept over its attempts.
@@ -47,9 +46,9 @@ pub struct Wish {
     pub found: Option<Found>,
 }
 
-/// Picks a server of the entry's backend and waits for a slot on it.
-pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mut Wish) -> Result<Slot, Ended> {
-    let Some(backend) = entry.progress.backend().cloned() else {
+/// Picks a server of the exchange's backend and waits for a slot on it.
+pub async fn take(core: &Core, exchange: &mut Exchange<'_>, wish: &mut Wish) -> Result<Slot, Ended> {
+    let Some(backend) = exchange.progress.backend().cloned() else {
         return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
     let proxy = &backend.plan.proxy;
@@ -74,20 +73,20 @@ pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mu
         let waiting = match backend.plan.state.pick(&ask) {
             Picked::Slot(slot) => {
                 wish.found.get_or_insert(slot.found());
-                entry.facts.placed();
+                exchange.facts.placed();
                 return Ok(slot);
             }
             Picked::Queue(waiting) => waiting,
             Picked::Full => return Err(Ended::new(Cause::ServerAborted, Phase::Queue)),
             Picked::None => return Err(Ended::new(Cause::ServerAborted, Phase::Connect)),
         };
-        entry.facts.queued(waiting.server().is_some(), waiting.position());
-        waiting.server().into_iter().for_each(|server| entry.progress.wait_for(server));
+        exchange.facts.queued(waiting.server().is_some(), waiting.position());
+        waiting.server().into_iter().for_each(|server| exchange.progress.wait_for(server));
         wish.found.get_or_insert(waiting.found());
-        client.deadline.set(queue.map(|limit| began + limit));
+        exchange.deadline.set(queue.map(|limit| began + limit));
         let watch = proxy.tcp.abort_on_close;
-        let granted = wait(core, client, waiting, watch).await;
-        entry.facts.waited(core.now().saturating_duration_since(began));
+        let granted = wait(core, exchange, waiting, watch).await;
+        exchange.facts.waited(core.now().saturating_duration_since(began));
         match granted {
             Ok(Some(Granted::Slot(slot))) => return Ok(slot),
             Ok(Some(Granted::Again)) => {}
@@ -101,29 +100,28 @@ pub async fn take(core: &Core, client: &mut Client, entry: &mut Entry, wish: &mu
 /// Waits for the slot; `Ok(None)` when the client went away first and that matters.
 async fn wait(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     waiting: impl Future<Output = Granted>,
     watch: bool,
 ) -> Result<Option<Granted>, Interrupt> {
-    let Client { stream, deadline, registered, .. } = client;
-    let stream: &Stream = stream;
+    let Exchange { connection, deadline, .. } = exchange;
     let mut waiting = pin!(waiting);
-    until(core, &registered.orders, deadline, |cx| {
+    until(core, connection.orders(), deadline, |cx| {
         if let Poll::Ready(granted) = waiting.as_mut().poll(cx) {
             return Poll::Ready(Some(granted));
         }
-        if watch && stream.poll_closed(cx).is_ready() { Poll::Ready(None) } else { Poll::Pending }
+        if watch && connection.stream.poll_closed(cx).is_ready() { Poll::Ready(None) } else { Poll::Pending }
     })
     .await
 }
 
 /// The hash of what `balance` looks at in an HTTP request; `None` when it looks at nothing or it is not there.
-pub fn http_key(proxy: &Proxy, client: &Client, work: &Work) -> Option<u32> {
+pub fn http_key(proxy: &Proxy, connection: &Connection, work: &Work) -> Option<u32> {
     let kind = &proxy.balance.hash;
     let buf = work.input.pinned();
     let head = &work.request;
     match &proxy.balance.algorithm {
-        Algorithm::Source => client.addresses.source.map(|source| keys::source(kind, source.ip())),
+        Algorithm::Source => connection.addresses.source.map(|source| keys::source(kind, source.ip())),
         Algorithm::Uri(what) => Some(keys::uri(kind, what, head.target(buf))),
         Algorithm::UrlParam { name, .. } => {
             let query = head.query(buf).unwrap_or_default();
@@ -152,9 +150,9 @@ pub fn key_is_in_body(proxy: &Proxy, work: &Work) -> bool {
 }
 
 /// The balancing key of a connection in `mode tcp`.
-pub fn tcp_key(proxy: &Proxy, client: &Client) -> Option<u32> {
+pub fn tcp_key(proxy: &Proxy, connection: &Connection) -> Option<u32> {
     match &proxy.balance.algorithm {
-        Algorithm::Source => client.addresses.source.map(|source| keys::source(&proxy.balance.hash, source.ip())),
+        Algorithm::Source => connection.addresses.source.map(|source| keys::source(&proxy.balance.hash, source.ip())),
         _ => None,
     }
 }

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use baton_http::{Framing, Method};
 use baton_model::{ConnectionMode, Mode};
 
-use crate::accept::Client;
+use crate::client::Client;
 use crate::core::{Core, Interrupt};
 use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
 use crate::handshake;
 use crate::parse::{self, Arrival};
-use crate::record::{self, Entry};
+use crate::record;
 use crate::relay::{self, Sent};
 use crate::respond;
 use crate::route::{self, Routed};
@@ -23,31 +24,31 @@ use crate::work::Work;
 /// lasts is polled by reference: this future is held by every idle connection.
 pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
     // They see who connects, not whom that one speaks for.
-    if !route::admits_connection(&core, &mut client) {
-        record::denied(&core, &client, Counter::DeniedConnections);
-        return client.stream.reset_on_close();
+    if !route::admits_connection(&core, &client) {
+        record::denied(&core, &client.connection, &client.session.view(), Counter::DeniedConnections);
+        return client.connection.stream.reset_on_close();
     }
-    if client.listener.bind.options.accept_proxy
+    if client.connection.listener().bind.options.accept_proxy
         && let Err(fault) = Box::pin(client.accept_proxy(&core)).await
     {
-        return record::refused(&core, &client, fault);
+        return record::refused(&core, &client.connection, &client.session.view(), fault);
     }
-    if let Some(acceptor) = client.listener.tls.clone()
+    if let Some(acceptor) = client.connection.listener().tls.clone()
         && let Err(failed) = Box::pin(handshake::agree(&core, &mut client, &acceptor)).await
     {
-        return record::disagreed(&core, &client, failed);
+        return record::disagreed(&core, &client.connection, &client.session.view(), failed);
     }
-    match admit(&core, &mut client) {
-        None => client.stream.reset_on_close(),
+    match admit(&core, &client) {
+        None => client.connection.stream.reset_on_close(),
         // Nobody listens for it, and a connection may have begun before its frontend changed its mode.
-        Some(Mode::Direct) => client.stream.reset_on_close(),
+        Some(Mode::Direct) => client.connection.stream.reset_on_close(),
         Some(Mode::Tcp) => Box::pin(crate::tcp::serve(&core, &mut client)).await,
         Some(Mode::Http) => loop {
             if client.input.is_none() {
                 parse::await_request(&core, &mut client);
                 let arrival = poll_fn(|cx| parse::poll_arrival(&core, &mut client, cx)).await;
                 if let Arrival::Over(interrupt) = arrival
-                    && (client.requests > 0 || interrupt == Interrupt::Abort)
+                    && (client.session.requests() > 0 || interrupt == Interrupt::Abort)
                 {
                     return;
                 }
@@ -67,22 +68,27 @@ pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
 }
 
 /// Rules about sessions, and the line of one. The frontend's mode if the connection is to be served.
-fn admit(core: &Core, client: &mut Client) -> Option<Mode> {
-    let view = client.view();
+fn admit(core: &Core, client: &Client) -> Option<Mode> {
+    let view = client.session.view();
     if !route::admits_session(core, client, &view) {
-        record::denied(core, client, Counter::DeniedSessions);
+        record::denied(core, &client.connection, &view, Counter::DeniedSessions);
         return None;
     }
-    record::connected(core, client, &view);
+    record::connected(core, &client.connection, &view);
     Some(view.plan.proxy.mode)
 }
 
 /// Serves one request, with memory that the core lends.
 pub async fn serve(core: Rc<Core>, mut client: Box<Client>) -> (Box<Client>, Next) {
-    let mut work = core.work(&mut client);
-    let next = request(&core, &mut client, &mut work).await;
-    client.requests = client.requests.saturating_add(1);
-    core.rest(&mut client, work);
+    let mut work = core.work(client.take_input());
+    let (mut exchange, _) = client.begin(&core);
+    exchange.variables = std::mem::take(&mut work.variables);
+    let next = request(&core, &mut exchange, &mut work).await;
+    work.variables = std::mem::take(&mut exchange.variables);
+    drop(exchange);
+    if let Some(input) = core.rest(work) {
+        client.keep_input(input);
+    }
     (client, next)
 }
 
@@ -98,37 +104,34 @@ pub enum Next {
 }
 
 /// One request, from its first byte to its log line.
-async fn request(core: &Rc<Core>, client: &mut Client, work: &mut Work) -> Next {
-    let mut entry = record::start(core, client);
-    let outcome = forward(core, client, work, &mut entry).await;
-    let (next, outcome) = finish(core, client, work, &mut entry, outcome).await;
-    entry.progress.leave();
-    record::write(core, client, &entry, outcome, &work.line);
+async fn request(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) -> Next {
+    let outcome = forward(core, exchange, work).await;
+    let (next, outcome) = finish(core, exchange, work, outcome).await;
+    exchange.progress.leave();
+    record::write(core, exchange, outcome, &work.line);
     if !matches!(next, Next::Request) {
-        client.leave();
+        exchange.connection.membership.leave();
     }
-    client.end_transaction();
     next
 }
 
 /// The request's way to a server and back.
-async fn forward(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Sent, Ended> {
-    parse::head(core, client, work, entry).await?;
-    let (backend, mut wish) = match route::choose(core, client, work, entry).await? {
+async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<Sent, Ended> {
+    parse::head(core, exchange, work).await?;
+    let (backend, mut wish) = match route::choose(core, exchange, work).await? {
         Routed::Backend(backend, wish) => (backend, wish),
-        Routed::Answered(answer) => return relay::answer(core, client, work, entry, answer).await,
+        Routed::Answered(answer) => return relay::answer(core, exchange, work, answer).await,
     };
-    entry.progress.enter(&backend);
+    exchange.progress.enter(&backend);
     supervise::may_panic("request");
-    relay::exchange(core, client, work, entry, &backend, &mut wish).await
+    relay::exchange(core, exchange, work, &backend, &mut wish).await
 }
 
 /// An early end becomes its answer; decides what becomes of the connection.
 async fn finish(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     outcome: Result<Sent, Ended>,
 ) -> (Next, Result<(), Ended>) {
     let ended = match outcome {
@@ -140,39 +143,39 @@ async fn finish(
     };
     if ended.phase == Phase::Headers
         && ended.cause == Cause::ServerAborted
-        && client.requests > 0
-        && entry.progress.is_reused()
+        && !exchange.is_first
+        && exchange.progress.is_reused()
     {
         // The server closed a kept connection under a request that must not be repeated by us. Closing without an answer
         // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1).
-        entry.facts.silence();
+        exchange.facts.silence();
         return (Next::Close, Err(ended));
     }
-    if entry.facts.status() != 0 {
+    if exchange.facts.status() != 0 {
         // The response was begun: only closing tells the client that it is not whole.
         return (Next::Close, Err(ended));
     }
     if ended.status == 0 {
-        entry.facts.responds(ended.logged);
+        exchange.facts.responds(ended.logged);
         return (Next::Close, Err(ended));
     }
     let whole = work.composed.unwrap_or_else(|| parse::body_complete(work));
-    let keep = whole && entry.facts.has_request() && respond::may_keep(core, client, work, entry);
-    let keep = match entry.progress.take_replacement() {
+    let keep = whole && exchange.facts.has_request() && respond::may_keep(core, exchange, work);
+    let keep = match exchange.progress.take_replacement() {
         Some(page) => {
             work.down.clear();
-            respond::forward(core, client, work, entry, &page, keep)
+            respond::forward(core, exchange, work, &page, keep)
         }
-        None => respond::compose(core, client, work, entry, ended.status, keep),
+        None => respond::compose(core, exchange, work, ended.status, keep),
     };
-    let sent = respond::send(core, client, work, entry).await;
+    let sent = respond::send(core, exchange, work).await;
     if keep && work.composed.is_none() {
         parse::skip_body(work);
     }
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
         (Ok(()), true) => (Next::Request, Err(ended)),
-        (Ok(()), false) => (last(work, !whole || !entry.facts.has_request()), Err(ended)),
+        (Ok(()), false) => (last(work, !whole || !exchange.facts.has_request()), Err(ended)),
     }
 }
 
@@ -185,10 +188,10 @@ fn last(work: &Work, unread: bool) -> Next {
 }
 
 /// The stricter of what frontend and backend say about connections between requests.
-pub(crate) fn connection_mode(entry: &Entry) -> ConnectionMode {
-    let frontend = entry.progress.frontend.plan.proxy.http.connection;
+pub(crate) fn connection_mode(exchange: &Exchange<'_>) -> ConnectionMode {
+    let frontend = exchange.progress.frontend.plan.proxy.http.connection;
     let backend =
-        entry.progress.backend().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
+        exchange.progress.backend().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
     match (frontend, backend) {
         (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
         (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::accept::Client;
+use crate::client::Client;
 use crate::core::Core;
 use crate::request::{self, Next};
 

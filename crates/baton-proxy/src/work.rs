@@ -2,6 +2,7 @@
 //! answered: an idle connection holds none of it, and a head that is not complete only what it was read into.
 
 use baton_http::{ChunkDecoder, Limits, RequestHead, ResponseHead};
+use baton_rules::Variables;
 
 use crate::buffer::{Buffer, BufferPool};
 
@@ -34,6 +35,8 @@ pub struct Work {
     pub composed: Option<bool>,
     /// The request line as received, kept only where it is logged.
     pub line: Vec<u8>,
+    /// Room for variables of the rules, lent to the exchange.
+    pub variables: Variables,
 }
 
 impl Work {
@@ -50,6 +53,7 @@ impl Work {
             down: Vec::new(),
             composed: None,
             line: Vec::new(),
+            variables: Variables::new(),
         }
     }
 
@@ -77,12 +81,24 @@ impl Work {
     ///
     /// A field that is not made new is an unused variable here.
     pub fn clear(&mut self, buffers: &BufferPool) -> Option<Buffer> {
-        let Work { input, request, request_chunks, up, received, response, response_chunks, down, composed, line } =
-            self;
+        let Work {
+            input,
+            request,
+            request_chunks,
+            up,
+            received,
+            response,
+            response_chunks,
+            down,
+            composed,
+            line,
+            variables,
+        } = self;
         request.clear();
         request_chunks.clear();
         response.clear();
         response_chunks.clear();
+        variables.clear();
         for bytes in [up, down, line] {
             bytes.clear();
             bytes.shrink_to(COMPOSED_KEPT_MAX);

@@ -8,7 +8,7 @@ use baton_http::{RequestHead, ResponseHead};
 use baton_tls::Facts;
 
 use crate::body::Body;
-use crate::variable::Variables;
+use crate::variable::VariableScopes;
 
 /// Everything an evaluation may look at, and the two heads and the variables it may change.
 ///
@@ -50,8 +50,8 @@ pub struct Context<'a> {
     pub request: Option<Request<'a>>,
     /// The response; `None` until its head is there.
     pub response: Option<Response<'a>>,
-    /// The variables of the connection.
-    pub variables: &'a mut Variables,
+    /// The variables of the session and of the exchange.
+    pub variables: VariableScopes<'a>,
     /// What `set-log-level` asked for; read it after the evaluation.
     pub log_level: Option<LogLevel>,
     /// Gives a random number at each call.

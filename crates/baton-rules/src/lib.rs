@@ -56,4 +56,4 @@ pub use problem::{Fault, Problem};
 pub use reply::{Redirect, Reply, reason};
 pub use rules::{Denial, ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};
-pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, Variables};
+pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::problem::Fault;
 use crate::sample::Sample;
 
-/// The most variables one connection may hold; setting one more does nothing, as when HAProxy's memory limit is reached.
+/// The most variables an evaluation may see; setting one more does nothing, as when HAProxy's memory limit is reached.
 pub const VARIABLES_MAX: usize = 1024;
 
 /// The longest text a variable may hold, in bytes: HAProxy's default buffer.
@@ -55,8 +55,8 @@ impl VariableName {
     }
 }
 
-/// The variables of one client connection. Empty costs nothing.
-#[derive(Debug, Default)]
+/// The variables of one session, or of one exchange. Empty costs nothing.
+#[derive(Debug, Default, PartialEq)]
 pub struct Variables {
     list: Vec<(VariableName, Sample<'static>)>,
 }
@@ -67,9 +67,35 @@ impl Variables {
         Variables::default()
     }
 
+    /// Forgets all of them, and keeps the memory for the next exchange.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    fn position(&self, name: &VariableName) -> Option<usize> {
+        self.list.iter().position(|(key, _)| key.full == name.full)
+    }
+}
+
+/// The variables that an evaluation sees.
+#[derive(Debug)]
+pub struct VariableScopes<'a> {
+    /// `sess.`
+    pub session: &'a mut Variables,
+    /// `txn.`, `req.` and `res.`; `None` before there is an exchange: setting one does nothing then, as in HAProxy.
+    pub exchange: Option<&'a mut Variables>,
+}
+
+impl VariableScopes<'_> {
     /// The value of a variable, if it was set and still lives.
     pub fn value(&self, name: &VariableName) -> Option<&Sample<'static>> {
-        self.list.iter().find(|(key, _)| key.full == name.full).map(|(_, value)| value)
+        let variables = match name.scope {
+            VariableScope::Session => &*self.session,
+            VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
+                self.exchange.as_deref()?
+            }
+        };
+        variables.position(name).map(|index| &variables.list[index].1)
     }
 
     /// Sets a variable. A text longer than [`VARIABLE_BYTES_MAX`] is not stored: the variable is then unset.
@@ -77,25 +103,64 @@ impl Variables {
         if value.added_bytes() > VARIABLE_BYTES_MAX {
             return self.unset(name);
         }
-        match self.list.iter().position(|(key, _)| key.full == name.full) {
-            Some(index) => self.list[index].1 = value,
-            None if self.list.len() < VARIABLES_MAX => self.list.push((name.clone(), value)),
+        let count = self.session.list.len() + self.exchange.as_ref().map_or(0, |exchange| exchange.list.len());
+        let Some(variables) = self.of(name) else { return };
+        match variables.position(name) {
+            Some(index) => variables.list[index].1 = value,
+            None if count < VARIABLES_MAX => variables.list.push((name.clone(), value)),
             None => {}
         }
     }
 
     /// Forgets a variable.
     pub fn unset(&mut self, name: &VariableName) {
-        self.list.retain(|(key, _)| key.full != name.full);
+        if let Some(variables) = self.of(name) {
+            variables.list.retain(|(key, _)| key.full != name.full);
+        }
     }
 
     /// The request was sent on: `req.` variables end (HAProxy 2.6: response rules no longer see them).
     pub fn end_request(&mut self) {
-        self.list.retain(|(key, _)| key.scope != VariableScope::Request);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.list.retain(|(key, _)| key.scope != VariableScope::Request);
+        }
     }
 
-    /// Request and response are over: only `sess.` variables stay.
-    pub fn end_transaction(&mut self) {
-        self.list.retain(|(key, _)| key.scope == VariableScope::Session);
+    fn of(&mut self, name: &VariableName) -> Option<&mut Variables> {
+        match name.scope {
+            VariableScope::Session => Some(self.session),
+            VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
+                self.exchange.as_deref_mut()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scope_has_its_own_life() {
+        let (mut session, mut exchange) = (Variables::new(), Variables::new());
+        let names = ["sess.a", "txn.a", "req.a", "res.a"].map(|name| VariableName::parse(name).expect("a name"));
+        let shown = |scopes: &VariableScopes<'_>| names.each_ref().map(|name| scopes.value(name).is_some());
+        let set = |scopes: &mut VariableScopes<'_>| names.iter().for_each(|name| scopes.set(name, Sample::Int(1)));
+
+        let mut connection = VariableScopes { session: &mut session, exchange: None };
+        set(&mut connection);
+        assert_eq!(shown(&connection), [true, false, false, false], "before there is an exchange");
+
+        let mut request = VariableScopes { session: &mut session, exchange: Some(&mut exchange) };
+        set(&mut request);
+        assert_eq!(shown(&request), [true; 4]);
+        request.end_request();
+        assert_eq!(shown(&request), [true, true, false, true], "the request was sent on");
+        exchange.clear();
+
+        let mut next = VariableScopes { session: &mut session, exchange: Some(&mut exchange) };
+        assert_eq!(shown(&next), [true, false, false, false], "the next request");
+        next.unset(&names[0]);
+        assert_eq!(shown(&next), [false; 4]);
     }
 }

@@ -1,8 +1,5 @@
 //! Accepting connections, as many as the frontend and the process may have.
 
-mod client;
-mod proxy_protocol;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,12 +10,11 @@ use baton_kernel::watch::{self, SharedSocket};
 use socket2::{SockAddr, SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 
-pub use client::{Addresses, Client};
-pub use proxy_protocol::{Malformed, write_header};
-
+use crate::client::Client;
+use crate::connection::Membership;
 use crate::core::Core;
 use crate::generation::ListenerPlan;
-use crate::state::{Counter, enter};
+use crate::state::Counter;
 use crate::supervise;
 use crate::view::{FrontendSlot, TlsLimits};
 
@@ -195,47 +191,24 @@ fn has_room_for_tls(core: &Core, limits: TlsLimits) -> bool {
 fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
     let view = target.slot.view();
     let state = &view.plan.state;
-    core.registry.open.fetch_add(1, Ordering::Relaxed);
-    enter(&state.open, &state.open_max);
-    let listener = &target.plan.state;
-    enter(&listener.open, &listener.open_max);
     if view.plan.proxy.tcp.socket_stats {
-        listener.counters.add(core.number, Counter::Connections, 1);
+        target.plan.state.counters.add(core.number, Counter::Connections, 1);
     }
     if view.plan.proxy.rate_limit.is_some() {
         state.rate.add(core.registry.second(core.now()));
     }
     state.counters.add(core.number, Counter::Connections, 1);
-    if target.plan.tls.is_some() {
-        core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
-        if view.tls_limits.rate.is_some() {
-            core.registry.tls.rate.add(core.registry.second(core.now()));
-        }
+    if target.plan.tls.is_some() && view.tls_limits.rate.is_some() {
+        core.registry.tls.rate.add(core.registry.second(core.now()));
     }
-    let counted = Counted { core, target };
-    match Client::new(core, socket, peer, &target.plan, target.slot.clone()) {
+    let membership = Membership::enter(core, &target.plan, state);
+    match Client::new(socket, peer, membership, target.slot.clone()) {
         Ok(client) => {
-            // The client counts them down from now on.
-            std::mem::forget(counted);
             tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
         }
         Err(error) => {
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));
         }
-    }
-}
-
-/// A connection that was counted and is no client yet.
-struct Counted<'a> {
-    core: &'a Core,
-    target: &'a Target,
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.core.registry.open.fetch_sub(1, Ordering::Relaxed);
-        client::leave(&self.target.slot.view().plan.state, &self.target.plan);
-        client::leave_tls(self.core, &self.target.plan);
     }
 }
 

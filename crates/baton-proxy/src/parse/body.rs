@@ -3,11 +3,10 @@
 use baton_http::{ChunkDecoder, ChunkStep, Framing, Name, Version};
 use baton_model::Proxy;
 
-use crate::accept::Client;
 use crate::core::{Core, Interrupt};
 use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
 use crate::parse::read;
-use crate::record::Entry;
 use crate::respond;
 use crate::work::Work;
 
@@ -23,33 +22,26 @@ enum Progress {
 /// is the request's; there is none if the body is malformed or late.
 pub async fn buffer_body(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     proxy: &Proxy,
 ) -> Result<(), Ended> {
     if work.request.framing.is_empty() {
         return Ok(());
     }
-    let outcome = body(core, client, work, entry, proxy).await;
+    let outcome = body(core, exchange, work, proxy).await;
     let refused = outcome.is_err_and(|ended| ended.cause != Cause::ClientAborted);
     if refused {
-        entry.facts.forget_request_time();
+        exchange.facts.forget_request_time();
     } else {
-        entry.facts.request_received(core.now());
+        exchange.facts.request_received(core.now());
     }
     outcome
 }
 
 /// Waits until the body is complete or the buffer is full, at most `timeout http-request` of `proxy`, and `timeout client` for
 /// each piece. A client that wants to be told to send it is told so, and its server is not asked.
-pub async fn body(
-    core: &Core,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    proxy: &Proxy,
-) -> Result<(), Ended> {
+pub async fn body(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, proxy: &Proxy) -> Result<(), Ended> {
     let (mut decoder, mut at) = (work.request_chunks.clone(), 0);
     if work.request.expect_continue
         && work.request.version == Version::Http11
@@ -57,13 +49,13 @@ pub async fn body(
     {
         work.down.clear();
         work.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        entry.facts.sent(respond::HEAD_OVERHEAD + b"Continue".len() as u64);
-        respond::send(core, client, work, entry).await?;
+        exchange.facts.sent(respond::HEAD_OVERHEAD + b"Continue".len() as u64);
+        respond::send(core, exchange, work).await?;
         work.request.headers.remove_known(Name::Expect);
         work.request.expect_continue = false;
     }
     let due = proxy.timeouts.http_request.map(|limit| core.now() + limit);
-    let silence = entry.progress.frontend.plan.proxy.timeouts.client;
+    let silence = exchange.progress.frontend.plan.proxy.timeouts.client;
     loop {
         match progress(work, &mut decoder, &mut at) {
             Progress::Complete => return Ok(()),
@@ -72,8 +64,8 @@ pub async fn body(
             Progress::Partial => {}
         }
         let silent = silence.map(|limit| core.now() + limit);
-        client.deadline.set(due.into_iter().chain(silent).min());
-        match read(core, client, work).await {
+        exchange.deadline.set(due.into_iter().chain(silent).min());
+        match read(core, exchange, work).await {
             Ok(Ok(0)) | Ok(Err(_)) => return Err(Ended::refused(Cause::ClientAborted, Phase::Request, 0)),
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use baton_http::Parsed;
 
-use crate::accept::Client;
+use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until, until};
 use crate::ended::{Cause, Ended, Phase};
-use crate::record::Entry;
+use crate::exchange::Exchange;
 use crate::work::Work;
 
 pub use body::{body, body_begun, body_complete, body_settled, buffer_body, is_malformed, skip_body};
@@ -25,10 +25,10 @@ pub enum Arrival {
 
 /// Sets how long the client may take to send something.
 pub fn await_request(core: &Core, client: &mut Client) {
-    let view = client.view();
+    let view = client.session.view();
     let timeouts = &view.plan.proxy.timeouts;
-    let (limit, since) = if client.requests == 0 {
-        (timeouts.http_request.or(timeouts.client), client.accepted)
+    let (limit, since) = if client.session.requests() == 0 {
+        (timeouts.http_request.or(timeouts.client), client.connection.accepted)
     } else {
         (timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client), core.now())
     };
@@ -37,20 +37,20 @@ pub fn await_request(core: &Core, client: &mut Client) {
 
 /// Waits, without any memory, until the client sends something.
 pub fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<Arrival> {
-    let Client { stream, registered, deadline, .. } = client;
-    let event = |cx: &mut Context<'_>| match registered.orders.order() {
+    let Client { connection, deadline, .. } = client;
+    let event = |cx: &mut Context<'_>| match connection.orders().order() {
         Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
-        Order::Run | Order::Abort => stream.poll_readable(cx).map(|()| Arrival::Ready),
+        Order::Run | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
     };
-    poll_until(core, &registered.orders, deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
+    poll_until(core, connection.orders(), deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
 }
 
 /// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.
-pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<(), Ended> {
-    let view = entry.progress.frontend.clone();
+pub async fn head(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<(), Ended> {
+    let view = exchange.progress.frontend.clone();
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
-    client.deadline.set(limit.map(|limit| entry.facts.began() + limit));
+    exchange.deadline.set(limit.map(|limit| exchange.facts.began() + limit));
     work.input.compact();
     loop {
         if !work.input.is_empty() {
@@ -60,7 +60,7 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
                     if is_malformed(work) {
                         return Err(Ended::new(Cause::Proxy, Phase::Request));
                     }
-                    entry.facts.head_received(len, core.now());
+                    exchange.facts.head_received(len, core.now());
                     if !view.sinks.is_empty() {
                         keep_line(work);
                     }
@@ -76,14 +76,14 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
                 return Err(Ended::new(Cause::Proxy, Phase::Request));
             }
         }
-        match read(core, client, work).await {
+        match read(core, exchange, work).await {
             Ok(closed @ (Ok(0) | Err(_))) => {
                 let nothing = work.input.len() <= work.request.blank();
-                if nothing && (client.requests > 0 || view.plan.proxy.logging.dont_log_null) {
-                    entry.facts.silence();
+                if nothing && (!exchange.is_first || view.plan.proxy.logging.dont_log_null) {
+                    exchange.facts.silence();
                 }
                 let mut ended = Ended::new(Cause::ClientAborted, Phase::Request);
-                if closed.is_ok() && !(nothing && (client.requests > 0 || view.plan.proxy.http.ignore_probes)) {
+                if closed.is_ok() && !(nothing && (!exchange.is_first || view.plan.proxy.http.ignore_probes)) {
                     ended.status = 400;
                 }
                 return Err(ended);
@@ -91,11 +91,11 @@ pub async fn head(core: &Core, client: &mut Client, work: &mut Work, entry: &mut
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => {
                 if work.input.is_empty() {
-                    entry.facts.silence();
+                    exchange.facts.silence();
                 }
                 return Err(Ended::aborted(Phase::Request));
             }
-            Err(Interrupt::Timeout) => return Err(late(client, work, entry)),
+            Err(Interrupt::Timeout) => return Err(late(exchange, work)),
         }
     }
 }
@@ -113,24 +113,28 @@ fn keep_line(work: &mut Work) {
 }
 
 /// A head that did not come in time. Silence on a connection that was used before is no fault.
-fn late(client: &Client, work: &Work, entry: &mut Entry) -> Ended {
-    let proxy = &entry.progress.frontend.plan.proxy;
+fn late(exchange: &mut Exchange<'_>, work: &Work) -> Ended {
+    let proxy = &exchange.progress.frontend.plan.proxy;
     let nothing = work.input.is_empty();
-    if nothing && (client.requests > 0 || proxy.logging.dont_log_null || proxy.http.ignore_probes) {
-        entry.facts.silence();
+    if nothing && (!exchange.is_first || proxy.logging.dont_log_null || proxy.http.ignore_probes) {
+        exchange.facts.silence();
     }
     let mut ended = Ended::new(Cause::ClientTimeout, Phase::Request);
-    if nothing && (client.requests > 0 || proxy.http.ignore_probes) {
+    if nothing && (!exchange.is_first || proxy.http.ignore_probes) {
         ended.status = 0;
     }
     ended
 }
 
 /// Reads what the client sends into the input; 0 is the end of it, or a full buffer. The deadline is the caller's.
-pub async fn read(core: &Core, client: &mut Client, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
-    let Client { stream, deadline, registered, .. } = client;
+pub async fn read(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    work: &mut Work,
+) -> Result<std::io::Result<usize>, Interrupt> {
+    let Exchange { connection, deadline, .. } = exchange;
     let input = &mut work.input;
-    let count = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, input.room())).await?;
+    let count = until(core, connection.orders(), deadline, |cx| connection.stream.poll_read(cx, input.room())).await?;
     if let Ok(count) = count {
         input.filled(count);
     }

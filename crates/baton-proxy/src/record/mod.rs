@@ -14,103 +14,87 @@ pub use writer::{LogWriter, Sinks};
 use baton_model::Level;
 use baton_rules::LogLevel;
 
-use crate::accept::{Client, Malformed};
+use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
 use crate::handshake::Failed;
-use crate::progress::Progress;
+use crate::proxy_protocol::Malformed;
 use crate::record::facts::Ruled;
 use crate::state::{CoreCounters, Counter};
 use crate::times::TIMES;
 use crate::view::FrontendView;
 
-/// What is remembered of a request (or of a connection in `mode tcp`) until it is logged.
-#[derive(Debug)]
-pub struct Entry {
-    /// What the log line prints.
-    pub facts: LogFacts,
-    /// What the request line goes by.
-    pub progress: Progress,
-}
-
-/// Begins the record of a request. The first one of a connection begins with the connection.
-pub fn start(core: &Core, client: &Client) -> Entry {
-    let began = if client.requests == 0 { client.accepted } else { core.now() };
-    Entry { facts: LogFacts::new(began), progress: Progress::new(client.view()) }
-}
-
 /// Counts the request and writes its log line. `line` is the request line as received, empty in `mode tcp`.
-pub fn write(core: &Core, client: &Client, entry: &Entry, outcome: Result<(), Ended>, line: &[u8]) {
+pub fn write(core: &Core, exchange: &Exchange<'_>, outcome: Result<(), Ended>, line: &[u8]) {
     let ended = outcome.err().unwrap_or_default();
-    if !entry.facts.silent || entry.facts.has_request {
-        count(core, client, entry, ended);
+    if !exchange.facts.silent || exchange.facts.has_request {
+        count(core, exchange, ended);
     }
-    if entry.facts.silent
-        || entry.facts.logged
-        || entry.progress.frontend.sinks.is_empty()
-        || !entry.progress.frontend.sinks.wants(&entry.facts, ended)
+    if exchange.facts.silent
+        || exchange.facts.logged
+        || exchange.progress.frontend.sinks.is_empty()
+        || !exchange.progress.frontend.sinks.wants(&exchange.facts, ended)
     {
         return;
     }
-    log_line(core, client, entry, ended, line);
+    log_line(core, exchange, ended, line);
 }
 
 /// `option logasap`: writes the line now, before the data; the end is only counted. Of the body, `there` bytes came with the head:
 /// this line has them, the count does not yet.
-pub fn write_early(core: &Core, client: &Client, entry: &mut Entry, line: &[u8], there: usize) {
-    let frontend = &entry.progress.frontend;
-    if frontend.plan.proxy.logging.asap && !entry.facts.silent && !frontend.sinks.is_empty() {
-        entry.facts.bytes_out += there as u64;
-        log_line(core, client, entry, Ended::default(), line);
-        entry.facts.bytes_out -= there as u64;
-        entry.facts.logged = true;
+pub fn write_early(core: &Core, exchange: &mut Exchange<'_>, line: &[u8], there: usize) {
+    let frontend = &exchange.progress.frontend;
+    if frontend.plan.proxy.logging.asap && !exchange.facts.silent && !frontend.sinks.is_empty() {
+        exchange.facts.bytes_out += there as u64;
+        log_line(core, exchange, Ended::default(), line);
+        exchange.facts.bytes_out -= there as u64;
+        exchange.facts.logged = true;
     }
 }
 
-fn log_line(core: &Core, client: &Client, entry: &Entry, ended: Ended, line: &[u8]) {
-    let level = match client.transaction.log_level {
+fn log_line(core: &Core, exchange: &Exchange<'_>, ended: Ended, line: &[u8]) {
+    let level = match exchange.log_level {
         Some(LogLevel::Level(level)) => Level(level),
-        _ => entry.progress.frontend.sinks.level(ended),
+        _ => exchange.progress.frontend.sinks.level(ended),
     };
-    core.log.line(&entry.progress.frontend.sinks, level, |out| format::line(core, client, entry, ended, line, out));
+    core.log.line(&exchange.progress.frontend.sinks, level, |out| format::line(core, exchange, ended, line, out));
 }
 
 /// The line of a connection in the default format, written at accept.
-pub fn connected(core: &Core, client: &Client, frontend: &FrontendView) {
+pub fn connected(core: &Core, connection: &Connection, frontend: &FrontendView) {
     if frontend.sinks.at_accept() {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::connect_line(client, frontend, out));
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::connect_line(connection, frontend, out));
     }
 }
 
 /// The line of a connection that ended before it was one: its PROXY header did not come.
-pub fn refused(core: &Core, client: &Client, fault: Malformed) {
-    let frontend = client.view();
+pub fn refused(core: &Core, connection: &Connection, frontend: &FrontendView, fault: Malformed) {
     let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
     if !silent && !frontend.sinks.is_empty() {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, fault.text(), out));
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, connection, fault.text(), out));
     }
 }
 
 /// The line of a connection that ended before it was one: there was no agreement on TLS.
-pub fn disagreed(core: &Core, client: &Client, failed: Failed) {
-    let frontend = client.view();
+pub fn disagreed(core: &Core, connection: &Connection, frontend: &FrontendView, failed: Failed) {
     let text = failed.text(frontend.plan.proxy.logging.dont_log_null);
     if let Some(text) = text.filter(|_| !frontend.sinks.is_empty()) {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, client, text, out));
+        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, connection, text, out));
     }
 }
 
 /// A connection or a session that rules rejected: it has no line, but is counted.
-pub fn denied(core: &Core, client: &Client, counter: Counter) {
-    client.view().plan.state.counters.add(core.number, counter, 1);
-    client.listener.state.counters.add(core.number, counter, 1);
+pub fn denied(core: &Core, connection: &Connection, frontend: &FrontendView, counter: Counter) {
+    frontend.plan.state.counters.add(core.number, counter, 1);
+    connection.listener().state.counters.add(core.number, counter, 1);
 }
 
-fn count(core: &Core, client: &Client, entry: &Entry, ended: Ended) {
+fn count(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
     let blocks = [
-        Some(&entry.progress.frontend.plan.state.counters),
-        entry.progress.backend().map(|backend| &backend.plan.figures.counters),
-        entry.progress.server_counters().map(|counters| &**counters),
+        Some(&exchange.progress.frontend.plan.state.counters),
+        exchange.progress.backend().map(|backend| &backend.plan.figures.counters),
+        exchange.progress.server_counters().map(|counters| &**counters),
     ];
     let class = |status: u16| match status / 100 {
         1 => Counter::Responses1xx,
@@ -120,56 +104,56 @@ fn count(core: &Core, client: &Client, entry: &Entry, ended: Ended) {
         5 => Counter::Responses5xx,
         _ => Counter::ResponsesOther,
     };
-    let is_http = entry.progress.frontend.plan.proxy.mode == baton_model::Mode::Http;
+    let is_http = exchange.progress.frontend.plan.proxy.mode == baton_model::Mode::Http;
     let usual = ended == Ended::default();
-    let times = times(core, entry, is_http);
+    let times = times(core, exchange, is_http);
     for (at, block) in blocks.into_iter().flatten().enumerate() {
         let block = block.of(core.number);
         block.add(Counter::Sessions, 1);
-        block.add(Counter::BytesIn, entry.facts.bytes_in);
-        block.add(Counter::BytesOut, entry.facts.bytes_out);
-        if at == 0 && entry.facts.ruled == Some(Ruled::Intercepted) {
+        block.add(Counter::BytesIn, exchange.facts.bytes_in);
+        block.add(Counter::BytesOut, exchange.facts.bytes_out);
+        if at == 0 && exchange.facts.ruled == Some(Ruled::Intercepted) {
             block.add(Counter::Intercepted, 1);
         }
         if is_http {
             // What no server answered is none of its answers; what was answered at all was a request, however bad.
-            let status = if at < 2 { entry.facts.status } else { entry.facts.server_status };
-            block.add(Counter::Requests, u64::from((at < 2 && entry.facts.has_request) || status > 0));
+            let status = if at < 2 { exchange.facts.status } else { exchange.facts.server_status };
+            block.add(Counter::Requests, u64::from((at < 2 && exchange.facts.has_request) || status > 0));
             // A request that ended without an answer is one with another code, as HAProxy counts it.
-            block.add(class(status), u64::from(status > 0 || (at < 2 && entry.facts.has_request)));
+            block.add(class(status), u64::from(status > 0 || (at < 2 && exchange.facts.has_request)));
         }
-        if at > 0 && (entry.facts.retries > 0 || entry.facts.redispatched) {
-            block.add(Counter::Retries, u64::from(entry.facts.retries));
-            block.add(Counter::Redispatches, u64::from(entry.facts.redispatched));
+        if at > 0 && (exchange.facts.retries > 0 || exchange.facts.redispatched) {
+            block.add(Counter::Retries, u64::from(exchange.facts.retries));
+            block.add(Counter::Redispatches, u64::from(exchange.facts.redispatched));
         }
         if at > 0 {
             block.times().add(times);
         }
         if !usual {
-            count_end(block, at == 0, entry, ended);
+            count_end(block, at == 0, exchange, ended);
         }
     }
-    if entry.progress.frontend.plan.proxy.tcp.socket_stats {
-        let block = client.listener.state.counters.of(core.number);
-        block.add(Counter::BytesIn, entry.facts.bytes_in);
-        block.add(Counter::BytesOut, entry.facts.bytes_out);
+    if exchange.progress.frontend.plan.proxy.tcp.socket_stats {
+        let block = exchange.connection.listener().state.counters.of(core.number);
+        block.add(Counter::BytesIn, exchange.facts.bytes_in);
+        block.add(Counter::BytesOut, exchange.facts.bytes_out);
         if !usual {
-            count_end(block, true, entry, ended);
+            count_end(block, true, exchange, ended);
         }
     }
 }
 
 /// `qtime`, `ctime`, `rtime` and `ttime` of the statistics.
-fn times(core: &Core, entry: &Entry, is_http: bool) -> [Duration; TIMES] {
-    let response = entry.facts.response_time.filter(|_| is_http);
-    let phases = [entry.facts.queue_time, entry.facts.connect_time, response].map(Option::unwrap_or_default);
-    let whole = core.now().saturating_duration_since(entry.facts.began);
+fn times(core: &Core, exchange: &Exchange<'_>, is_http: bool) -> [Duration; TIMES] {
+    let response = exchange.facts.response_time.filter(|_| is_http);
+    let phases = [exchange.facts.queue_time, exchange.facts.connect_time, response].map(Option::unwrap_or_default);
+    let whole = core.now().saturating_duration_since(exchange.facts.began);
     [phases[0], phases[1], phases[2], whole]
 }
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
-fn count_end(block: &CoreCounters, in_front: bool, entry: &Entry, ended: Ended) {
-    if entry.facts.ruled == Some(Ruled::Denied) {
+fn count_end(block: &CoreCounters, in_front: bool, exchange: &Exchange<'_>, ended: Ended) {
+    if exchange.facts.ruled == Some(Ruled::Denied) {
         let is_response = ended.phase == Phase::Headers;
         return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);
     }

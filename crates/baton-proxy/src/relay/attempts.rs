@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use baton_model::{Proxy, Redispatch};
 
-use crate::accept::Client;
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Ended, Phase};
+use crate::exchange::Exchange;
 use crate::place::Wish;
-use crate::record::{Entry, Retry};
+use crate::record::Retry;
 use crate::relay::transfer::NoResponse;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
@@ -41,8 +41,7 @@ impl Attempts<'_> {
     pub async fn again(
         &mut self,
         core: &Core,
-        client: &mut Client,
-        entry: &mut Entry,
+        exchange: &mut Exchange<'_>,
         wish: &mut Wish,
         slot: Slot,
         ended: Ended,
@@ -50,22 +49,22 @@ impl Attempts<'_> {
         if self.left() == 0 || !self.proxy.retry_on.conn_failure {
             return Err(ended);
         }
-        let elsewhere = self.next(entry, wish, &slot);
+        let elsewhere = self.next(exchange, wish, &slot);
         drop(slot);
         if elsewhere || ended.cause == crate::ended::Cause::ServerTimeout {
             return Ok(());
         }
-        client.deadline.set(Some(core.now() + self.pause()));
-        let Client { deadline, registered, .. } = client;
-        match until(core, &registered.orders, deadline, |_| std::task::Poll::<()>::Pending).await {
+        exchange.deadline.set(Some(core.now() + self.pause()));
+        let Exchange { connection, deadline, .. } = exchange;
+        match until(core, connection.orders(), deadline, |_| std::task::Poll::<()>::Pending).await {
             Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
             Ok(()) | Err(Interrupt::Timeout) => Ok(()),
         }
     }
 
     /// After a failed response: the next attempt begins at once.
-    pub fn again_at_once(&mut self, entry: &mut Entry, wish: &mut Wish, slot: Slot) {
-        self.next(entry, wish, &slot);
+    pub fn again_at_once(&mut self, exchange: &mut Exchange<'_>, wish: &mut Wish, slot: Slot) {
+        self.next(exchange, wish, &slot);
     }
 
     /// A kept connection turned out to be closed under the request: it is sent once more, over a new connection.
@@ -91,7 +90,7 @@ impl Attempts<'_> {
     }
 
     /// Counts the attempt; true when the next one goes to another server.
-    fn next(&mut self, entry: &mut Entry, wish: &mut Wish, slot: &Slot) -> bool {
+    fn next(&mut self, exchange: &mut Exchange<'_>, wish: &mut Wish, slot: &Slot) -> bool {
         self.used += 1;
         let elsewhere = match self.proxy.tcp.redispatch {
             Redispatch::Off => false,
@@ -100,7 +99,7 @@ impl Attempts<'_> {
         };
         wish.avoid = elsewhere.then(|| slot.server().clone());
         wish.again = (!elsewhere).then(|| slot.server().clone());
-        entry.facts.retried(self.used, if elsewhere { Retry::Elsewhere } else { Retry::Again });
+        exchange.facts.retried(self.used, if elsewhere { Retry::Elsewhere } else { Retry::Again });
         elsewhere
     }
 }

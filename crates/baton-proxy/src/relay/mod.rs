@@ -17,13 +17,13 @@ use std::time::Duration;
 use baton_http::Method;
 use baton_model::{ConnectionMode, ProxyProtocol, Reuse};
 
-use crate::accept::Client;
 use crate::balance::{Found, Observed, Slot};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
 use crate::parse;
 use crate::place::{self, Wish};
-use crate::record::Entry;
+use crate::progress::Progress;
 use crate::relay::attempts::Attempts;
 use crate::relay::flow::{Body, Flow};
 use crate::relay::response::{Attempt, Failure};
@@ -50,19 +50,18 @@ pub struct Sent {
 /// Sends the request to a server of the backend, as often as retries allow, and its response to the client.
 pub async fn exchange(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     backend: &Rc<BackendView>,
     wish: &mut Wish,
 ) -> Result<Sent, Ended> {
-    let mode = connection_mode(entry);
+    let mode = connection_mode(exchange);
     work.prepare_exchange(&core.buffers);
-    let mut upload = compose_request(work, entry, mode)?;
+    let mut upload = compose_request(work, exchange, mode)?;
     if is_long(core, upload.body) {
-        upload.splicer = entry.progress.frontend.splicers(core, backend).0.map(Box::new);
+        upload.splicer = exchange.progress.frontend.splicers(core, backend).0.map(Box::new);
     }
-    let outcome = attempts(core, client, work, entry, backend, wish, &mut upload).await;
+    let outcome = attempts(core, exchange, work, backend, wish, &mut upload).await;
     work.composed = Some(upload.body == Body::Done);
     outcome
 }
@@ -70,60 +69,59 @@ pub async fn exchange(
 #[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
 async fn attempts(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     backend: &Rc<BackendView>,
     wish: &mut Wish,
     upload: &mut Flow,
 ) -> Result<Sent, Ended> {
     let mut attempts = Attempts::new(&backend.plan.proxy);
     loop {
-        let slot = place::take(core, client, entry, wish).await?;
-        chosen(core, entry, backend, &slot);
-        route::note_persistence(entry, wish);
+        let slot = place::take(core, exchange, wish).await?;
+        chosen(core, exchange, backend, &slot);
+        route::note_persistence(exchange, wish);
         if let Some(prefix) = &slot.config().redir
             && matches!(work.request.method, Method::Get | Method::Head)
         {
-            return redirect_to_server(core, client, work, entry, &prefix.clone()).await;
+            return redirect_to_server(core, exchange, work, &prefix.clone()).await;
         }
-        let name = server_name(core, client, work, entry, backend, &slot);
-        let connection = match connect(core, client, entry, backend, &slot, name, attempts.wants_new()).await {
+        let name = server_name(core, exchange, work, backend, &slot);
+        let connection = match connect(core, exchange, backend, &slot, name, attempts.wants_new()).await {
             Ok(connection) => connection,
             Err(ConnectFailed::Final(ended)) => return Err(ended),
             Err(ConnectFailed::WrongName(ended)) => {
                 slot.server().report(Observed::ConnectFailed);
-                entry.facts.given_up(backend.plan.proxy.retries);
+                exchange.facts.given_up(backend.plan.proxy.retries);
                 return Err(ended);
             }
             Err(ConnectFailed::Retry(ended)) => {
                 slot.server().report(Observed::ConnectFailed);
-                attempts.again(core, client, entry, wish, slot, ended).await?;
+                attempts.again(core, exchange, wish, slot, ended).await?;
                 continue;
             }
         };
         let reused = connection.requests > 0;
-        entry.progress.go_over(reused);
+        exchange.progress.go_over(reused);
         let response = {
             // Pinned before it is passed on: as a value these kilobytes would be copied.
-            let attempt = Attempt { core, client, work, entry, backend, slot: &slot, upload };
+            let attempt = Attempt { core, exchange, work, backend, slot: &slot, upload };
             let response = pin!(attempt.run(connection));
             unless_cut(&slot, response).await
         };
         match response.unwrap_or(Err(Failure::Ended(Ended::down()))) {
             Ok(sent) => {
-                entry.progress.keep(slot);
+                exchange.progress.keep(slot);
                 return Ok(sent);
             }
             Err(Failure::Ended(ended)) => {
-                entry.progress.keep(slot);
+                exchange.progress.keep(slot);
                 return Err(ended);
             }
             Err(Failure::NoResponse(failure)) => {
                 slot.server().report(Observed::AnswerFailed);
                 let stale = reused && matches!(failure, NoResponse::Empty) && is_repeatable(&work.request.method);
-                if !upload.replayable || !(stale || attempts.may_repeat(&failure, client.transaction.no_retry)) {
-                    entry.progress.keep(slot);
+                if !upload.replayable || !(stale || attempts.may_repeat(&failure, exchange.no_retry)) {
+                    exchange.progress.keep(slot);
                     return Err(ended_of(&failure));
                 }
                 upload.restart();
@@ -132,14 +130,14 @@ async fn attempts(
                 if stale {
                     attempts.met_stale();
                 } else {
-                    attempts.again_at_once(entry, wish, slot);
+                    attempts.again_at_once(exchange, wish, slot);
                 }
             }
             Err(Failure::Status) => {
                 upload.restart();
                 work.received.clear();
                 work.response.clear();
-                attempts.again_at_once(entry, wish, slot);
+                attempts.again_at_once(exchange, wish, slot);
             }
         }
     }
@@ -148,9 +146,8 @@ async fn attempts(
 /// `redir`: the client is to ask the server itself.
 async fn redirect_to_server(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     prefix: &str,
 ) -> Result<Sent, Ended> {
     let target = work.request.path_and_query(work.input.pinned());
@@ -159,7 +156,7 @@ async fn redirect_to_server(
     page.extend_from_slice(target);
     page.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
     let ended = Some(Ended::refused(Cause::Local, Phase::Connect, 302));
-    answer(core, client, work, entry, route::Answer { page, ended }).await
+    answer(core, exchange, work, route::Answer { page, ended }).await
 }
 
 /// Drives `future` unless the slot's sessions have to end (`on-marked-down shutdown-sessions`): then `None`.
@@ -191,8 +188,8 @@ fn ended_of(failure: &NoResponse) -> Ended {
 }
 
 /// Writes the request as the server gets it, with as much of its body as is there.
-fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Result<Flow, Ended> {
-    let pretend = entry.progress.backend().is_some_and(|backend| backend.plan.proxy.http.pretend_keepalive);
+fn compose_request(work: &mut Work, exchange: &Exchange<'_>, mode: ConnectionMode) -> Result<Flow, Ended> {
+    let pretend = exchange.progress.backend().is_some_and(|backend| backend.plan.proxy.http.pretend_keepalive);
     let keep_alive = mode == ConnectionMode::KeepAlive || pretend;
     let Work { input, request, request_chunks, up, .. } = work;
     request.for_upstream(input.pinned(), baton_http::ForUpstream { keep_alive });
@@ -203,27 +200,26 @@ fn compose_request(work: &mut Work, entry: &Entry, mode: ConnectionMode) -> Resu
 }
 
 /// Notes the server that was chosen.
-pub(crate) fn chosen(core: &Core, entry: &mut Entry, backend: &BackendView, slot: &Slot) {
+pub(crate) fn chosen(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView, slot: &Slot) {
     let server = slot.server();
     let counters = || core.upstreams.counters(server, core.now(), || backend.plan.figures.server(server.name()));
-    let is_other = entry.progress.choose(server, counters);
+    let is_other = exchange.progress.choose(server, counters);
     // A retry is no choice, and neither is a cookie.
     if is_other && slot.found() != Found::Kept {
-        count(core, entry, Counter::Chosen);
+        count(core, &exchange.progress, Counter::Chosen);
     }
 }
 
 /// What the slot's server is to be asked for (`sni`).
 fn server_name(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &Entry,
     backend: &BackendView,
     slot: &Slot,
 ) -> Option<Box<str>> {
     let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
-    route::evaluate(core, client, work, &entry.progress.frontend, backend, |cx| encryption.name(cx))
+    route::evaluate(core, exchange, work, backend, |cx| encryption.name(cx))
 }
 
 /// A connection to the slot's server: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be
@@ -231,62 +227,61 @@ fn server_name(
 #[allow(clippy::too_many_arguments, reason = "the request line's state, side by side")]
 async fn connect(
     core: &Rc<Core>,
-    client: &mut Client,
-    entry: &mut Entry,
+    exchange: &mut Exchange<'_>,
     backend: &BackendView,
     slot: &Slot,
     name: Option<Box<str>>,
     new: bool,
 ) -> Result<ServerConnection, ConnectFailed> {
-    if let Some(own) = client.private.take()
+    if let Some(own) = exchange.session.take_private()
         && !new
         && Arc::ptr_eq(&own.server, slot.server())
         && own.fits(slot.config(), slot.encryption())
         && own.name == name
         && !own.stream.is_stale()
     {
-        entry.facts.connected(Duration::ZERO);
+        exchange.facts.connected(Duration::ZERO);
         return Ok(*own);
     }
     let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
     let idle = match backend.plan.proxy.http.reuse {
         _ if new || !shareable => None,
         Reuse::Never => None,
-        Reuse::Safe if client.requests == 0 => None,
-        Reuse::Aggressive if client.requests == 0 => core.upstreams.take(slot, name.as_deref(), true),
+        Reuse::Safe if exchange.is_first => None,
+        Reuse::Aggressive if exchange.is_first => core.upstreams.take(slot, name.as_deref(), true),
         Reuse::Safe | Reuse::Aggressive | Reuse::Always => core.upstreams.take(slot, name.as_deref(), false),
     };
     if let Some(connection) = idle {
-        count(core, entry, Counter::Reuses);
-        entry.facts.connected(Duration::ZERO);
+        count(core, &exchange.progress, Counter::Reuses);
+        exchange.facts.connected(Duration::ZERO);
         return Ok(connection);
     }
     let began = core.now();
-    let Client { deadline, registered, addresses, stream, listener, .. } = client;
-    count(core, entry, Counter::Connects);
-    let count = &|counter| count(core, entry, counter);
-    let (orders, proxy) = (&registered.orders, &backend.plan.proxy);
+    let Exchange { connection, deadline, progress, .. } = &mut *exchange;
+    count(core, progress, Counter::Connects);
+    let count = &|counter| count(core, progress, counter);
+    let proxy = &backend.plan.proxy;
     let opening = Opening {
         core,
-        orders,
+        orders: connection.orders(),
         backend: proxy,
-        client: addresses,
-        client_stream: stream,
-        listener,
+        client: &connection.addresses,
+        client_stream: &connection.stream,
+        listener: connection.listener(),
         slot,
         has_data: true,
         count,
     };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
-    entry.facts.connected(core.now().saturating_duration_since(began));
+    exchange.facts.connected(core.now().saturating_duration_since(began));
     Ok(opened)
 }
 
 /// Counts at the server and at its backend.
-pub(crate) fn count(core: &Core, entry: &Entry, counter: Counter) {
-    let backend = entry.progress.backend().map(|backend| &backend.plan.figures.counters);
-    let server = entry.progress.server_counters().map(|counters| &**counters);
+pub(crate) fn count(core: &Core, progress: &Progress, counter: Counter) {
+    let backend = progress.backend().map(|backend| &backend.plan.figures.counters);
+    let server = progress.server_counters().map(|counters| &**counters);
     for counters in server.into_iter().chain(backend) {
         counters.add(core.number, counter, 1);
     }
@@ -304,16 +299,15 @@ fn is_long(core: &Core, body: Body) -> bool {
 /// Sends an answer of our own: a rule's, a redirect, the monitor's.
 pub async fn answer(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     answer: route::Answer,
 ) -> Result<Sent, Ended> {
     let complete = work.composed.unwrap_or_else(|| parse::body_complete(work));
-    let keep = complete && respond::may_keep(core, client, work, entry);
+    let keep = complete && respond::may_keep(core, exchange, work);
     work.down.clear();
-    let keep = respond::forward(core, client, work, entry, &answer.page, keep);
-    respond::send(core, client, work, entry).await?;
+    let keep = respond::forward(core, exchange, work, &answer.page, keep);
+    respond::send(core, exchange, work).await?;
     if keep && work.composed.is_none() {
         parse::skip_body(work);
     }

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use baton_http::{ForClient, Framing, Version};
 use baton_model::{ConnectionMode, Reuse};
 
-use crate::accept::Client;
 use crate::balance::{Observed, Slot};
 use crate::buffer::Buffer;
+use crate::connection::Connection;
 use crate::core::Core;
+use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
-use crate::record::{self, Entry};
+use crate::exchange::Exchange;
+use crate::record;
 use crate::relay::flow::{Body, Flow};
 use crate::relay::transfer::{self, Ends, NoResponse};
 use crate::relay::tunnel::{self, Patience, Pump};
@@ -25,15 +27,13 @@ use crate::view::BackendView;
 use crate::work::Work;
 
 /// A request, and the place at a server that it has for this attempt.
-pub struct Attempt<'a> {
+pub struct Attempt<'a, 'e> {
     /// The core.
     pub core: &'a Rc<Core>,
-    /// Who asked.
-    pub client: &'a mut Client,
+    /// The exchange.
+    pub exchange: &'a mut Exchange<'e>,
     /// The request's memory.
     pub work: &'a mut Work,
-    /// Its record.
-    pub entry: &'a mut Entry,
     /// Its backend.
     pub backend: &'a Rc<BackendView>,
     /// The place at the server.
@@ -52,7 +52,7 @@ pub enum Failure {
     Ended(Ended),
 }
 
-impl Attempt<'_> {
+impl Attempt<'_, '_> {
     /// Sends the request over `connection`, reads the response and passes it on.
     pub async fn run(mut self, mut connection: ServerConnection) -> Result<Sent, Failure> {
         connection.requests = connection.requests.saturating_add(1);
@@ -63,7 +63,7 @@ impl Attempt<'_> {
             let mut ends = Ends {
                 abort_on_close: proxy.tcp.abort_on_close,
                 relaxed: proxy.http.accept_invalid_response,
-                ..ends(self.core, self.client, &connection.stream, &patience)
+                ..ends(self.core, self.exchange.connection, self.exchange.deadline, &connection.stream, &patience)
             };
             let head = transfer::response_head(&mut ends, self.work, self.upload).await;
             let len = head.map_err(|failure| self.no_response(failure, &connection))?;
@@ -71,13 +71,13 @@ impl Attempt<'_> {
                 self.interim(len).await.map_err(Failure::Ended)?;
                 continue;
             }
-            self.entry.facts.response_received(self.core.now().saturating_duration_since(began));
+            self.exchange.facts.response_received(self.core.now().saturating_duration_since(began));
             let status = self.work.response.status;
             if self.may_try_status_again(status) {
-                let Attempt { client, work, entry, upload, .. } = self;
+                let Attempt { exchange, work, upload, .. } = self;
                 let complete = work.response.framing.is_empty() && work.received.len() == len;
-                if complete && entry.facts.retries() > 0 && upload.finished && work.response.server_reusable() {
-                    client.private = Some(Box::new(connection));
+                if complete && exchange.facts.retries() > 0 && upload.finished && work.response.server_reusable() {
+                    exchange.session.keep_private(connection);
                 }
                 return Err(Failure::Status);
             }
@@ -95,7 +95,7 @@ impl Attempt<'_> {
         let Work { request, response, received, .. } = &*self.work;
         if matches!(failure, NoResponse::Malformed) && response.status == 101 && !request.upgrade {
             // A 101 that nobody asked for is counted all the same.
-            self.entry.facts.sent(respond::counted_head(response, received));
+            self.exchange.facts.sent(respond::counted_head(response, received));
         }
         match failure {
             NoResponse::Ended(ended) => Failure::Ended(ended),
@@ -106,22 +106,22 @@ impl Attempt<'_> {
     fn may_try_status_again(&self, status: u16) -> bool {
         let proxy = &self.backend.plan.proxy;
         self.upload.replayable
-            && !self.client.transaction.no_retry
+            && !self.exchange.no_retry
             && proxy.retry_on.statuses.contains(&status)
-            && self.entry.facts.retries() < proxy.retries
+            && self.exchange.facts.retries() < proxy.retries
     }
 
     /// 1xx: passed on at once, to clients that know what it is.
     async fn interim(&mut self, len: usize) -> Result<(), Ended> {
         let Work { request, response, received, down, .. } = &mut *self.work;
-        self.entry.facts.sent(respond::counted_head(response, received));
+        self.exchange.facts.sent(respond::counted_head(response, received));
         response.for_client(received, ForClient { keep_alive: true, version: request.version });
         down.clear();
         if request.version == Version::Http11 {
             response.write(received, down);
         }
         received.consume(len);
-        respond::send(self.core, self.client, self.work, self.entry).await
+        respond::send(self.core, self.exchange, self.work).await
     }
 
     /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
@@ -131,47 +131,46 @@ impl Attempt<'_> {
         len: usize,
         patience: &Patience,
     ) -> Result<Sent, Ended> {
-        let Attempt { core, client, work, entry, backend, slot, upload } = self;
-        entry.facts.sent(respond::counted_head(&work.response, &work.received));
-        entry.facts.server_said(work.response.status);
-        if let Err(ended) = route::response(core, client, work, entry, backend, slot, connection.stream.facts()) {
+        let Attempt { core, exchange, work, backend, slot, upload } = self;
+        exchange.facts.sent(respond::counted_head(&work.response, &work.received));
+        exchange.facts.server_said(work.response.status);
+        if let Err(ended) = route::response(core, exchange, work, backend, slot, connection.stream.facts()) {
             // A response that a rule holds back is counted, with what came of its body.
-            entry.facts.sent(work.received.len().saturating_sub(len) as u64);
-            entry.facts.response_held_back();
+            exchange.facts.sent(work.received.len().saturating_sub(len) as u64);
+            exchange.facts.response_held_back();
             return Err(ended);
         }
-        let keep_alive =
-            respond::may_keep(core, client, work, entry) || respond::may_authenticate(core, client, work, entry);
+        let keep_alive = respond::may_keep(core, exchange, work) || respond::may_authenticate(core, exchange, work);
         let server_reusable = work.response.server_reusable();
         let framing = work.response.framing;
         let Work { response, received, down, request, response_chunks, line, .. } = &mut **work;
         let keep = response.for_client(received, ForClient { keep_alive, version: request.version });
         down.clear();
         response.write(received, down);
-        entry.facts.responds(response.status);
+        exchange.facts.responds(response.status);
         connection.private |= is_private(response, received);
         received.consume(len);
         if framing == Framing::Tunnel {
             return self.tunnel(connection).await;
         }
-        record::write_early(core, client, entry, line, received.len());
+        record::write_early(core, exchange, line, received.len());
         let mut download = Flow::start(Body::of(framing), received, response_chunks, down).map_err(|_| {
-            entry.facts.response_withdrawn();
+            exchange.facts.response_withdrawn();
             Ended::new(Cause::Proxy, Phase::Headers)
         })?;
         let long = is_long(core, download.body);
         if long {
-            download.splicer = entry.progress.frontend.splicers(core, backend).1.map(Box::new);
+            download.splicer = exchange.progress.frontend.splicers(core, backend).1.map(Box::new);
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
-        let mut ends = ends(core, client, &connection.stream, patience);
+        let mut ends = ends(core, exchange.connection, exchange.deadline, &connection.stream, patience);
         let outcome = transfer::response_body(&mut ends, work, upload, &mut download).await;
         let left_over = !work.received.is_empty();
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut work.received, usual));
         }
-        entry.facts.sent(download.moved);
-        entry.facts.received(upload.moved);
+        exchange.facts.sent(download.moved);
+        exchange.facts.received(upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
             connection.stream.reset_on_close();
         }
@@ -181,13 +180,12 @@ impl Attempt<'_> {
         } else {
             let moved = upload.moved;
             let rest = transfer::rest_of_request(&mut ends, work, upload).await;
-            entry.facts.received(upload.moved - moved);
+            exchange.facts.received(upload.moved - moved);
             rest
         };
         let delivered = matches!(rest, Ok(true));
-        client.last_server = Some(slot.server().clone());
         let sent = Sent { keep: keep && upload.finished, unread: !upload.finished, ended: rest.err() };
-        if server_reusable && delivered && !left_over && connection_mode(entry) == ConnectionMode::KeepAlive {
+        if server_reusable && delivered && !left_over && connection_mode(exchange) == ConnectionMode::KeepAlive {
             self.put_by(connection);
         }
         Ok(sent)
@@ -201,7 +199,7 @@ impl Attempt<'_> {
         }
         let own = self.backend.plan.proxy.http.reuse == Reuse::Never || connection.private;
         if own || !connection.is_shareable() {
-            self.client.private = Some(Box::new(connection));
+            self.exchange.session.keep_private(connection);
         } else {
             self.core.upstreams.give(self.core, connection);
         }
@@ -210,29 +208,29 @@ impl Attempt<'_> {
     /// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what
     /// is left of it goes first.
     async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
-        let Attempt { core, client, work, entry, backend, upload, .. } = self;
-        let patience = Patience { ends_with_server: true, ..entry.progress.frontend.patience(backend) };
-        respond::send(core, client, work, entry).await?;
+        let Attempt { core, exchange, work, backend, upload, .. } = self;
+        let patience = Patience { ends_with_server: true, ..exchange.progress.frontend.patience(backend) };
+        respond::send(core, exchange, work).await?;
         // The tunnel may last for days: only bytes that wait keep a buffer.
         work.input.unpin();
         let unsent = work.up.get(upload.sent..).unwrap_or_default();
-        let (splice_up, splice_down) = entry.progress.frontend.splicers(core, backend);
+        let (splice_up, splice_down) = exchange.progress.frontend.splicers(core, backend);
         let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);
         work.lend(&core.buffers);
-        let Client { stream, deadline, registered, .. } = &mut **client;
-        let ends = ((&*stream, &mut up), (&connection.stream, &mut down));
-        let outcome = tunnel::run(core, &registered.orders, deadline, ends.0, ends.1, &patience).await;
-        entry.facts.received(up.moved);
-        entry.facts.sent(down.moved);
+        let Exchange { connection: client, deadline, .. } = &mut **exchange;
+        let ends = ((&client.stream, &mut up), (&connection.stream, &mut down));
+        let outcome = tunnel::run(core, client.orders(), deadline, ends.0, ends.1, &patience).await;
+        exchange.facts.received(up.moved);
+        exchange.facts.sent(down.moved);
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })
     }
 
     /// Inactivity limits while a message passes.
     fn patience(&self) -> Patience {
         Patience {
-            client: self.entry.progress.frontend.plan.proxy.timeouts.client,
+            client: self.exchange.progress.frontend.plan.proxy.timeouts.client,
             server: self.backend.plan.proxy.timeouts.server,
             ..Patience::default()
         }
@@ -240,11 +238,17 @@ impl Attempt<'_> {
 }
 
 /// The two ends of an exchange.
-fn ends<'a>(core: &'a Core, client: &'a mut Client, server: &'a Stream, patience: &'a Patience) -> Ends<'a> {
+fn ends<'a>(
+    core: &'a Core,
+    client: &'a Connection,
+    deadline: &'a mut Deadline,
+    server: &'a Stream,
+    patience: &'a Patience,
+) -> Ends<'a> {
     Ends {
         core,
-        orders: &client.registered.orders,
-        deadline: &mut client.deadline,
+        orders: client.orders(),
+        deadline,
         client: &client.stream,
         server,
         patience,

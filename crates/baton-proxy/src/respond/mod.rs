@@ -5,10 +5,9 @@ mod pages;
 use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
-use crate::accept::Client;
 use crate::core::{Core, until};
 use crate::ended::{Cause, Ended, Phase, Side};
-use crate::record::Entry;
+use crate::exchange::Exchange;
 use crate::work::Work;
 
 /// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
@@ -25,13 +24,13 @@ pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
 
 /// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
 /// connection may stay. Returns whether it stays.
-pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, status: u16, keep: bool) -> bool {
+pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status: u16, keep: bool) -> bool {
     let proxies =
-        [entry.progress.backend().map(|backend| &backend.plan.proxy), Some(&entry.progress.frontend.plan.proxy)];
+        [exchange.progress.backend().map(|backend| &backend.plan.proxy), Some(&exchange.progress.frontend.plan.proxy)];
     let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
-    entry.facts.responds(status);
+    exchange.facts.responds(status);
     work.down.clear();
-    if !entry.facts.has_request() {
+    if !exchange.facts.has_request() {
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
         if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
             pages::raw(status, &mut work.down);
@@ -45,17 +44,17 @@ pub fn compose(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
         None => pages::standard(status, &mut page),
     }
-    let keep = forward(core, client, work, entry, &page, keep);
+    let keep = forward(core, exchange, work, &page, keep);
     if work.response.status != 0 {
         // A page may have another one in it.
-        entry.facts.responds(status);
+        exchange.facts.responds(status);
     }
     keep
 }
 
 /// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
 /// stays.
-pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut Entry, page: &[u8], keep: bool) -> bool {
+pub fn forward(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, page: &[u8], keep: bool) -> bool {
     work.response.clear();
     let limits = Limits { head_bytes: page.len().max(1), ..Limits::default() };
     let parsed = work.response.parse(page, ResponseTo::default(), &limits);
@@ -64,21 +63,21 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
         return false;
     };
     let is_head = work.request.method == Method::Head;
-    if !crate::route::after(core, client, work, entry, Some(page), None) {
+    if !crate::route::after(core, exchange, work, Some(page), None) {
         // Without the rules that cannot be followed, and without what they were meant for.
         work.response.clear();
         pages::raw(500, &mut work.down);
-        entry.facts.responds(500);
-        entry.facts.sent(work.down.len() as u64);
+        exchange.facts.responds(500);
+        exchange.facts.sent(work.down.len() as u64);
         return false;
     }
-    entry.facts.responds(work.response.status);
+    exchange.facts.responds(work.response.status);
     let says_close = work.response.connection.close;
     // A page that says so itself has the field counted.
     let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
     let body = if is_head { 0 } else { (page.len() - len) as u64 };
-    entry.facts.sent(counted_head(&work.response, page) + close + body);
-    let keep = keep && !says_close && !client.slot.is_removed();
+    exchange.facts.sent(counted_head(&work.response, page) + close + body);
+    let keep = keep && !says_close && !exchange.session.slot.is_removed();
     let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
     work.response.write(page, &mut work.down);
     if !is_head {
@@ -88,34 +87,36 @@ pub fn forward(core: &Core, client: &mut Client, work: &mut Work, entry: &mut En
 }
 
 /// Whether the client's connection may stay after a request, as far as the request and we are concerned.
-pub fn may_keep(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+pub fn may_keep(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
     // What a refused CONNECT is followed by was meant for the tunnel: it is nobody's next request.
-    work.request.method != Method::Connect && may_stay(core, client, work, entry)
+    work.request.method != Method::Connect && may_stay(core, exchange, work)
 }
 
 /// Whether the client's connection may stay after a response to CONNECT: only for the second step of an authentication that is
 /// bound to the connection (NTLM), and when the client has waited for it.
-pub fn may_authenticate(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+pub fn may_authenticate(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
     let is_asked = work.request.method == Method::Connect && work.response.status == 407;
-    is_asked && work.input.is_empty() && may_stay(core, client, work, entry) && !client.stream.is_stale()
+    is_asked && work.input.is_empty() && may_stay(core, exchange, work) && !exchange.connection.stream.is_stale()
 }
 
-fn may_stay(core: &Core, client: &Client, work: &Work, entry: &Entry) -> bool {
+fn may_stay(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
     use baton_model::ConnectionMode::Close;
     work.request.keep_alive()
         && !core.draining.get()
-        && !client.slot.is_removed()
-        && entry.progress.frontend.plan.proxy.http.connection != Close
+        && !exchange.session.slot.is_removed()
+        && exchange.progress.frontend.plan.proxy.http.connection != Close
 }
 
 /// Sends what is composed in `work.down`.
-pub async fn send(core: &Core, client: &mut Client, work: &mut Work, entry: &Entry) -> Result<(), Ended> {
-    let limit = entry.progress.frontend.plan.proxy.timeouts.client;
-    let Client { stream, deadline, registered, .. } = client;
+pub async fn send(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<(), Ended> {
+    let limit = exchange.progress.frontend.plan.proxy.timeouts.client;
+    let Exchange { connection, deadline, .. } = exchange;
     let mut sent = 0;
     while sent < work.down.len() {
         deadline.set(limit.map(|limit| core.now() + limit));
-        match until(core, &registered.orders, deadline, |cx| stream.poll_write(cx, &work.down[sent..])).await {
+        match until(core, connection.orders(), deadline, |cx| connection.stream.poll_write(cx, &work.down[sent..]))
+            .await
+        {
             Ok(Ok(count)) => sent += count,
             Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
             Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),

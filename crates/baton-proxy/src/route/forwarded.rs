@@ -4,18 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 
 use baton_model::{ForwardedFor, HttpOptions};
 
-use crate::accept::Client;
+use crate::proxy_protocol::Addresses;
 use crate::work::Work;
 
 /// Adds the headers that the frontend or the backend asks for. The backend's settings win over the frontend's.
-pub fn add(client: &Client, work: &mut Work, frontend: &HttpOptions, backend: &HttpOptions) {
+pub fn add(addresses: &Addresses, work: &mut Work, frontend: &HttpOptions, backend: &HttpOptions) {
     let forwarded = backend.forwarded_for.as_ref().or(frontend.forwarded_for.as_ref());
     let original = backend.original_to.as_ref().or(frontend.original_to.as_ref());
     if let Some(option) = forwarded {
-        add_one(option, client.addresses.source, work);
+        add_one(option, addresses.source, work);
     }
     if let Some(option) = original {
-        add_one(option, client.addresses.destination, work);
+        add_one(option, addresses.destination, work);
     }
 }
 

@@ -13,13 +13,13 @@ use baton_model::Ruleset;
 use baton_rules::{Context, Verdict};
 use baton_tls::Facts;
 
-use crate::accept::Client;
 use crate::balance::{Slot, keys};
+use crate::client::{Client, Input};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
 use crate::parse;
 use crate::place::{self, Wish};
-use crate::record::Entry;
 use crate::respond;
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
@@ -45,57 +45,51 @@ pub enum Routed {
 }
 
 /// `tcp-request connection`: whether a client is heard at all.
-pub fn admits_connection(core: &Core, client: &mut Client) -> bool {
-    let view = client.view();
+pub fn admits_connection(core: &Core, client: &Client) -> bool {
+    let view = client.session.view();
     let rules = &view.plan.rules;
     !rules.has(Ruleset::TcpConnection)
-        || rules::with_connection(core, client, &view, None, |cx| rules.tcp_connection(cx) != Verdict::Reject)
+        || rules::with_connection(core, client, &view, |cx| rules.tcp_connection(cx) != Verdict::Reject)
 }
 
 /// `tcp-request session`: whether a client is served, now that everything is known about its connection.
-pub fn admits_session(core: &Core, client: &mut Client, view: &FrontendView) -> bool {
+pub fn admits_session(core: &Core, client: &Client, view: &FrontendView) -> bool {
     let rules = &view.plan.rules;
     !rules.has(Ruleset::TcpSession)
-        || rules::with_connection(core, client, view, None, |cx| rules.tcp_session(cx) != Verdict::Reject)
+        || rules::with_connection(core, client, view, |cx| rules.tcp_session(cx) != Verdict::Reject)
 }
 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
-pub async fn choose(core: &Rc<Core>, client: &mut Client, work: &mut Work, entry: &mut Entry) -> Result<Routed, Ended> {
-    let view = entry.progress.frontend.clone();
-    if let Some(answer) = monitor(core, client, work, entry, &view) {
+pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<Routed, Ended> {
+    let view = exchange.progress.frontend.clone();
+    if let Some(answer) = monitor(core, exchange, work, &view) {
         return Ok(Routed::Answered(answer));
     }
-    if let Some(answer) = judge_in_frontend(core, client, work, entry, &view).await? {
+    if let Some(answer) = judge_in_frontend(core, exchange, work, &view).await? {
         return Ok(Routed::Answered(answer));
     }
-    let backend = backend(core, client, work, entry, &view)?;
-    if let Some(answer) = judge_in_backend(core, client, work, entry, &backend).await? {
+    let backend = backend(core, exchange, work, &view)?;
+    if let Some(answer) = judge_in_backend(core, exchange, work, &backend).await? {
         return Ok(Routed::Answered(answer));
     }
-    forwarded::add(client, work, &view.plan.proxy.http, &backend.plan.proxy.http);
+    forwarded::add(&exchange.connection.addresses, work, &view.plan.proxy.http, &backend.plan.proxy.http);
     if place::key_is_in_body(&backend.plan.proxy, work) {
-        parse::body(core, client, work, entry, &backend.plan.proxy).await?;
+        parse::body(core, exchange, work, &backend.plan.proxy).await?;
     }
-    let wish = wish(core, client, work, &view, &backend);
+    let wish = wish(core, exchange, work, &backend);
     Ok(Routed::Backend(backend, wish))
 }
 
 /// `monitor-uri`.
-fn monitor(
-    core: &Core,
-    client: &mut Client,
-    work: &mut Work,
-    entry: &mut Entry,
-    view: &FrontendView,
-) -> Option<Answer> {
+fn monitor(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, view: &FrontendView) -> Option<Answer> {
     let uri = view.plan.proxy.http.monitor_uri.as_ref()?;
     if work.request.target(work.input.pinned()) != uri.as_bytes() {
         return None;
     }
-    entry.facts.silence();
-    entry.facts.intercepted();
+    exchange.facts.silence();
+    exchange.facts.intercepted();
     let fails = view.plan.rules.has(Ruleset::MonitorFail)
-        && rules::with_request(core, client, work, view, None, |cx| view.plan.rules.monitor_fail(cx));
+        && rules::with_request(core, exchange, work, None, |cx| view.plan.rules.monitor_fail(cx));
     Some(Answer { page: respond::page(if fails { 503 } else { 200 }), ended: None })
 }
 
@@ -103,24 +97,23 @@ fn monitor(
 /// it and waits for itself.
 async fn judge_in_frontend(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     view: &FrontendView,
 ) -> Result<Option<Answer>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     if rules.judge_requests() {
-        rules::content(core, client, work, entry, rules, None).await?;
+        rules::content(core, exchange, work, rules, None).await?;
     }
     if proxy.http.buffer_request {
-        parse::buffer_body(core, client, work, entry, proxy).await?;
+        parse::buffer_body(core, exchange, work, proxy).await?;
     }
     if !rules.judge_requests() {
         return Ok(None);
     }
-    let answer = rules::request(core, client, work, entry, rules, None).await?;
+    let answer = rules::request(core, exchange, work, rules, None).await?;
     if answer.is_some() {
-        entry.facts.intercepted();
+        exchange.facts.intercepted();
     }
     Ok(answer)
 }
@@ -128,25 +121,26 @@ async fn judge_in_frontend(
 /// The backend's rules. If only the backend has `option http-buffer-request`, the body is waited for before these.
 async fn judge_in_backend(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     backend: &Rc<BackendView>,
 ) -> Result<Option<Answer>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
-    if !(rules.judge_requests() || proxy.http.buffer_request) || proxy.name == entry.progress.frontend.plan.proxy.name {
+    if !(rules.judge_requests() || proxy.http.buffer_request)
+        || proxy.name == exchange.progress.frontend.plan.proxy.name
+    {
         return Ok(None);
     }
     let judged = async {
         if proxy.http.buffer_request {
-            parse::buffer_body(core, client, work, entry, proxy).await?;
+            parse::buffer_body(core, exchange, work, proxy).await?;
         }
-        rules::content(core, client, work, entry, rules, Some(backend)).await?;
-        rules::request(core, client, work, entry, rules, Some(backend)).await
+        rules::content(core, exchange, work, rules, Some(backend)).await?;
+        rules::request(core, exchange, work, rules, Some(backend)).await
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
-        entry.progress.enter(backend);
+        exchange.progress.enter(backend);
     }
     judged
 }
@@ -154,15 +148,14 @@ async fn judge_in_backend(
 /// `use_backend`, else `default_backend`.
 fn backend(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     view: &FrontendView,
 ) -> Result<Rc<BackendView>, Ended> {
     let rules = &view.plan.rules;
     let mut missing = None;
     if rules.has(Ruleset::UseBackend) {
-        let named = rules::with_request(core, client, work, view, None, |cx| {
+        let named = rules::with_request(core, exchange, work, None, |cx| {
             rules.backend(cx).map(|name| match view.backends.get(&*name) {
                 Some(backend) => Ok(backend.clone()),
                 None => Err(Arc::from(&*name)),
@@ -176,36 +169,36 @@ fn backend(
     }
     view.default_backend.clone().ok_or_else(|| {
         let default = || view.plan.proxy.default_backend.as_deref().map(Arc::from);
-        entry.facts.backend_missing(missing.or_else(default));
+        exchange.facts.backend_missing(missing.or_else(default));
         Ended::new(Cause::ServerAborted, Phase::Connect)
     })
 }
 
 /// What the request wants from the balancer: its key, its cookie, `use-server`.
-fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, backend: &Rc<BackendView>) -> Wish {
+fn wish(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, backend: &Rc<BackendView>) -> Wish {
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
-    let mut wish = Wish { key: place::http_key(proxy, client, work), ..Wish::default() };
+    let mut wish = Wish { key: place::http_key(proxy, exchange.connection, work), ..Wish::default() };
     if compiled.has_balance_key() {
-        wish.key = rules::with_request(core, client, work, view, Some(backend), |cx| {
+        wish.key = rules::with_request(core, exchange, work, Some(backend), |cx| {
             compiled.balance_key(cx, |bytes| keys::bytes(&proxy.balance.hash, bytes))
         });
     }
-    if proxy.tcp.prefer_last_server && client.private.is_some() {
-        wish.last = client.last_server.clone();
+    if proxy.tcp.prefer_last_server {
+        wish.last = exchange.session.preferred_server();
     }
     if let Some(cookie) = &proxy.cookie {
         let ignored = compiled.has(Ruleset::IgnorePersist)
-            && rules::with_request(core, client, work, view, Some(backend), |cx| compiled.ignore_persist(cx));
+            && rules::with_request(core, exchange, work, Some(backend), |cx| compiled.ignore_persist(cx));
         persistence::read(core, cookie, work, &mut wish, ignored);
     }
     if compiled.has(Ruleset::ForcePersist) {
-        wish.force = rules::with_request(core, client, work, view, Some(backend), |cx| compiled.force_persist(cx));
+        wish.force = rules::with_request(core, exchange, work, Some(backend), |cx| compiled.force_persist(cx));
     }
     wish.force |= proxy.tcp.persist;
     if compiled.has(Ruleset::UseServer) {
         let state = &backend.plan.state;
-        wish.server = rules::with_request(core, client, work, view, Some(backend), |cx| {
+        wish.server = rules::with_request(core, exchange, work, Some(backend), |cx| {
             let mut usable = |name: &str| state.server(name).is_some_and(|server| server.is_running());
             compiled.server(cx, &mut usable).map(|name| name.into_owned())
         });
@@ -214,14 +207,18 @@ fn wish(core: &Core, client: &mut Client, work: &mut Work, view: &FrontendView, 
 }
 
 /// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`.
-pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry) -> Result<Rc<BackendView>, Ended> {
-    let view = entry.progress.frontend.clone();
+pub async fn tcp_backend(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    input: &mut Input,
+) -> Result<Rc<BackendView>, Ended> {
+    let view = exchange.progress.frontend.clone();
     let rules = &view.plan.rules;
     let began = core.now();
-    rules::stream_content(core, client, &view, rules, None).await?;
+    rules::stream_content(core, exchange, input, rules, None).await?;
     let mut named = None;
     if rules.has(Ruleset::UseBackend) {
-        named = rules::with_stream(core, client, &view, None, true, |cx| {
+        named = rules::with_stream(core, exchange, input, None, true, |cx| {
             rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
         });
     }
@@ -229,27 +226,27 @@ pub async fn tcp_backend(core: &Rc<Core>, client: &mut Client, entry: &mut Entry
         return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
     if backend.plan.proxy.name != view.plan.proxy.name
-        && let Err(ended) = rules::stream_content(core, client, &view, &backend.plan.rules, Some(&backend)).await
+        && let Err(ended) = rules::stream_content(core, exchange, input, &backend.plan.rules, Some(&backend)).await
     {
-        entry.progress.enter(&backend);
+        exchange.progress.enter(&backend);
         return Err(ended);
     }
     let waited = core.now().saturating_duration_since(began);
     if !waited.is_zero() {
         // HAProxy counts it as time in a queue.
-        entry.facts.waited(waited);
+        exchange.facts.waited(waited);
     }
     Ok(backend)
 }
 
 /// What `balance hash` hashes of a connection in `mode tcp`.
-pub fn tcp_key(core: &Core, client: &mut Client, view: &FrontendView, backend: &BackendView) -> Option<u32> {
+pub fn tcp_key(core: &Core, exchange: &mut Exchange<'_>, input: &Input, backend: &BackendView) -> Option<u32> {
     let rules = &backend.plan.rules;
     if !rules.has_balance_key() {
         return None;
     }
     let kind = &backend.plan.proxy.balance.hash;
-    rules::with_stream(core, client, view, Some(backend), true, |cx| {
+    rules::with_stream(core, exchange, input, Some(backend), true, |cx| {
         rules.balance_key(cx, |bytes| keys::bytes(kind, bytes))
     })
 }
@@ -257,53 +254,51 @@ pub fn tcp_key(core: &Core, client: &mut Client, view: &FrontendView, backend: &
 /// Evaluates something with the request, before a server gets it.
 pub fn evaluate<T>(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    view: &FrontendView,
     backend: &BackendView,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    rules::with_request(core, client, work, view, Some(backend), evaluate)
+    rules::with_request(core, exchange, work, Some(backend), evaluate)
 }
 
 /// Response rules and cookies, before the response's head is written.
 pub fn response(
     core: &Rc<Core>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     backend: &Rc<BackendView>,
     slot: &Slot,
     server_tls: Option<&Facts>,
 ) -> Result<(), Ended> {
     if let Some(cookie) = &backend.plan.proxy.cookie {
-        persistence::write(core, cookie, work, entry, slot);
+        persistence::write(core, cookie, work, exchange, slot);
     }
-    if !backend.plan.rules.judge_responses() && !entry.progress.frontend.plan.rules.judge_responses() {
+    if !backend.plan.rules.judge_responses() && !exchange.progress.frontend.plan.rules.judge_responses() {
         return Ok(());
     }
-    let frontend = entry.progress.frontend.clone();
+    let frontend = exchange.progress.frontend.clone();
     let same = backend.plan.proxy.name == frontend.plan.proxy.name;
-    rules::response(core, client, work, entry, &backend.plan.rules, backend, (slot, server_tls))?;
+    rules::response(core, exchange, work, &backend.plan.rules, backend, server_tls)?;
     if !same {
-        rules::response(core, client, work, entry, &frontend.plan.rules, backend, (slot, server_tls))?;
+        rules::response(core, exchange, work, &frontend.plan.rules, backend, server_tls)?;
     }
-    if !rules::after(core, client, work, entry, None, server_tls) {
+    if !rules::after(core, exchange, work, None, server_tls) {
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(())
 }
 
 /// Holds the client for `timeout tarpit`.
-async fn tarpit(core: &Core, client: &mut Client, view: &FrontendView) -> Result<(), Ended> {
+async fn tarpit(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<(), Ended> {
     let timeouts = &view.plan.proxy.timeouts;
-    client.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
-    if client.deadline.due().is_none() {
+    exchange.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
+    if exchange.deadline.due().is_none() {
         return Ok(());
     }
-    let Client { deadline, registered, stream, .. } = client;
+    let Exchange { connection, deadline, .. } = exchange;
     // A client that only ends its direction gets its answer all the same.
-    let broken = until(core, &registered.orders, deadline, |cx| match stream.poll_closed(cx) {
+    let broken = until(core, connection.orders(), deadline, |cx| match connection.stream.poll_closed(cx) {
         Poll::Ready(Err(_)) => Poll::Ready(()),
         Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
     });

@@ -5,9 +5,9 @@ use baton_model::{Cookie, CookieMode, Redispatch};
 
 use crate::balance::{Found, Slot};
 use crate::core::Core;
+use crate::exchange::Exchange;
 use crate::place::Wish;
 use crate::progress::{CookieDates, Persistence};
-use crate::record::Entry;
 use crate::route::dates;
 use crate::work::Work;
 
@@ -78,8 +78,8 @@ pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, igno
 }
 
 /// The letter of the log for what the client's cookie was.
-pub fn note(entry: &mut Entry, wish: &Wish) {
-    let Entry { facts, progress } = entry;
+pub fn note(exchange: &mut Exchange<'_>, wish: &Wish) {
+    let Exchange { facts, progress, .. } = exchange;
     let Some(backend) = progress.backend().filter(|backend| backend.plan.proxy.cookie.is_some()) else { return };
     let redispatches = backend.plan.proxy.tcp.redispatch != Redispatch::Off;
     let down = wish.found == Some(Found::Kept) && progress.server().is_some_and(|server| !server.is_running());
@@ -103,7 +103,7 @@ pub fn note(entry: &mut Entry, wish: &Wish) {
 }
 
 /// Rewrites, removes or adds the cookie in the response.
-pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, slot: &Slot) {
+pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, exchange: &mut Exchange<'_>, slot: &Slot) {
     let id = slot.server().cookie();
     if id.is_none() && cookie.mode != CookieMode::Insert {
         return;
@@ -146,7 +146,7 @@ pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, s
             None => headers.remove_at(index),
         }
     }
-    let given = &entry.progress.persistence;
+    let given = &exchange.progress.persistence;
     let post_only = cookie.postonly && work.request.method != Method::Post;
     if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !given.is_ignored {
         let (idle, life) = (cookie.max_idle, cookie.max_life);
@@ -165,7 +165,7 @@ pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, entry: &mut Entry, s
     {
         headers.add(b"cache-control", b"private");
     }
-    done.into_iter().for_each(|letter| entry.facts.response_cookie(letter));
+    done.into_iter().for_each(|letter| exchange.facts.response_cookie(letter));
 }
 
 /// Adds the cookie; for a server without a value it takes the client's away. `old`: the dates of the cookie that is

@@ -6,203 +6,211 @@ use std::rc::Rc;
 use baton_http::{ChunkDecoder, Parsed, RequestHead};
 use baton_model::{Proxy, Ruleset};
 use baton_rules::{
-    Body, Content, Context, Denial, Listener, LogLevel, ProxyName, ProxyRules, Reply, Request, Response, Verdict,
+    Body, Content, Context, Denial, Listener, ProxyName, ProxyRules, Reply, Request, Response, VariableScopes,
+    Variables, Verdict,
 };
 use baton_tls::Facts;
 
-use crate::accept::Client;
-use crate::balance::Slot;
+use crate::client::{Client, Input};
+use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
-use crate::record::Entry;
+use crate::exchange::{Exchange, Said};
+use crate::parse;
+use crate::progress::Progress;
 use crate::route::{Answer, tarpit};
-use crate::state::{Counter, CounterBlock};
+use crate::session::Session;
+use crate::state::Counter;
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
 
-/// Whom an evaluation is about, besides the client.
-#[derive(Clone, Copy)]
+/// What an evaluation looks at, besides the client, the frontend and the messages.
+#[derive(Clone, Copy, Default)]
 pub struct About<'a> {
-    /// The frontend.
-    pub frontend: &'a FrontendView,
     /// The backend, once chosen.
     pub backend: Option<&'a BackendView>,
-    /// The server, once chosen.
-    pub server: Option<&'a str>,
+    /// The server of the exchange is seen too: its response is there.
+    pub sees_server: bool,
     /// What was agreed on with it.
     pub server_tls: Option<&'a Facts>,
-    /// What is counted of it.
-    pub server_counters: Option<&'a CounterBlock>,
     /// What the client sent, in `mode tcp`.
     pub content: Option<Content<'a>>,
     /// No more data is waited for.
     pub last_chance: bool,
 }
 
-impl<'a> About<'a> {
-    fn new(frontend: &'a FrontendView, backend: Option<&'a BackendView>) -> About<'a> {
-        About {
-            frontend,
-            backend,
-            server: None,
-            server_tls: None,
-            server_counters: None,
-            content: None,
-            last_chance: false,
-        }
-    }
-}
-
-/// Evaluates with nothing but the connection.
+/// Evaluates with nothing but the connection, before there is a request.
 pub fn with_connection<T>(
     core: &Core,
-    client: &mut Client,
+    client: &Client,
     view: &FrontendView,
-    backend: Option<&BackendView>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    with(core, client, About::new(view, backend), None, None, evaluate)
+    let Client { connection, session, .. } = client;
+    let is_first = session.requests() == 0;
+    let scene = Scene { connection, session, frontend: view, server: None, is_first, variables: None };
+    run(core, scene, About::default(), None, None, evaluate).0
 }
 
 /// Evaluates with the request.
 pub fn with_request<T>(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    view: &FrontendView,
     backend: Option<&BackendView>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
     let request = request_of(work);
-    with(core, client, About::new(view, backend), Some(request), None, evaluate)
+    with(core, exchange, About { backend, ..About::default() }, Some(request), None, evaluate)
 }
 
 /// The request before it is passed on, with as much of its body as is there.
 fn request_of(work: &mut Work) -> Request<'_> {
-    let complete = crate::parse::body_settled(work);
+    let complete = parse::body_settled(work);
     let body = Body::of(work.request.framing, &work.input, &work.request_chunks);
     Request { head: &mut work.request, buf: work.input.pinned(), body, complete }
 }
 
+/// Evaluates for an exchange, which heeds what was said about it.
 fn with<T>(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     about: About<'_>,
     request: Option<Request<'_>>,
     response: Option<Response<'_>>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
+    let Exchange { connection, session, is_first, progress, variables, .. } = exchange;
+    let progress = &*progress;
+    let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
+    let scene = Scene { connection, session, frontend, server, is_first: *is_first, variables: Some(variables) };
+    let (value, said) = run(core, scene, about, request, response, evaluate);
+    exchange.heed(said);
+    value
+}
+
+/// In whose name an evaluation is.
+struct Scene<'a> {
+    connection: &'a Connection,
+    session: &'a Session,
+    frontend: &'a FrontendView,
+    /// Says which server it is, where that is seen.
+    server: Option<&'a Progress>,
+    is_first: bool,
+    /// The exchange's variables; `None` before there is one.
+    variables: Option<&'a mut Variables>,
+}
+
+fn run<T>(
+    core: &Core,
+    scene: Scene<'_>,
+    about: About<'_>,
+    request: Option<Request<'_>>,
+    response: Option<Response<'_>>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> (T, Said) {
     fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
         ProxyName { name: &proxy.name, id: proxy.id }
     }
+    let Scene { connection, session, frontend, server, is_first, variables } = scene;
     let random = || core.random() as u32;
-    let usable_servers = |name: &str| about.frontend.backends.get(name).map(|backend| backend.usable_servers());
-    let mut scratch = core.scratch.take();
+    let usable_servers = |name: &str| frontend.backends.get(name).map(|backend| backend.usable_servers());
+    let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
+    let listener = connection.listener();
     let mut cx = Context {
         now: core.wall(),
-        client: client.addresses.source,
-        destination: client.addresses.destination,
-        client_tls: client.stream.facts(),
+        client: connection.addresses.source,
+        destination: connection.addresses.destination,
+        client_tls: connection.tls(),
         server_tls: about.server_tls,
-        frontend: name(&about.frontend.plan.proxy),
+        frontend: name(&frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)),
-        server: about.server,
-        listener: Listener { name: client.listener.bind.name.as_deref(), id: client.listener.number },
+        server: server.and_then(Progress::server).map(|server| &**server.name()),
+        listener: Listener { name: listener.bind.name.as_deref(), id: listener.number },
         usable_servers: &usable_servers,
         content: about.content,
         last_chance: about.last_chance,
         undecided: Cell::new(false),
         no_retry: false,
         failed_rewrites: 0,
-        first_request: client.requests == 0,
+        first_request: is_first,
         request,
         response,
         log_level: None,
-        variables: &mut client.variables,
+        variables: VariableScopes { session: &mut of_session, exchange: variables },
         random: &random,
         scratch: &mut scratch,
     };
     let value = evaluate(&mut cx);
-    let (level, no_retry, failed) = (cx.log_level, cx.no_retry, cx.failed_rewrites);
+    let (log_level, no_retry, failed) = (cx.log_level, cx.no_retry, cx.failed_rewrites);
     *core.scratch.borrow_mut() = scratch;
-    if level.is_some() {
-        client.transaction.log_level = level;
-    }
-    client.transaction.no_retry |= no_retry;
+    session.variables.set(of_session);
     if failed > 0 {
         let backend = about.backend.map(|backend| &backend.plan.figures.counters);
-        let all = [Some(&about.frontend.plan.state.counters), backend, about.server_counters];
+        let server = server.and_then(Progress::server_counters).map(|counters| &**counters);
+        let all = [Some(&frontend.plan.state.counters), backend, server];
         all.into_iter()
             .flatten()
             .for_each(|counters| counters.add(core.number, Counter::FailedRewrites, failed.into()));
     }
-    value
+    (value, Said { log_level, no_retry })
 }
 
 /// `tcp-request content` rules of one proxy in `mode http`, where the request's head is there: they may wait for its body.
 pub async fn content(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
 ) -> Result<(), Ended> {
     if !rules.has(Ruleset::TcpContent) {
         return Ok(());
     }
-    let view = entry.progress.frontend.clone();
+    let view = exchange.progress.frontend.clone();
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
         let request = request_of(work);
-        let about = About { last_chance, ..About::new(&view, backend) };
-        let verdict = with(core, client, about, Some(request), None, |cx| rules.tcp_content(cx));
-        note_silence(client, entry);
+        let about = About { backend, last_chance, ..About::default() };
+        let verdict = with(core, exchange, about, Some(request), None, |cx| rules.tcp_content(cx));
         match verdict {
             Verdict::Reject => {
-                note_rejection(entry, &view, backend);
+                note_rejection(exchange, &view, backend);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
             Verdict::Wait if !last_chance => {}
             _ => return Ok(()),
         }
-        client.deadline.set(due);
-        last_chance = match crate::parse::read(core, client, work).await {
+        exchange.deadline.set(due);
+        last_chance = match parse::read(core, exchange, work).await {
             Ok(Ok(count)) => count == 0,
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
-        if crate::parse::is_malformed(work) {
-            entry.facts.forget_request_time();
+        if parse::is_malformed(work) {
+            exchange.facts.forget_request_time();
             return Err(Ended::new(Cause::Proxy, Phase::Request));
         }
-        entry.facts.request_received(core.now());
-    }
-}
-
-/// `set-log-level silent`: no later level takes it back.
-fn note_silence(client: &Client, entry: &mut Entry) {
-    if client.transaction.log_level == Some(LogLevel::Silent) {
-        entry.facts.silence();
+        exchange.facts.request_received(core.now());
     }
 }
 
 /// What HAProxy logs of a request that ends in content rules: in a frontend nothing was read of it yet, in a backend its time
 /// is known once its body was waited for.
-fn note_rejection(entry: &mut Entry, frontend: &FrontendView, backend: Option<&BackendView>) {
+fn note_rejection(exchange: &mut Exchange<'_>, frontend: &FrontendView, backend: Option<&BackendView>) {
     let buffered = |proxy: &Proxy| proxy.http.buffer_request;
-    entry.facts.rejected_as_content(backend.is_some());
+    exchange.facts.rejected_as_content(backend.is_some());
     if !backend.is_some_and(|backend| buffered(&backend.plan.proxy) || buffered(&frontend.plan.proxy)) {
-        entry.facts.forget_request_time();
+        exchange.facts.forget_request_time();
     }
 }
 
 /// `tcp-request content` rules of one proxy in `mode tcp`: waits for bytes until they decide, at most `inspect-delay`.
 pub async fn stream_content(
     core: &Core,
-    client: &mut Client,
-    view: &FrontendView,
+    exchange: &mut Exchange<'_>,
+    input: &mut Input,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
 ) -> Result<(), Ended> {
@@ -212,15 +220,16 @@ pub async fn stream_content(
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
-        match with_stream(core, client, view, backend, last_chance, |cx| rules.tcp_content(cx)) {
+        match with_stream(core, exchange, input, backend, last_chance, |cx| rules.tcp_content(cx)) {
             Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
             Verdict::Wait if !last_chance => {}
             _ => return Ok(()),
         }
-        client.deadline.set(due);
-        let mut buffer = client.take_input().unwrap_or_else(|| core.buffers.take());
-        let Client { stream, deadline, registered, .. } = &mut *client;
-        let read = until(core, &registered.orders, deadline, |cx| stream.poll_read(cx, buffer.room())).await;
+        exchange.deadline.set(due);
+        let buffer = input.get_or_insert_with(|| Box::new(core.buffers.take()));
+        let Exchange { connection, deadline, .. } = &mut *exchange;
+        let stream = &connection.stream;
+        let read = until(core, connection.orders(), deadline, |cx| stream.poll_read(cx, buffer.room())).await;
         last_chance = match read {
             Ok(Ok(count)) => {
                 buffer.filled(count);
@@ -229,23 +238,22 @@ pub async fn stream_content(
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
-        client.keep_input(buffer);
     }
 }
 
 /// Evaluates with what a client in `mode tcp` sent so far, and with the request if that is one.
 pub fn with_stream<T>(
     core: &Core,
-    client: &mut Client,
-    view: &FrontendView,
+    exchange: &mut Exchange<'_>,
+    input: &Input,
     backend: Option<&BackendView>,
     last_chance: bool,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    let input = client.input.take();
     let bytes: &[u8] = input.as_deref().map(|buffer| &**buffer).unwrap_or_default();
     let (mut head, decoder) = (RequestHead::new(), ChunkDecoder::default());
-    let parsed = if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &view.limits) };
+    let parsed =
+        if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &exchange.progress.frontend.limits) };
     let may_become_http = matches!(parsed, Ok(Parsed::Partial)) && !head.is_hopeless(bytes);
     let request = match parsed {
         Ok(Parsed::Complete(len)) => {
@@ -255,18 +263,15 @@ pub fn with_stream<T>(
         Ok(Parsed::Partial) | Err(_) => None,
     };
     let content = Some(Content { bytes, may_become_http });
-    let about = About { content, last_chance, ..About::new(view, backend) };
-    let value = with(core, client, about, request, None, evaluate);
-    client.input = input;
-    value
+    let about = About { backend, content, last_chance, ..About::default() };
+    with(core, exchange, about, request, None, evaluate)
 }
 
 /// `http-request` and `redirect` rules of one proxy. `Some` is the answer they give.
 pub async fn request(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
 ) -> Result<Option<Answer>, Ended> {
@@ -274,8 +279,8 @@ pub async fn request(
     if !has_rules && !has_redirects {
         return Ok(None);
     }
-    let view = entry.progress.frontend.clone();
-    let verdict = with_request(core, client, work, &view, backend, |cx| {
+    let view = exchange.progress.frontend.clone();
+    let verdict = with_request(core, exchange, work, backend, |cx| {
         let verdict = if has_rules { rules.http_request(cx) } else { Verdict::Continue };
         match verdict {
             Verdict::Continue | Verdict::Allow if has_redirects => {
@@ -284,19 +289,18 @@ pub async fn request(
             verdict => verdict,
         }
     });
-    note_silence(client, entry);
     match verdict {
         // Only content rules wait.
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
         Verdict::Deny(denial) => {
-            entry.facts.denied();
+            exchange.facts.denied();
             deny(denial, Phase::Request).map(Some)
         }
         Verdict::Tarpit(denial) => {
-            entry.facts.denied();
+            exchange.facts.denied();
             let began = core.now();
-            let held = tarpit(core, client, &view).await;
-            entry.facts.held(core.now().saturating_duration_since(began));
+            let held = tarpit(core, exchange, &view).await;
+            exchange.facts.held(core.now().saturating_duration_since(began));
             held?;
             deny(denial, Phase::Tarpit).map(Some)
         }
@@ -309,12 +313,12 @@ pub async fn request(
             Ok(Some(Answer { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
         Verdict::Reject => {
-            entry.facts.denied();
-            entry.facts.forget_request_time();
+            exchange.facts.denied();
+            exchange.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
         Verdict::Failed => {
-            entry.facts.forget_request_time();
+            exchange.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 500))
         }
     }
@@ -338,45 +342,39 @@ fn page(reply: &Reply) -> Vec<u8> {
 /// `http-response` rules of one proxy, on the response in `work`.
 pub fn response(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     rules: &ProxyRules,
     backend: &Rc<BackendView>,
-    (slot, server_tls): (&Slot, Option<&Facts>),
+    server_tls: Option<&Facts>,
 ) -> Result<(), Ended> {
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(());
     }
-    let view = entry.progress.frontend.clone();
     let Work { request, response, input, received, .. } = work;
     let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
     let response = Response { head: response, buf: received };
-    let server_counters = entry.progress.server_counters().cloned();
-    let server_counters = server_counters.as_deref();
-    let server = Some(&**slot.server().name());
-    let about = About { server, server_tls, server_counters, ..About::new(&view, Some(backend)) };
-    let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_response(cx));
-    note_silence(client, entry);
+    let about = About { backend: Some(backend), sees_server: true, server_tls, ..About::default() };
+    let verdict = with(core, exchange, about, Some(request), Some(response), |cx| rules.http_response(cx));
     match verdict {
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
-            entry.facts.denied();
-            entry.progress.replace_response(denial.reply.as_ref().map(page));
+            exchange.facts.denied();
+            exchange.progress.replace_response(denial.reply.as_ref().map(page));
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
         }
         Verdict::Redirect(redirect) => {
             let mut page = Vec::new();
             redirect.write_head(false, &mut page);
-            entry.progress.replace_response(Some(page));
+            exchange.progress.replace_response(Some(page));
             Err(Ended::refused(Cause::Local, Phase::Headers, redirect.status))
         }
         Verdict::Return(reply) => {
-            entry.progress.replace_response(Some(page(&reply)));
+            exchange.progress.replace_response(Some(page(&reply)));
             Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
         }
         Verdict::Reject => {
-            entry.facts.denied();
+            exchange.facts.denied();
             Err(Ended::refused(Cause::Proxy, Phase::Headers, 502))
         }
         Verdict::Failed => Err(Ended::refused(Cause::Proxy, Phase::Headers, 500)),
@@ -388,14 +386,13 @@ pub fn response(
 #[must_use]
 pub fn after(
     core: &Core,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     work: &mut Work,
-    entry: &mut Entry,
     page: Option<&[u8]>,
     server_tls: Option<&Facts>,
 ) -> bool {
-    let frontend = entry.progress.frontend.clone();
-    let backend = entry.progress.backend().cloned();
+    let frontend = exchange.progress.frontend.clone();
+    let backend = exchange.progress.backend().cloned();
     let own = &frontend.plan.rules;
     let other = backend.as_ref().filter(|backend| backend.plan.proxy.name != frontend.plan.proxy.name);
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
@@ -403,11 +400,9 @@ pub fn after(
         let Work { request, response, input, received, .. } = &mut *work;
         let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
         let response = Response { head: response, buf: page.unwrap_or(received) };
-        let server = entry.progress.server().map(|server| &**server.name());
-        let server_counters = entry.progress.server_counters().map(|counters| &**counters);
-        let about = About { server, server_tls, server_counters, ..About::new(&frontend, backend.as_deref()) };
-        let verdict = with(core, client, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
-        note_silence(client, entry);
+        let backend = backend.as_deref();
+        let about = About { backend, sees_server: true, server_tls, ..About::default() };
+        let verdict = with(core, exchange, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
         if verdict == Verdict::Failed {
             return false;
         }

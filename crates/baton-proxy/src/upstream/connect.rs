@@ -10,12 +10,12 @@ use baton_kernel::connect::Started;
 use baton_model::{Address, Bind, Level, Proxy, ProxyProtocol, ServerTarget};
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
-use crate::accept::{Addresses, write_header};
 use crate::balance::Slot;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::generation::ListenerPlan;
+use crate::proxy_protocol::{Addresses, write_header};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
 use crate::upstream::dialer::{self, Dialer};

@@ -10,7 +10,7 @@ use baton_http::{Limits, Method, Parsed, RequestHead, ResponseHead, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
     Body, Context, Denial, Expr, Files, Listener, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request,
-    Response, Variables, Verdict, compile,
+    Response, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -138,7 +138,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         first_request: true,
         request: Some(Request { head: &mut head, buf, body: Body::Plain(&buf[length..]), complete: true }),
         response: response.map(|_| Response { head: &mut response_head, buf: response_buf }),
-        variables: &mut Variables::new(),
+        variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
         log_level: None,
         random: &random,
         scratch: &mut Vec::new(),

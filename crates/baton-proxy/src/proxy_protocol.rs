@@ -6,7 +6,14 @@ use std::ops::Range;
 
 use baton_model::ProxyProtocol;
 
-use super::Addresses;
+/// Who talks to whom; `None` on unix sockets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Addresses {
+    /// The client's address, or what a PROXY header says it is.
+    pub source: Option<SocketAddr>,
+    /// The address the client connected to.
+    pub destination: Option<SocketAddr>,
+}
 
 /// The first bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";

@@ -1,0 +1,115 @@
+//! The first of the three lives on the request line: a client's connection. What is about one request only is no part of it, so
+//! that several could be in work at once. It has no `Drop` of its own: it can be taken apart and put together again.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use baton_tls::Facts;
+use socket2::{SockAddr, Socket};
+
+use crate::core::{Core, Orders, Registered};
+use crate::generation::ListenerPlan;
+use crate::proxy_protocol::Addresses;
+use crate::state::{FrontendState, enter};
+use crate::stream::Stream;
+use crate::view::FrontendView;
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket, or TLS over it.
+    pub stream: Stream,
+    /// Who talks to whom.
+    pub addresses: Addresses,
+    /// When it was accepted, or its TLS handshake was done.
+    pub accepted: Instant,
+    /// Its place among the open ones.
+    pub membership: Membership,
+}
+
+impl Connection {
+    /// Takes over an accepted socket.
+    ///
+    /// # Errors
+    /// The socket cannot be set up or watched.
+    pub fn new(socket: Socket, peer: &SockAddr, view: &FrontendView, membership: Membership) -> io::Result<Connection> {
+        let mut addresses = Addresses { source: peer.as_socket(), destination: None };
+        if addresses.source.is_some() {
+            addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket());
+        }
+        if view.plan.proxy.tcp.no_linger {
+            socket.set_linger(Some(Duration::ZERO))?;
+        }
+        if view.plan.proxy.tcp.client_keepalive {
+            socket.set_keepalive(true)?;
+        }
+        let stream = Stream::new(socket)?;
+        let accepted = membership.registered.core.now();
+        Ok(Connection { stream, addresses, accepted, membership })
+    }
+
+    /// The listener that accepted it.
+    pub fn listener(&self) -> &ListenerPlan {
+        &self.membership.listener
+    }
+
+    /// What the core tells it.
+    pub fn orders(&self) -> &Orders {
+        &self.membership.registered.orders
+    }
+
+    /// What was agreed on with the client; `None` without TLS.
+    pub fn tls(&self) -> Option<&Facts> {
+        self.stream.facts()
+    }
+}
+
+/// A connection among those of its core, and in the counts of open ones: the process's, its frontend's, its listener's, and that of
+/// TLS. Counted from its first moment until it is dropped.
+#[derive(Debug)]
+pub struct Membership {
+    registered: Registered,
+    listener: Arc<ListenerPlan>,
+    frontend: Arc<FrontendState>,
+    left: Cell<bool>,
+}
+
+impl Membership {
+    /// One more connection of the listener and its frontend.
+    pub fn enter(core: &Rc<Core>, listener: &Arc<ListenerPlan>, frontend: &Arc<FrontendState>) -> Membership {
+        core.registry.open.fetch_add(1, Ordering::Relaxed);
+        enter(&frontend.open, &frontend.open_max);
+        enter(&listener.state.open, &listener.state.open_max);
+        if listener.tls.is_some() {
+            core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
+        }
+        let (listener, frontend) = (listener.clone(), frontend.clone());
+        Membership { registered: core.enter(), listener, frontend, left: Cell::new(false) }
+    }
+
+    /// Not counted among the frontend's open connections any more: the last response is sent, what follows is politeness.
+    /// The process counts it as long as it has a descriptor.
+    pub fn leave(&self) {
+        if !self.left.replace(true) {
+            self.listener.state.open.fetch_sub(1, Ordering::Relaxed);
+            self.frontend.open.fetch_sub(1, Ordering::Relaxed);
+            self.frontend.freed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.leave();
+        let registry = &self.registered.core.registry;
+        registry.open.fetch_sub(1, Ordering::Relaxed);
+        if self.listener.tls.is_some() {
+            registry.tls.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.frontend.freed.notify_waiters();
+    }
+}

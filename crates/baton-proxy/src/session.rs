@@ -1,0 +1,73 @@
+//! The second of the three lives on the request line: a client's session, which is what its requests have in common. It is shared
+//! by the exchanges that are in work, and holds nothing of any one of them.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use baton_rules::Variables;
+
+use crate::balance::ServerState;
+use crate::upstream::ServerConnection;
+use crate::view::{FrontendSlot, FrontendView};
+
+/// What the requests of one client have in common.
+pub struct Session {
+    /// The frontend it came in by.
+    pub slot: Rc<FrontendSlot>,
+    /// Variables of scope `sess`, taken out while rules look at them.
+    pub variables: Cell<Variables>,
+    /// Requests that were begun.
+    requests: Cell<u32>,
+    /// A server connection that only this client may use: one that carried its previous request.
+    private: Cell<Option<Box<ServerConnection>>>,
+}
+
+impl Session {
+    /// A session of this frontend, without a request.
+    pub fn new(slot: Rc<FrontendSlot>) -> Session {
+        Session { slot, variables: Cell::default(), requests: Cell::new(0), private: Cell::default() }
+    }
+
+    /// The configuration to go by now.
+    pub fn view(&self) -> Rc<FrontendView> {
+        self.slot.view()
+    }
+
+    /// Requests that were begun so far.
+    pub fn requests(&self) -> u32 {
+        self.requests.get()
+    }
+
+    /// Counts one more request. Whether it is the first.
+    pub fn count_request(&self) -> bool {
+        let before = self.requests.get();
+        self.requests.set(before.saturating_add(1));
+        before == 0
+    }
+
+    /// The server connection that only this client may use, for a request that takes it.
+    pub fn take_private(&self) -> Option<Box<ServerConnection>> {
+        self.private.take()
+    }
+
+    /// Keeps a server connection that only this client may use.
+    pub fn keep_private(&self, connection: ServerConnection) {
+        self.private.set(Some(Box::new(connection)));
+    }
+
+    /// The server of the previous request, if a connection to it is kept for this client alone.
+    pub fn preferred_server(&self) -> Option<Arc<ServerState>> {
+        let private = self.private.take()?;
+        let server = private.server.clone();
+        self.private.set(Some(private));
+        Some(server)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Session").field("slot", &self.slot).field("requests", &self.requests).finish_non_exhaustive()
+    }
+}
