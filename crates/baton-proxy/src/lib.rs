@@ -13,7 +13,9 @@
 )]
 
 pub mod accept;
+mod attempt;
 pub mod balance;
+mod body;
 mod buffer;
 mod client;
 pub mod clock;
@@ -22,11 +24,11 @@ pub mod core;
 mod deadline;
 mod ended;
 mod exchange;
+mod flow;
 pub mod generation;
 mod handshake;
 mod parse;
 mod pipes;
-mod place;
 mod progress;
 mod proxy_protocol;
 mod record;
@@ -44,6 +46,7 @@ mod tcp;
 pub mod times;
 mod upstream;
 mod view;
+mod wish;
 mod work;
 pub mod workers;
 

@@ -91,6 +91,13 @@ pub struct Splicer {
     pipe: Option<Pipe>,
 }
 
+/// Each is like no other.
+impl PartialEq for Splicer {
+    fn eq(&self, other: &Splicer) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 impl Splicer {
     /// Leave to take pipes from `pipes`.
     pub fn new(pipes: &Rc<Pipes>) -> Splicer {

@@ -4,6 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use baton_model::ConnectionMode;
+
 use crate::balance::{ServerState, Slot};
 use crate::state::{CounterBlock, enter};
 use crate::view::{BackendView, FrontendView};
@@ -100,6 +102,17 @@ impl Progress {
     /// The backend that was chosen.
     pub fn backend(&self) -> Option<&Rc<BackendView>> {
         self.backend.as_ref().map(|inside| &inside.backend)
+    }
+
+    /// The stricter of what frontend and backend say about connections between requests.
+    pub fn connection_mode(&self) -> ConnectionMode {
+        let frontend = self.frontend.plan.proxy.http.connection;
+        let backend = self.backend().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
+        match (frontend, backend) {
+            (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
+            (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
+            (ConnectionMode::KeepAlive, ConnectionMode::KeepAlive) => ConnectionMode::KeepAlive,
+        }
     }
 
     /// The server that was chosen last, or whose queue the request waits in.

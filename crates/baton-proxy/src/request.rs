@@ -4,8 +4,9 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 use baton_http::{Framing, Method};
-use baton_model::{ConnectionMode, Mode};
+use baton_model::Mode;
 
+use crate::attempt::{Attempts, Load, Opened};
 use crate::client::Client;
 use crate::core::{Core, Interrupt};
 use crate::ended::{Cause, Ended, Phase};
@@ -13,8 +14,8 @@ use crate::exchange::Exchange;
 use crate::handshake;
 use crate::parse::{self, Arrival};
 use crate::record;
-use crate::relay::{self, Sent};
-use crate::respond;
+use crate::relay;
+use crate::respond::{self, Sent};
 use crate::route::{self, Routed};
 use crate::state::Counter;
 use crate::supervise;
@@ -118,13 +119,27 @@ async fn request(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) 
 /// The request's way to a server and back.
 async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<Sent, Ended> {
     parse::head(core, exchange, work).await?;
-    let (backend, mut wish) = match route::choose(core, exchange, work).await? {
+    let (backend, wish) = match route::choose(core, exchange, work).await? {
         Routed::Backend(backend, wish) => (backend, wish),
-        Routed::Answered(answer) => return relay::answer(core, exchange, work, answer).await,
+        Routed::Answered(answer) => return respond::answer(core, exchange, work, answer).await,
     };
     exchange.progress.enter(&backend);
     supervise::may_panic("request");
-    relay::exchange(core, exchange, work, &backend, &mut wish).await
+    relay::compose(core, exchange, work, &backend)?;
+    let mut attempts = Attempts::new(&backend, wish);
+    loop {
+        let (slot, connection) = match attempts.open(core, exchange, Load::Request(work)).await? {
+            Opened::Server(slot, connection) => (slot, connection),
+            Opened::Answered(answer) => return respond::answer(core, exchange, work, answer).await,
+        };
+        match relay::run(core, exchange, work, &backend, &slot, connection).await {
+            Ok(sent) => {
+                exchange.progress.keep(slot);
+                return Ok(sent);
+            }
+            Err(failure) => attempts.again(exchange, work, slot, failure)?,
+        }
+    }
 }
 
 /// An early end becomes its answer; decides what becomes of the connection.
@@ -159,7 +174,7 @@ async fn finish(
         exchange.facts.responds(ended.logged);
         return (Next::Close, Err(ended));
     }
-    let whole = work.composed.unwrap_or_else(|| parse::body_complete(work));
+    let whole = work.has_whole_body();
     let keep = whole && exchange.facts.has_request() && respond::may_keep(core, exchange, work);
     let keep = match exchange.progress.take_replacement() {
         Some(page) => {
@@ -169,8 +184,8 @@ async fn finish(
         None => respond::compose(core, exchange, work, ended.status, keep),
     };
     let sent = respond::send(core, exchange, work).await;
-    if keep && work.composed.is_none() {
-        parse::skip_body(work);
+    if keep {
+        work.skip_body();
     }
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
@@ -185,18 +200,6 @@ fn last(work: &Work, unread: bool) -> Next {
     let is_unasked = work.request.keep_alive() || work.request.method == Method::Connect;
     let may_send_more = is_unasked && work.response.framing != Framing::Tunnel;
     if unread || may_send_more { Next::Linger } else { Next::Close }
-}
-
-/// The stricter of what frontend and backend say about connections between requests.
-pub(crate) fn connection_mode(exchange: &Exchange<'_>) -> ConnectionMode {
-    let frontend = exchange.progress.frontend.plan.proxy.http.connection;
-    let backend =
-        exchange.progress.backend().map_or(ConnectionMode::KeepAlive, |backend| backend.plan.proxy.http.connection);
-    match (frontend, backend) {
-        (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
-        (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
-        (ConnectionMode::KeepAlive, ConnectionMode::KeepAlive) => ConnectionMode::KeepAlive,
-    }
 }
 
 #[cfg(test)]

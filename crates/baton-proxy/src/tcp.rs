@@ -2,22 +2,19 @@
 
 use std::rc::Rc;
 
-use baton_rules::Context;
-
+use crate::attempt::{Attempts, Load, Opened};
 use crate::balance::Slot;
 use crate::client::{Client, Input};
 use crate::core::Core;
-use crate::ended::{Cause, Ended};
+use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::place::{self, Wish};
 use crate::record;
-use crate::relay::attempts::Attempts;
 use crate::relay::tunnel::{self, Pump};
-use crate::relay::{chosen, count, unless_cut};
+use crate::relay::unless_cut;
 use crate::route;
-use crate::state::Counter;
-use crate::upstream::{ConnectFailed, Opening, ServerConnection};
+use crate::upstream::ServerConnection;
 use crate::view::BackendView;
+use crate::wish::Wish;
 
 /// Serves a connection to its end.
 pub async fn serve(core: &Rc<Core>, client: &mut Client) {
@@ -55,8 +52,12 @@ async fn open(
         }
     };
     exchange.progress.enter(&backend);
-    let connection = connect(core, exchange, input, &backend).await?;
-    Ok((backend, connection))
+    let wish = Wish { key: route::stream_key(core, exchange, input, &backend), ..Wish::default() };
+    match Attempts::new(&backend, wish).open(core, exchange, Load::Stream(input)).await? {
+        Opened::Server(slot, connection) => Ok((backend, (connection, slot))),
+        // Only requests are.
+        Opened::Answered(_) => Err(Ended::new(Cause::Internal, Phase::Connect)),
+    }
 }
 
 async fn relay(
@@ -82,58 +83,4 @@ async fn relay(
     }
     exchange.progress.keep(connection.1);
     outcome
-}
-
-/// A connection to a server of the backend, with the slot that allows it.
-async fn connect(
-    core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
-    input: &Input,
-    backend: &Rc<BackendView>,
-) -> Result<(ServerConnection, Slot), Ended> {
-    let proxy = &backend.plan.proxy;
-    let key = place::tcp_key(proxy, exchange.connection).or_else(|| route::tcp_key(core, exchange, input, backend));
-    let mut wish = Wish { key, ..Wish::default() };
-    let mut attempts = Attempts::new(proxy);
-    loop {
-        let slot = place::take(core, exchange, &mut wish).await?;
-        chosen(core, exchange, backend, &slot);
-        let began = core.now();
-        let name = slot.encryption().filter(|encryption| encryption.wants_name()).and_then(|encryption| {
-            let evaluate = |cx: &mut Context<'_>| encryption.name(cx);
-            route::with_stream(core, exchange, input, Some(backend), true, evaluate)
-        });
-        let has_data = input.as_ref().is_some_and(|input| !input.is_empty());
-        let Exchange { connection, deadline, progress, .. } = &mut *exchange;
-        count(core, progress, Counter::Connects);
-        let count = &|counter| count(core, progress, counter);
-        let opening = Opening {
-            core,
-            orders: connection.orders(),
-            backend: proxy,
-            client: &connection.addresses,
-            client_stream: &connection.stream,
-            listener: connection.listener(),
-            slot: &slot,
-            has_data,
-            count,
-        };
-        match opening.open(deadline, name).await {
-            Ok(connection) => {
-                slot.server().report(crate::balance::Observed::Connected);
-                exchange.facts.connected(core.now().saturating_duration_since(began));
-                return Ok((connection, slot));
-            }
-            Err(ConnectFailed::Final(ended)) => return Err(ended),
-            Err(ConnectFailed::WrongName(ended)) => {
-                slot.server().report(crate::balance::Observed::ConnectFailed);
-                exchange.facts.given_up(proxy.retries);
-                return Err(ended);
-            }
-            Err(ConnectFailed::Retry(ended)) => {
-                slot.server().report(crate::balance::Observed::ConnectFailed);
-                attempts.again(core, exchange, &mut wish, slot, ended).await?;
-            }
-        }
-    }
 }

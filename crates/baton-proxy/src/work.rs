@@ -4,7 +4,9 @@
 use baton_http::{ChunkDecoder, Limits, RequestHead, ResponseHead};
 use baton_rules::Variables;
 
+use crate::body::{Arrived, BodyState};
 use crate::buffer::{Buffer, BufferPool};
+use crate::flow::{Body, Flow};
 
 /// Room for a composed head and a short body, in bytes; grows where that is not enough.
 const COMPOSED_USUAL: usize = 4096;
@@ -21,6 +23,8 @@ pub struct Work {
     pub request: RequestHead,
     /// Walks through a chunked request body.
     pub request_chunks: ChunkDecoder,
+    /// How far its body is in the input.
+    pub body: BodyState,
     /// Towards the server.
     pub up: Vec<u8>,
     /// From the server; without room until [`prepare_exchange`](Self::prepare_exchange).
@@ -31,8 +35,10 @@ pub struct Work {
     pub response_chunks: ChunkDecoder,
     /// Towards the client.
     pub down: Vec<u8>,
-    /// `Some` once the body was begun to be passed on: whether all of it was taken from the input.
-    pub composed: Option<bool>,
+    /// The request on its way to the server.
+    pub upload: Flow,
+    /// The body was begun to be passed on: what is left of it is in `upload`.
+    pub composed: bool,
     /// The request line as received, kept only where it is logged.
     pub line: Vec<u8>,
     /// Room for variables of the rules, lent to the exchange.
@@ -46,12 +52,14 @@ impl Work {
             input,
             request: RequestHead::new(),
             request_chunks: ChunkDecoder::default(),
+            body: BodyState::default(),
             up: Vec::new(),
             received: Buffer::new(0),
             response: ResponseHead::new(),
             response_chunks: ChunkDecoder::of_server(&Limits::default()),
             down: Vec::new(),
-            composed: None,
+            upload: Flow::default(),
+            composed: false,
             line: Vec::new(),
             variables: Variables::new(),
         }
@@ -64,6 +72,25 @@ impl Work {
         }
         self.up.reserve(COMPOSED_USUAL);
         self.down.reserve(COMPOSED_USUAL);
+    }
+
+    /// Another attempt begins: the request is sent from its first byte.
+    pub fn begin_again(&mut self) {
+        self.upload.restart();
+        self.received.clear();
+        self.response.clear();
+    }
+
+    /// Whether all of the request's body was taken from the input, or is in it: another request may follow.
+    pub fn has_whole_body(&self) -> bool {
+        if self.composed { self.upload.body == Body::Done } else { self.body.arrived() == Arrived::Whole }
+    }
+
+    /// Drops a body that is whole in the input and was not begun to be passed on: the answer does not need it.
+    pub fn skip_body(&mut self) {
+        if !self.composed {
+            self.input.consume(self.body.len());
+        }
     }
 
     /// Gives the memory for bytes back, for the time of a tunnel, which may be days; what was in it is lost.
@@ -85,17 +112,20 @@ impl Work {
             input,
             request,
             request_chunks,
+            body,
             up,
             received,
             response,
             response_chunks,
             down,
+            upload,
             composed,
             line,
             variables,
         } = self;
         request.clear();
         request_chunks.clear();
+        body.clear();
         response.clear();
         response_chunks.clear();
         variables.clear();
@@ -103,7 +133,8 @@ impl Work {
             bytes.clear();
             bytes.shrink_to(COMPOSED_KEPT_MAX);
         }
-        *composed = None;
+        *upload = Flow::default();
+        *composed = false;
         buffers.give(std::mem::take(received));
         let mut input = std::mem::take(input);
         input.unpin();

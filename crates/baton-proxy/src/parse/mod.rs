@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use baton_http::Parsed;
 
+use crate::body::Arrived;
 use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::work::Work;
 
-pub use body::{body, body_begun, body_complete, body_settled, buffer_body, is_malformed, skip_body};
+pub use body::{body, body_begun, buffer_body};
 
 /// What ended the wait for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,7 +58,8 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> 
             match work.request.parse(&work.input, &view.limits) {
                 Ok(Parsed::Complete(len)) => {
                     work.input.pin(len);
-                    if is_malformed(work) {
+                    work.body.advance(work.request.framing, &work.input);
+                    if work.body.arrived() == Arrived::Malformed {
                         return Err(Ended::new(Cause::Proxy, Phase::Request));
                     }
                     exchange.facts.head_received(len, core.now());
@@ -126,12 +128,20 @@ fn late(exchange: &mut Exchange<'_>, work: &Work) -> Ended {
     ended
 }
 
-/// Reads what the client sends into the input; 0 is the end of it, or a full buffer. The deadline is the caller's.
-pub async fn read(
+/// Reads more of the request's body into the input; 0 is the end of what the client sends, or a full buffer. The deadline is the
+/// caller's.
+pub async fn read_body(
     core: &Core,
     exchange: &mut Exchange<'_>,
     work: &mut Work,
 ) -> Result<std::io::Result<usize>, Interrupt> {
+    let count = read(core, exchange, work).await?;
+    work.body.advance(work.request.framing, &work.input);
+    Ok(count)
+}
+
+/// Reads what the client sends into the input.
+async fn read(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
     let Exchange { connection, deadline, .. } = exchange;
     let input = &mut work.input;
     let count = until(core, connection.orders(), deadline, |cx| connection.stream.poll_read(cx, input.room())).await?;

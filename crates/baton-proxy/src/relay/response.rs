@@ -13,13 +13,12 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::flow::{Body, Flow};
 use crate::record;
-use crate::relay::flow::{Body, Flow};
+use crate::relay::is_long;
 use crate::relay::transfer::{self, Ends, NoResponse};
 use crate::relay::tunnel::{self, Patience, Pump};
-use crate::relay::{Sent, is_long};
-use crate::request::connection_mode;
-use crate::respond;
+use crate::respond::{self, Sent};
 use crate::route;
 use crate::stream::Stream;
 use crate::upstream::ServerConnection;
@@ -27,7 +26,7 @@ use crate::view::BackendView;
 use crate::work::Work;
 
 /// A request, and the place at a server that it has for this attempt.
-pub struct Attempt<'a, 'e> {
+pub struct Passage<'a, 'e> {
     /// The core.
     pub core: &'a Rc<Core>,
     /// The exchange.
@@ -38,8 +37,6 @@ pub struct Attempt<'a, 'e> {
     pub backend: &'a Rc<BackendView>,
     /// The place at the server.
     pub slot: &'a Slot,
-    /// The request on its way up.
-    pub upload: &'a mut Flow,
 }
 
 /// Why an attempt gave no response to pass on.
@@ -52,7 +49,7 @@ pub enum Failure {
     Ended(Ended),
 }
 
-impl Attempt<'_, '_> {
+impl Passage<'_, '_> {
     /// Sends the request over `connection`, reads the response and passes it on.
     pub async fn run(mut self, mut connection: ServerConnection) -> Result<Sent, Failure> {
         connection.requests = connection.requests.saturating_add(1);
@@ -65,7 +62,7 @@ impl Attempt<'_, '_> {
                 relaxed: proxy.http.accept_invalid_response,
                 ..ends(self.core, self.exchange.connection, self.exchange.deadline, &connection.stream, &patience)
             };
-            let head = transfer::response_head(&mut ends, self.work, self.upload).await;
+            let head = transfer::response_head(&mut ends, self.work).await;
             let len = head.map_err(|failure| self.no_response(failure, &connection))?;
             if self.work.response.is_interim() {
                 self.interim(len).await.map_err(Failure::Ended)?;
@@ -74,9 +71,9 @@ impl Attempt<'_, '_> {
             self.exchange.facts.response_received(self.core.now().saturating_duration_since(began));
             let status = self.work.response.status;
             if self.may_try_status_again(status) {
-                let Attempt { exchange, work, upload, .. } = self;
+                let Passage { exchange, work, .. } = self;
                 let complete = work.response.framing.is_empty() && work.received.len() == len;
-                if complete && exchange.facts.retries() > 0 && upload.finished && work.response.server_reusable() {
+                if complete && exchange.facts.retries() > 0 && work.upload.finished && work.response.server_reusable() {
                     exchange.session.keep_private(connection);
                 }
                 return Err(Failure::Status);
@@ -105,7 +102,7 @@ impl Attempt<'_, '_> {
 
     fn may_try_status_again(&self, status: u16) -> bool {
         let proxy = &self.backend.plan.proxy;
-        self.upload.replayable
+        self.work.upload.replayable
             && !self.exchange.no_retry
             && proxy.retry_on.statuses.contains(&status)
             && self.exchange.facts.retries() < proxy.retries
@@ -131,7 +128,7 @@ impl Attempt<'_, '_> {
         len: usize,
         patience: &Patience,
     ) -> Result<Sent, Ended> {
-        let Attempt { core, exchange, work, backend, slot, upload } = self;
+        let Passage { core, exchange, work, backend, slot } = self;
         exchange.facts.sent(respond::counted_head(&work.response, &work.received));
         exchange.facts.server_said(work.response.status);
         if let Err(ended) = route::response(core, exchange, work, backend, slot, connection.stream.facts()) {
@@ -164,28 +161,29 @@ impl Attempt<'_, '_> {
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
         let mut ends = ends(core, exchange.connection, exchange.deadline, &connection.stream, patience);
-        let outcome = transfer::response_body(&mut ends, work, upload, &mut download).await;
+        let outcome = transfer::response_body(&mut ends, work, &mut download).await;
         let left_over = !work.received.is_empty();
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut work.received, usual));
         }
         exchange.facts.sent(download.moved);
-        exchange.facts.received(upload.moved);
+        exchange.facts.received(work.upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
             connection.stream.reset_on_close();
         }
         outcome?;
-        let rest = if upload.finished || !keep {
-            Ok(upload.finished)
+        let rest = if work.upload.finished || !keep {
+            Ok(work.upload.finished)
         } else {
-            let moved = upload.moved;
-            let rest = transfer::rest_of_request(&mut ends, work, upload).await;
-            exchange.facts.received(upload.moved - moved);
+            let moved = work.upload.moved;
+            let rest = transfer::rest_of_request(&mut ends, work).await;
+            exchange.facts.received(work.upload.moved - moved);
             rest
         };
         let delivered = matches!(rest, Ok(true));
-        let sent = Sent { keep: keep && upload.finished, unread: !upload.finished, ended: rest.err() };
-        if server_reusable && delivered && !left_over && connection_mode(exchange) == ConnectionMode::KeepAlive {
+        let sent = Sent { keep: keep && work.upload.finished, unread: !work.upload.finished, ended: rest.err() };
+        let keeps_servers = exchange.progress.connection_mode() == ConnectionMode::KeepAlive;
+        if server_reusable && delivered && !left_over && keeps_servers {
             self.put_by(connection);
         }
         Ok(sent)
@@ -208,12 +206,12 @@ impl Attempt<'_, '_> {
     /// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what
     /// is left of it goes first.
     async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
-        let Attempt { core, exchange, work, backend, upload, .. } = self;
+        let Passage { core, exchange, work, backend, .. } = self;
         let patience = Patience { ends_with_server: true, ..exchange.progress.frontend.patience(backend) };
         respond::send(core, exchange, work).await?;
         // The tunnel may last for days: only bytes that wait keep a buffer.
         work.input.unpin();
-        let unsent = work.up.get(upload.sent..).unwrap_or_default();
+        let unsent = work.up.get(work.upload.sent..).unwrap_or_default();
         let (splice_up, splice_down) = exchange.progress.frontend.splicers(core, backend);
         let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
         up.moved -= unsent.len() as u64;

@@ -14,7 +14,7 @@ use baton_http::Parsed;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
-use crate::relay::flow::{Active, Flow, Stopped, Way};
+use crate::flow::{Active, Flow, Stopped, Way};
 use crate::relay::tunnel::Patience;
 use crate::stream::Stream;
 use crate::work::Work;
@@ -54,9 +54,21 @@ pub enum NoResponse {
     Ended(Ended),
 }
 
+impl NoResponse {
+    /// How the exchange ends that has no other attempt.
+    pub fn ended(&self) -> Ended {
+        match self {
+            NoResponse::Empty | NoResponse::Truncated => Ended::new(Cause::ServerAborted, Phase::Headers),
+            NoResponse::Malformed => Ended::new(Cause::Proxy, Phase::Headers),
+            NoResponse::Late => Ended::new(Cause::ServerTimeout, Phase::Headers),
+            NoResponse::Ended(ended) => *ended,
+        }
+    }
+}
+
 /// Sends the request (as far as it goes) and reads until the response's head is complete. Its length in the received bytes
 /// is returned; they are consumed by the caller.
-pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<usize, NoResponse> {
+pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work) -> Result<usize, NoResponse> {
     let core = ends.core;
     let (head_bytes, relaxed) = (work.received.capacity(), ends.relaxed);
     let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
@@ -73,9 +85,9 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
             }
         }
-        let waiting = head_waits(&up, work, upload, broken);
+        let waiting = head_waits(&up, work, broken);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let Work { input, request_chunks, up: out, received, .. } = &mut *work;
+        let Work { input, request_chunks, up: out, upload, received, .. } = &mut *work;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !broken {
@@ -115,7 +127,7 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
                 return Err(NoResponse::Ended(Ended::refused(Cause::ClientAborted, Phase::Headers, 400)));
             }
             Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
-            Err(Interrupt::Timeout) => match head_waits(&up, work, upload, broken).over(ends.patience, core.now()) {
+            Err(Interrupt::Timeout) => match head_waits(&up, work, broken).over(ends.patience, core.now()) {
                 Some(Side::Client) => return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers))),
                 Some(Side::Server) => return Err(NoResponse::Late),
                 None => {}
@@ -126,7 +138,8 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Fl
 
 /// Whom a response's head waits for: the server, and the client that still sends. A client whose bytes the server does not
 /// take is not waited for.
-fn head_waits(up: &Active, work: &Work, upload: &Flow, broken: bool) -> Waiting {
+fn head_waits(up: &Active, work: &Work, broken: bool) -> Waiting {
+    let upload = &work.upload;
     if upload.finished || broken {
         return Waiting { since: up.to, client: false, server: true };
     }
@@ -175,21 +188,17 @@ enum Event {
 
 /// Passes the response on to its end. What is left of the request goes on being sent meanwhile, as far as the server takes
 /// it.
-pub async fn response_body(
-    ends: &mut Ends<'_>,
-    work: &mut Work,
-    upload: &mut Flow,
-    download: &mut Flow,
-) -> Result<(), Ended> {
+pub async fn response_body(ends: &mut Ends<'_>, work: &mut Work, download: &mut Flow) -> Result<(), Ended> {
     let core = ends.core;
     let mut up = Active { from: core.now(), to: core.now() };
     let mut down = up;
     let mut given_up = false;
     loop {
         let since = down.to.max(up.from).max(down.from).max(up.to);
-        let waiting = response_waits(since, work, upload, given_up, download);
+        let waiting = response_waits(since, work, given_up, download);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let Work { input, request_chunks, up: up_out, received, response_chunks, down: down_out, .. } = &mut *work;
+        let Work { input, request_chunks, up: up_out, upload, received, response_chunks, down: down_out, .. } =
+            &mut *work;
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !given_up {
@@ -211,7 +220,7 @@ pub async fn response_body(
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 let since = down.to.max(up.from).max(down.from).max(up.to);
-                let waiting = response_waits(since, work, upload, given_up, download);
+                let waiting = response_waits(since, work, given_up, download);
                 if let Some(side) = waiting.over(ends.patience, core.now()) {
                     return Err(Ended::timeout(side, Phase::Data));
                 }
@@ -222,7 +231,8 @@ pub async fn response_body(
 
 /// Whom a response's body waits for: the client when it does not take it, else the server. A client that has stopped sending
 /// its request does not lose the answer for it.
-fn response_waits(since: Instant, work: &Work, upload: &Flow, given_up: bool, download: &Flow) -> Waiting {
+fn response_waits(since: Instant, work: &Work, given_up: bool, download: &Flow) -> Waiting {
+    let upload = &work.upload;
     let held = download.is_blocked(&work.received, &work.down);
     let stuck = !upload.finished && !given_up && upload.is_blocked(&work.input, &work.up);
     Waiting { since, client: held, server: !held || stuck }
@@ -231,13 +241,13 @@ fn response_waits(since: Instant, work: &Work, upload: &Flow, given_up: bool, do
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
 /// does not take it any more. `Ok`: the request is
 /// complete, so that another one can follow; true if the server has all of it.
-pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work, upload: &mut Flow) -> Result<bool, Ended> {
+pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work) -> Result<bool, Ended> {
     let core = ends.core;
     let mut up = Active { from: core.now(), to: core.now() };
     let mut refused = false;
     loop {
         ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
-        let Work { input, request_chunks, up: out, .. } = &mut *work;
+        let Work { input, request_chunks, up: out, upload, .. } = &mut *work;
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {

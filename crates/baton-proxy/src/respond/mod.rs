@@ -2,6 +2,8 @@
 
 mod pages;
 
+use std::rc::Rc;
+
 use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
@@ -9,6 +11,26 @@ use crate::core::{Core, until};
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::exchange::Exchange;
 use crate::work::Work;
+
+/// An answer of our own.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Head and body, as a server would send them.
+    pub page: Vec<u8>,
+    /// How the log says it ended.
+    pub ended: Option<Ended>,
+}
+
+/// A response that went to the client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// The client's connection stays for another request.
+    pub keep: bool,
+    /// The client may still be sending the body of this one.
+    pub unread: bool,
+    /// How the log says it ended, when not as it should.
+    pub ended: Option<Ended>,
+}
 
 /// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
 /// HAProxy counts it.
@@ -84,6 +106,24 @@ pub fn forward(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, page: 
         work.down.extend_from_slice(&page[len..]);
     }
     keep
+}
+
+/// Sends an answer of our own: a rule's, a redirect, the monitor's.
+pub async fn answer(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    work: &mut Work,
+    answer: Answer,
+) -> Result<Sent, Ended> {
+    let complete = work.has_whole_body();
+    let keep = complete && may_keep(core, exchange, work);
+    work.down.clear();
+    let keep = forward(core, exchange, work, &answer.page, keep);
+    send(core, exchange, work).await?;
+    if keep {
+        work.skip_body();
+    }
+    Ok(Sent { keep, unread: !complete, ended: answer.ended })
 }
 
 /// Whether the client's connection may stay after a request, as far as the request and we are concerned.

@@ -2,6 +2,7 @@
 
 mod dates;
 mod forwarded;
+mod key;
 mod persistence;
 mod rules;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use baton_model::Ruleset;
-use baton_rules::{Context, Verdict};
+use baton_rules::Verdict;
 use baton_tls::Facts;
 
 use crate::balance::{Slot, keys};
@@ -19,22 +20,12 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
-use crate::place::{self, Wish};
-use crate::respond;
+use crate::respond::{self, Answer};
 use crate::view::{BackendView, FrontendView};
+use crate::wish::Wish;
 use crate::work::Work;
 
-pub use persistence::note as note_persistence;
-pub use rules::{after, with_stream};
-
-/// An answer of our own.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Head and body, as a server would send them.
-    pub page: Vec<u8>,
-    /// How the log says it ended.
-    pub ended: Option<Ended>,
-}
+pub use rules::{after, with_request, with_stream};
 
 /// What is to be done with a request.
 pub enum Routed {
@@ -73,7 +64,7 @@ pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Wor
         return Ok(Routed::Answered(answer));
     }
     forwarded::add(&exchange.connection.addresses, work, &view.plan.proxy.http, &backend.plan.proxy.http);
-    if place::key_is_in_body(&backend.plan.proxy, work) {
+    if key::is_in_body(&backend.plan.proxy, work) {
         parse::body(core, exchange, work, &backend.plan.proxy).await?;
     }
     let wish = wish(core, exchange, work, &backend);
@@ -178,7 +169,7 @@ fn backend(
 fn wish(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, backend: &Rc<BackendView>) -> Wish {
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
-    let mut wish = Wish { key: place::http_key(proxy, exchange.connection, work), ..Wish::default() };
+    let mut wish = Wish { key: key::of_request(proxy, exchange.connection, work), ..Wish::default() };
     if compiled.has_balance_key() {
         wish.key = rules::with_request(core, exchange, work, Some(backend), |cx| {
             compiled.balance_key(cx, |bytes| keys::bytes(&proxy.balance.hash, bytes))
@@ -239,27 +230,17 @@ pub async fn tcp_backend(
     Ok(backend)
 }
 
-/// What `balance hash` hashes of a connection in `mode tcp`.
-pub fn tcp_key(core: &Core, exchange: &mut Exchange<'_>, input: &Input, backend: &BackendView) -> Option<u32> {
+/// The hash of what `balance` looks at of a connection in `mode tcp`.
+pub fn stream_key(core: &Core, exchange: &mut Exchange<'_>, input: &Input, backend: &BackendView) -> Option<u32> {
     let rules = &backend.plan.rules;
-    if !rules.has_balance_key() {
-        return None;
+    let key = key::of_connection(&backend.plan.proxy, exchange.connection);
+    if key.is_some() || !rules.has_balance_key() {
+        return key;
     }
     let kind = &backend.plan.proxy.balance.hash;
     rules::with_stream(core, exchange, input, Some(backend), true, |cx| {
         rules.balance_key(cx, |bytes| keys::bytes(kind, bytes))
     })
-}
-
-/// Evaluates something with the request, before a server gets it.
-pub fn evaluate<T>(
-    core: &Core,
-    exchange: &mut Exchange<'_>,
-    work: &mut Work,
-    backend: &BackendView,
-    evaluate: impl FnOnce(&mut Context<'_>) -> T,
-) -> T {
-    rules::with_request(core, exchange, work, Some(backend), evaluate)
 }
 
 /// Response rules and cookies, before the response's head is written.

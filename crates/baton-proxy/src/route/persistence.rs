@@ -1,14 +1,14 @@
 //! Persistence by cookie (configuration manual, 4.2 `cookie`): reading it from the request, writing it to the response.
 
 use baton_http::{Headers, Method, Name};
-use baton_model::{Cookie, CookieMode, Redispatch};
+use baton_model::{Cookie, CookieMode};
 
-use crate::balance::{Found, Slot};
+use crate::balance::Slot;
 use crate::core::Core;
 use crate::exchange::Exchange;
-use crate::place::Wish;
-use crate::progress::{CookieDates, Persistence};
+use crate::progress::CookieDates;
 use crate::route::dates;
+use crate::wish::Wish;
 use crate::work::Work;
 
 /// Stands between the server's value and the application's in `prefix` mode.
@@ -75,31 +75,6 @@ pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, igno
         wish.cookie = value.filter(|value| !value.is_empty());
     }
     wish.ignore_persist = ignored;
-}
-
-/// The letter of the log for what the client's cookie was.
-pub fn note(exchange: &mut Exchange<'_>, wish: &Wish) {
-    let Exchange { facts, progress, .. } = exchange;
-    let Some(backend) = progress.backend().filter(|backend| backend.plan.proxy.cookie.is_some()) else { return };
-    let redispatches = backend.plan.proxy.tcp.redispatch != Redispatch::Off;
-    let down = wish.found == Some(Found::Kept) && progress.server().is_some_and(|server| !server.is_running());
-    let by_cookie = wish.cookie.is_some() && wish.found == Some(Found::Kept) && wish.avoid.is_none();
-    let dates = wish.cookie_dates.filter(|_| by_cookie);
-    progress.persistence = Persistence { by_cookie, is_ignored: wish.ignore_persist, dates };
-    if redispatches && wish.found == Some(Found::Full) {
-        facts.redispatched();
-    }
-    facts.client_cookie(match wish.found {
-        _ if !wish.cookie_seen => b'N',
-        _ if wish.ignore_persist => b'U',
-        _ if wish.cookie_expired.is_some() => wish.cookie_expired.unwrap_or(b'E'),
-        _ if wish.cookie.is_none() => b'I',
-        Some(Found::Kept) if down || wish.avoid.is_some() => b'D',
-        Some(Found::Kept) => b'V',
-        Some(Found::Down | Found::Full) => b'D',
-        Some(Found::Unknown) => b'I',
-        Some(Found::Nothing) | None => b'N',
-    });
 }
 
 /// Rewrites, removes or adds the cookie in the response.

@@ -11,6 +11,7 @@ use baton_rules::{
 };
 use baton_tls::Facts;
 
+use crate::body::Arrived;
 use crate::client::{Client, Input};
 use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
@@ -18,7 +19,8 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::{Exchange, Said};
 use crate::parse;
 use crate::progress::Progress;
-use crate::route::{Answer, tarpit};
+use crate::respond::Answer;
+use crate::route::tarpit;
 use crate::session::Session;
 use crate::state::Counter;
 use crate::view::{BackendView, FrontendView};
@@ -66,7 +68,8 @@ pub fn with_request<T>(
 
 /// The request before it is passed on, with as much of its body as is there.
 fn request_of(work: &mut Work) -> Request<'_> {
-    let complete = parse::body_settled(work);
+    // More bytes would change nothing about a malformed one: relaying it finds the error.
+    let complete = work.body.arrived() != Arrived::Partly;
     let body = Body::of(work.request.framing, &work.input, &work.request_chunks);
     Request { head: &mut work.request, buf: work.input.pinned(), body, complete }
 }
@@ -183,12 +186,12 @@ pub async fn content(
             _ => return Ok(()),
         }
         exchange.deadline.set(due);
-        last_chance = match parse::read(core, exchange, work).await {
+        last_chance = match parse::read_body(core, exchange, work).await {
             Ok(Ok(count)) => count == 0,
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
-        if parse::is_malformed(work) {
+        if work.body.arrived() == Arrived::Malformed {
             exchange.facts.forget_request_time();
             return Err(Ended::new(Cause::Proxy, Phase::Request));
         }

@@ -1,5 +1,7 @@
 //! One direction of an exchange: a message that is composed, written and read on until it is passed on whole.
 
+mod splicing;
+
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -64,7 +66,7 @@ pub struct Way<'a> {
 }
 
 /// One direction of an exchange.
-#[derive(Debug)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Flow {
     /// What is left.
     pub body: Body,
@@ -89,7 +91,7 @@ impl Flow {
         decoder: &mut ChunkDecoder,
         out: &mut Vec<u8>,
     ) -> Result<Flow, Stopped> {
-        let mut flow = Flow { body, sent: 0, moved: 0, replayable: true, finished: false, splicer: None };
+        let mut flow = Flow { body, replayable: true, ..Flow::default() };
         flow.compose(input, decoder, out)?;
         Ok(flow)
     }
@@ -102,7 +104,7 @@ impl Flow {
     }
 
     /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
-    pub(super) fn is_blocked(&self, input: &Buffer, out: &[u8]) -> bool {
+    pub fn is_blocked(&self, input: &Buffer, out: &[u8]) -> bool {
         let held = || self.splicer.as_ref().is_some_and(|splicer| splicer.held() > 0);
         let waits = self.sent < out.len() || matches!(self.body, Body::Length(_)) && !input.is_empty() || held();
         !self.finished && waits
@@ -228,7 +230,7 @@ impl Flow {
     }
 
     /// Reads the rest of the message and drops it.
-    pub(super) fn discard(
+    pub fn discard(
         &mut self,
         cx: &mut Context<'_>,
         way: Way<'_>,

@@ -3,8 +3,8 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use crate::flow::{Body, Flow, Stopped};
 use crate::pipes::SPLICED_MIN;
-use crate::relay::flow::{Body, Flow, Stopped};
 use crate::stream::Stream;
 
 impl Flow {

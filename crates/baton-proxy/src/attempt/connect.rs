@@ -1,0 +1,119 @@
+//! A connection to the server of a slot: one that was kept, or a new one.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_model::{ProxyProtocol, Reuse};
+
+use crate::balance::{Found, Observed, Slot};
+use crate::core::Core;
+use crate::exchange::Exchange;
+use crate::progress::Progress;
+use crate::state::Counter;
+use crate::upstream::{ConnectFailed, Opening, ServerConnection};
+use crate::view::BackendView;
+
+/// Notes the server that was chosen.
+pub fn chosen(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView, slot: &Slot) {
+    let server = slot.server();
+    let counters = || core.upstreams.counters(server, core.now(), || backend.plan.figures.server(server.name()));
+    let is_other = exchange.progress.choose(server, counters);
+    // A retry is no choice, and neither is a cookie.
+    if is_other && slot.found() != Found::Kept {
+        count(core, &exchange.progress, Counter::Chosen);
+    }
+}
+
+/// A connection for one request: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be with `new`.
+pub async fn lend(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    backend: &BackendView,
+    slot: &Slot,
+    name: Option<Box<str>>,
+    new: bool,
+) -> Result<ServerConnection, ConnectFailed> {
+    let kept = kept(core, exchange, backend, slot, name.as_deref(), new);
+    let connection = match kept {
+        Some(connection) => connection,
+        None => open(core, exchange, backend, slot, name, true).await?,
+    };
+    exchange.progress.go_over(connection.requests > 0);
+    Ok(connection)
+}
+
+/// A connection that was kept.
+fn kept(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    backend: &BackendView,
+    slot: &Slot,
+    name: Option<&str>,
+    new: bool,
+) -> Option<ServerConnection> {
+    let fits = |own: &ServerConnection| {
+        Arc::ptr_eq(&own.server, slot.server())
+            && own.fits(slot.config(), slot.encryption())
+            && own.name.as_deref() == name
+            && !own.stream.is_stale()
+    };
+    let own = exchange.session.take_private().filter(|own| !new && fits(own)).map(|own| *own);
+    let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
+    let shared = || match backend.plan.proxy.http.reuse {
+        _ if new || !shareable => None,
+        Reuse::Never => None,
+        Reuse::Safe if exchange.is_first => None,
+        Reuse::Aggressive if exchange.is_first => core.upstreams.take(slot, name, true),
+        Reuse::Safe | Reuse::Aggressive | Reuse::Always => core.upstreams.take(slot, name, false),
+    };
+    let connection = match own {
+        Some(own) => own,
+        None => {
+            let shared = shared()?;
+            count(core, &exchange.progress, Counter::Reuses);
+            shared
+        }
+    };
+    exchange.facts.connected(Duration::ZERO);
+    Some(connection)
+}
+
+/// A new connection. `has_data`: bytes are there to be sent over it.
+pub async fn open(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    backend: &BackendView,
+    slot: &Slot,
+    name: Option<Box<str>>,
+    has_data: bool,
+) -> Result<ServerConnection, ConnectFailed> {
+    let began = core.now();
+    let Exchange { connection, deadline, progress, facts, .. } = exchange;
+    count(core, progress, Counter::Connects);
+    let count = &|counter| count(core, progress, counter);
+    let opening = Opening {
+        core,
+        orders: connection.orders(),
+        backend: &backend.plan.proxy,
+        client: &connection.addresses,
+        client_stream: &connection.stream,
+        listener: connection.listener(),
+        slot,
+        has_data,
+        count,
+    };
+    let opened = opening.open(deadline, name).await?;
+    slot.server().report(Observed::Connected);
+    facts.connected(core.now().saturating_duration_since(began));
+    Ok(opened)
+}
+
+/// Counts at the server and at its backend.
+fn count(core: &Core, progress: &Progress, counter: Counter) {
+    let backend = progress.backend().map(|backend| &backend.plan.figures.counters);
+    let server = progress.server_counters().map(|counters| &**counters);
+    for counters in server.into_iter().chain(backend) {
+        counters.add(core.number, counter, 1);
+    }
+}

@@ -1,0 +1,229 @@
+//! Attempts: a place at a server, a connection to it, and, where one failed, whether another attempt follows, where, and when
+//! (`retries`, `option redispatch`, `retry-on`).
+
+mod connect;
+mod place;
+
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use baton_http::Method;
+use baton_model::{Proxy, Redispatch};
+use baton_rules::Context;
+
+use crate::balance::{Observed, Slot};
+use crate::client::Input;
+use crate::core::{Core, Interrupt, until};
+use crate::ended::{Cause, Ended, Phase};
+use crate::exchange::Exchange;
+use crate::record::Retry;
+use crate::relay::{Failure, NoResponse};
+use crate::respond::Answer;
+use crate::route;
+use crate::upstream::{ConnectFailed, ServerConnection};
+use crate::view::BackendView;
+use crate::wish::Wish;
+use crate::work::Work;
+
+/// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
+const TURN_AROUND: Duration = Duration::from_secs(1);
+
+/// The attempts of one exchange.
+#[derive(Debug)]
+pub struct Attempts<'a> {
+    backend: &'a BackendView,
+    wish: Wish,
+    used: u32,
+    /// A kept connection turned out to be closed under the request: the next attempt opens one, for others that were kept may be
+    /// closed as well.
+    is_stale: bool,
+}
+
+/// What is to go to the server.
+pub enum Load<'a> {
+    /// A request.
+    Request(&'a mut Work),
+    /// What a client in `mode tcp` sends, of which this is there.
+    Stream(&'a Input),
+}
+
+/// What came of an attempt.
+pub enum Opened {
+    /// The place at a server, and a connection to it.
+    Server(Slot, ServerConnection),
+    /// The client is to ask the server itself (`redir`).
+    Answered(Answer),
+}
+
+impl<'a> Attempts<'a> {
+    /// As many as the backend allows.
+    pub fn new(backend: &'a BackendView, wish: Wish) -> Attempts<'a> {
+        Attempts { backend, wish, used: 0, is_stale: false }
+    }
+
+    /// A place at a server of the backend, and a connection to it, as often as retries allow.
+    pub async fn open(
+        &mut self,
+        core: &Rc<Core>,
+        exchange: &mut Exchange<'_>,
+        mut load: Load<'_>,
+    ) -> Result<Opened, Ended> {
+        loop {
+            let slot = place::take(core, exchange, self.backend, &mut self.wish).await?;
+            connect::chosen(core, exchange, self.backend, &slot);
+            if let Load::Request(work) = &load {
+                self.wish.note_cookie(exchange);
+                if let Some(answer) = redirect(&slot, work) {
+                    return Ok(Opened::Answered(answer));
+                }
+            }
+            let name = server_name(core, exchange, &mut load, self.backend, &slot);
+            let opened = match load {
+                Load::Request(_) => connect::lend(core, exchange, self.backend, &slot, name, self.is_stale).await,
+                Load::Stream(input) => {
+                    let has_data = input.as_ref().is_some_and(|input| !input.is_empty());
+                    connect::open(core, exchange, self.backend, &slot, name, has_data).await
+                }
+            };
+            let ended = match opened {
+                Ok(connection) => return Ok(Opened::Server(slot, connection)),
+                Err(ConnectFailed::Final(ended)) => return Err(ended),
+                Err(ConnectFailed::WrongName(ended)) => {
+                    slot.server().report(Observed::ConnectFailed);
+                    exchange.facts.given_up(self.proxy().retries);
+                    return Err(ended);
+                }
+                Err(ConnectFailed::Retry(ended)) => ended,
+            };
+            slot.server().report(Observed::ConnectFailed);
+            self.pause(core, exchange, slot, ended).await?;
+        }
+    }
+
+    /// After a response that failed: the next attempt begins at once.
+    ///
+    /// # Errors
+    /// There is none: how the exchange ended. It keeps its place at the server then.
+    pub fn again(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        work: &mut Work,
+        slot: Slot,
+        failure: Failure,
+    ) -> Result<(), Ended> {
+        let mut is_stale = false;
+        match failure {
+            Failure::Ended(ended) => {
+                exchange.progress.keep(slot);
+                return Err(ended);
+            }
+            Failure::NoResponse(failure) => {
+                slot.server().report(Observed::AnswerFailed);
+                let is_empty = matches!(failure, NoResponse::Empty);
+                is_stale = exchange.progress.is_reused() && is_empty && is_repeatable(&work.request.method);
+                if !work.upload.replayable || !(is_stale || self.may_repeat(&failure, exchange.no_retry)) {
+                    exchange.progress.keep(slot);
+                    return Err(failure.ended());
+                }
+            }
+            Failure::Status => {}
+        }
+        work.begin_again();
+        if is_stale {
+            self.is_stale = true;
+        } else {
+            self.next(exchange, &slot);
+        }
+        Ok(())
+    }
+
+    fn proxy(&self) -> &'a Proxy {
+        &self.backend.plan.proxy
+    }
+
+    fn left(&self) -> u32 {
+        self.proxy().retries - self.used
+    }
+
+    /// After a failed connection: waits where that is due and says where to try next. `Err`: no more attempts.
+    async fn pause(&mut self, core: &Core, exchange: &mut Exchange<'_>, slot: Slot, ended: Ended) -> Result<(), Ended> {
+        if self.left() == 0 || !self.proxy().retry_on.conn_failure {
+            return Err(ended);
+        }
+        let elsewhere = self.next(exchange, &slot);
+        drop(slot);
+        if elsewhere || ended.cause == Cause::ServerTimeout {
+            return Ok(());
+        }
+        let pause = self.proxy().timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND);
+        exchange.deadline.set(Some(core.now() + pause));
+        let Exchange { connection, deadline, .. } = exchange;
+        match until(core, connection.orders(), deadline, |_| Poll::<()>::Pending).await {
+            Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
+            Ok(()) | Err(Interrupt::Timeout) => Ok(()),
+        }
+    }
+
+    /// Whether a request without a response may be sent again. `no_retry`: a rule forbids it.
+    fn may_repeat(&self, failure: &NoResponse, no_retry: bool) -> bool {
+        let on = &self.proxy().retry_on;
+        self.left() > 0
+            && !no_retry
+            && match failure {
+                NoResponse::Empty => on.empty_response,
+                NoResponse::Truncated | NoResponse::Malformed => on.junk_response,
+                NoResponse::Late => on.response_timeout,
+                NoResponse::Ended(_) => false,
+            }
+    }
+
+    /// Counts the attempt; true when the next one goes to another server.
+    fn next(&mut self, exchange: &mut Exchange<'_>, slot: &Slot) -> bool {
+        self.used += 1;
+        let elsewhere = match self.proxy().tcp.redispatch {
+            Redispatch::Off => false,
+            Redispatch::Every(interval) => self.used.is_multiple_of(interval.max(1)),
+            Redispatch::Last(before_end) => self.left() < before_end,
+        };
+        self.wish.avoid = elsewhere.then(|| slot.server().clone());
+        self.wish.again = (!elsewhere).then(|| slot.server().clone());
+        exchange.facts.retried(self.used, if elsewhere { Retry::Elsewhere } else { Retry::Again });
+        elsewhere
+    }
+}
+
+/// Repeating it does no harm (RFC 9110 9.2.2), so it may be sent again when a kept connection turns out to be closed.
+fn is_repeatable(method: &Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options | Method::Trace)
+}
+
+/// `redir`: the client is to ask the server itself.
+fn redirect(slot: &Slot, work: &Work) -> Option<Answer> {
+    let prefix = slot.config().redir.as_ref()?;
+    if !matches!(work.request.method, Method::Get | Method::Head) {
+        return None;
+    }
+    let target = work.request.path_and_query(work.input.pinned());
+    let mut page = b"HTTP/1.1 302 Found\r\ncache-control: no-cache\r\ncontent-length: 0\r\nlocation: ".to_vec();
+    page.extend_from_slice(prefix.as_bytes());
+    page.extend_from_slice(target);
+    page.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
+    Some(Answer { page, ended: Some(Ended::refused(Cause::Local, Phase::Connect, 302)) })
+}
+
+/// What the slot's server is to be asked for (`sni`).
+fn server_name(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    load: &mut Load<'_>,
+    backend: &BackendView,
+    slot: &Slot,
+) -> Option<Box<str>> {
+    let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
+    let name = |cx: &mut Context<'_>| encryption.name(cx);
+    match load {
+        Load::Request(work) => route::with_request(core, exchange, work, Some(backend), name),
+        Load::Stream(input) => route::with_stream(core, exchange, input, Some(backend), true, name),
+    }
+}
