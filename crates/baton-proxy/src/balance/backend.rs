@@ -63,6 +63,7 @@ impl BackendState {
                 group: Group::new(&proxy.balance, proxy.tcp.all_backups, Vec::new()),
                 queue: Queue::default(),
                 queued: 0,
+                reloads: 0,
                 tickets: 0,
                 sessions: 0,
                 now,
@@ -71,6 +72,7 @@ impl BackendState {
             };
             inner.number(proxy);
             inner.group = Group::new(&proxy.balance, proxy.tcp.all_backups, inner.members());
+            inner.group.lay(None);
             let state = BackendState {
                 name: Arc::clone(&proxy.name),
                 inner: Mutex::new(inner),
@@ -326,7 +328,7 @@ impl BackendState {
         change: impl FnOnce(&ServerState) -> bool,
     ) -> Option<Transition> {
         let mut wakers = Wakers::default();
-        let transition = {
+        let (transition, is_stale) = {
             let mut inner = self.lock();
             inner.now = now;
             let index = server.index.load(Ordering::Relaxed);
@@ -350,13 +352,42 @@ impl BackendState {
             transition.sessions = server.served();
             transition.remaining = inner.entries[index].queue.len() as u32;
             (transition.active, transition.backups) = (self.active(), self.backups());
-            transition
+            (transition, inner.group.is_stale())
         };
         wakers.wake();
+        if is_stale {
+            self.lay();
+        }
         if let Some(told) = self.told.get() {
             told.notify_one();
         }
         Some(transition)
+    }
+
+    /// Lays what the algorithm wants for the servers as they are now, beside the lock.
+    fn lay(self: &Arc<Self>) {
+        loop {
+            let (orders, reloads) = {
+                let inner = self.lock();
+                match inner.group.orders() {
+                    Some(orders) => (orders, inner.reloads),
+                    None => return,
+                }
+            };
+            let layouts = orders.lay();
+            let mut wakers = Wakers::default();
+            let former = {
+                let mut inner = self.lock();
+                // What was laid for servers that a reload replaced meanwhile is nothing for these.
+                (inner.reloads == reloads).then(|| {
+                    let former = inner.group.take(layouts);
+                    self.hand_out_all(&mut inner, &mut wakers);
+                    former
+                })
+            };
+            wakers.wake();
+            drop(former);
+        }
     }
 
     /// A slot of this server, or a place in its queue.

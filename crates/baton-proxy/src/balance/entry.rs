@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use baton_model::{Balance, EffectiveServer, Proxy, Server};
+use baton_model::{EffectiveServer, Proxy, Server};
 
 use super::backend::WEIGHT_MAX;
 use super::group::{Load, WEIGHT_SCALE};
@@ -15,7 +15,6 @@ use crate::upstream::Encryption;
 
 /// What the proxy's settings say.
 pub(super) struct Settings {
-    pub(super) balance: Balance,
     pub(super) persist: bool,
     pub(super) prefer_last: bool,
     pub(super) fullconn: u32,
@@ -36,7 +35,6 @@ pub(super) struct Entry {
 impl Settings {
     pub(super) fn new(proxy: &Proxy) -> Settings {
         Settings {
-            balance: proxy.balance.clone(),
             persist: proxy.tcp.persist,
             prefer_last: proxy.tcp.prefer_last_server,
             fullconn: proxy.fullconn.unwrap_or(0),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use baton_model::{Algorithm, Balance};
 
 use super::first::First;
+use super::layout::{Layout, Layouts, Order, Orders};
 use super::least_conn::LeastConn;
 use super::map::Map;
 use super::memory::Turns;
@@ -37,6 +38,8 @@ pub(super) struct Member {
     pub(super) backup: bool,
     /// Effective weight in [`WEIGHT_SCALE`]ths; 0: not usable now.
     pub(super) weight: u32,
+    /// The weight it has when it is usable and warm.
+    pub(super) nominal: u32,
     /// Slots in use, and requests in its own queue.
     pub(super) load: u32,
     /// It has no free slot, whatever `minconn` and slow start make of its `maxconn`.
@@ -48,8 +51,6 @@ pub(super) struct Question<'a> {
     pub(super) key: Option<u32>,
     pub(super) random: u32,
     pub(super) avoid: Option<usize>,
-    /// Percent of the average load a server may have (`hash-balance-factor`); 0: no limit.
-    pub(super) factor: u32,
     pub(super) load: &'a dyn Fn(usize) -> Load,
 }
 
@@ -65,7 +66,7 @@ pub(super) enum Choice {
 }
 
 /// Which algorithm family, with its state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Core {
     RoundRobin(RoundRobin),
     LeastConn(LeastConn),
@@ -75,7 +76,7 @@ enum Core {
 }
 
 /// All servers of a backend.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Group {
     balance: Balance,
     all_backups: bool,
@@ -93,14 +94,15 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(balance: &Balance, all_backups: bool, members: Vec<Member>) -> Group {
+        let (active, backups) = (Core::new(balance, members.len()), Core::new(balance, members.len()));
         let mut group = Group {
             #[cfg(test)]
             reference: super::reference::Group::new(balance, all_backups, members.clone()),
             balance: balance.clone(),
             all_backups,
             members,
-            active: Core::new(balance),
-            backups: Core::new(balance),
+            active,
+            backups,
             usable: 0,
             usable_backups: BTreeSet::new(),
         };
@@ -108,7 +110,7 @@ impl Group {
         group
     }
 
-    /// The same for another configuration: `old[i]` is where the new member `i` stood before. Positions are kept.
+    /// The group of another configuration: `old[i]` is where the new member `i` stood before. Positions are kept.
     pub(super) fn rebuilt(
         &self,
         balance: &Balance,
@@ -119,13 +121,47 @@ impl Group {
         let mut group = Group::new(balance, all_backups, members);
         #[cfg(test)]
         group.reference.inherit(&self.reference, old);
+        group.lay(Some(self));
         if self.balance.algorithm == group.balance.algorithm && self.balance.hash == group.balance.hash {
             group.active.inherit(&self.active, old);
             group.backups.inherit(&self.backups, old);
         }
-        group.active.take_in(&group.members, false);
-        group.backups.take_in(&group.members, true);
+        for (server, member) in group.members.iter().enumerate() {
+            let core = if member.backup { &mut group.backups } else { &mut group.active };
+            core.set_load(server, member.load);
+        }
         group
+    }
+
+    /// Lays at once what there is to lay, unless the group before has it.
+    pub(super) fn lay(&mut self, before: Option<&Group>) {
+        let Some(Orders([active, backups])) = self.orders() else { return };
+        let layout = |order: Option<Order>, before: Option<&Core>| {
+            let order = order?;
+            Some(before.and_then(|before| before.layout_for(&order)).unwrap_or_else(|| order.lay()))
+        };
+        let active = layout(active, before.map(|before| &before.active));
+        let backups = layout(backups, before.map(|before| &before.backups));
+        self.take(Layouts([active, backups]));
+    }
+
+    /// Whether something has to be laid. Until it is, choices may not be in order, but they go to usable servers.
+    pub(super) fn is_stale(&self) -> bool {
+        self.active.is_stale() || self.backups.is_stale()
+    }
+
+    /// What has to be laid.
+    pub(super) fn orders(&self) -> Option<Orders> {
+        let order = |core: &Core, backup| core.is_stale().then(|| core.order(&self.members, backup)).flatten();
+        let orders = [order(&self.active, false), order(&self.backups, true)];
+        orders.iter().any(Option::is_some).then_some(Orders(orders))
+    }
+
+    /// Goes on with what was laid, and returns what was in use, to be dropped when the lock is released.
+    pub(super) fn take(&mut self, Layouts([active, backups]): Layouts) -> Layouts {
+        let active = active.and_then(|layout| self.active.take(layout, &self.members, false));
+        let backups = backups.and_then(|layout| self.backups.take(layout, &self.members, true));
+        Layouts([active, backups])
     }
 
     /// Where the algorithm stands among active servers and among backups, to be remembered.
@@ -165,66 +201,69 @@ impl Group {
             && (!member.backup || self.usable == 0 && (self.all_backups || self.first_backup() == Some(server)))
     }
 
-    /// The effective weight changed; 0 is not usable.
-    pub(super) fn set_weight(&mut self, server: usize, weight: u32, load: u32) {
-        let member = &mut self.members[server];
-        let before = member.weight;
-        if before == weight {
+    /// The effective weight, or the nominal one, may have changed; 0 is not usable.
+    pub(super) fn set_weight(&mut self, server: usize, weight: u32, nominal: u32, load: u32) {
+        let before = self.members[server];
+        if (before.weight, before.nominal) == (weight, nominal) {
             return;
         }
         #[cfg(test)]
         self.reference.set_weight(server, weight, load);
-        (member.weight, member.load) = (weight, load);
-        let (is_usable, backup) = (weight > 0, member.backup);
-        match (before > 0, backup) {
-            (was_usable, false) => self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable),
-            (true, true) if !is_usable => _ = self.usable_backups.remove(&server),
-            (false, true) => _ = self.usable_backups.insert(server),
-            (true, true) => {}
+        match (before.weight > 0, weight > 0, before.backup) {
+            (false, true, true) => _ = self.usable_backups.insert(server),
+            (true, false, true) => _ = self.usable_backups.remove(&server),
+            (false, true, false) => self.usable += 1,
+            (true, false, false) => self.usable -= 1,
+            (true, true, _) | (false, false, _) => {}
         }
-        let core = if backup { &mut self.backups } else { &mut self.active };
-        core.set_weight(server, before, &self.members);
+        self.update(server, Member { weight, nominal, load, ..before });
     }
 
     /// Slots or queue of a server changed.
     pub(super) fn set_load(&mut self, server: usize, load: u32) {
-        let member = &mut self.members[server];
-        member.load = load;
         #[cfg(test)]
         self.reference.set_load(server, load);
-        let core = if member.backup { &mut self.backups } else { &mut self.active };
-        if let Core::LeastConn(core) = core {
-            core.set_load(server, load);
-        }
+        self.update(server, Member { load, ..self.members[server] }).set_load(server, load);
     }
 
     /// Whether a server certainly has no free slot. One that is not said to be full may be nevertheless.
     pub(super) fn set_full(&mut self, server: usize, full: bool) {
-        let member = &mut self.members[server];
-        if member.full == full {
-            return;
+        if self.members[server].full != full {
+            self.update(server, Member { full, ..self.members[server] });
         }
-        member.full = full;
-        let core = if member.backup { &mut self.backups } else { &mut self.active };
-        core.set_full(server, full);
+    }
+
+    fn update(&mut self, server: usize, after: Member) -> &mut Core {
+        let before = std::mem::replace(&mut self.members[server], after);
+        let core = if after.backup { &mut self.backups } else { &mut self.active };
+        core.update(server, before, after);
+        core
     }
 
     /// Chooses.
     pub(super) fn choose(&mut self, question: &Question<'_>) -> Choice {
         let choice = self.chosen(question);
         #[cfg(test)]
-        assert_eq!(choice, self.reference.choose(question), "{:?} of {:?}", self.balance, self.members);
+        if !self.is_stale() {
+            assert_eq!(choice, self.reference.choose(question), "{:?} of {:?}", self.balance, self.members);
+        }
         choice
     }
 
     fn chosen(&mut self, question: &Question<'_>) -> Choice {
-        if self.usable > 0 {
-            return self.active.choose(&self.balance.algorithm, question);
-        }
-        match self.first_backup() {
-            None => Choice::None,
-            Some(_) if self.all_backups => self.backups.choose(&self.balance.algorithm, question),
-            Some(server) => Choice::Server(server),
+        let (core, backup) = match self.first_backup() {
+            _ if self.usable > 0 => (&mut self.active, false),
+            None => return Choice::None,
+            Some(_) if self.all_backups => (&mut self.backups, true),
+            Some(server) => return Choice::Server(server),
+        };
+        match core.choose(&self.balance.algorithm, question, &self.members) {
+            // Nobody of those who are usable now was laid yet.
+            Choice::None => {
+                let usable = |member: &Member| member.backup == backup && member.weight > 0;
+                self.members.iter().position(usable).map_or(Choice::None, Choice::Server)
+            }
+            choice => choice,
         }
     }
 
@@ -239,61 +278,36 @@ impl Group {
     }
 
     fn fill(&mut self) {
-        self.active.fill(&self.members, false);
-        self.backups.fill(&self.members, true);
-        for (server, member) in self.members.iter().enumerate().filter(|(_, member)| member.weight > 0) {
-            match member.backup {
-                true => _ = self.usable_backups.insert(server),
-                false => self.usable += 1,
+        for (server, member) in self.members.iter().enumerate() {
+            let core = if member.backup { &mut self.backups } else { &mut self.active };
+            core.update(server, Member::default(), *member);
+            match (member.weight > 0, member.backup) {
+                (true, true) => _ = self.usable_backups.insert(server),
+                (true, false) => self.usable += 1,
+                (false, _) => {}
             }
         }
     }
 }
 
 impl Core {
-    fn new(balance: &Balance) -> Core {
+    /// For so many servers, of which none takes part yet.
+    fn new(balance: &Balance, servers: usize) -> Core {
         match balance.algorithm {
             Algorithm::RoundRobin => Core::RoundRobin(RoundRobin::default()),
             Algorithm::LeastConn => Core::LeastConn(LeastConn::default()),
             Algorithm::First => Core::First(First::default()),
-            Algorithm::StaticRr => Core::Map(Map::default()),
-            Algorithm::Random { .. } => Core::Ring(Ring::default()),
+            Algorithm::StaticRr => Core::Map(Map::new(servers)),
+            Algorithm::Random { .. } => Core::Ring(Ring::new(servers, balance.factor)),
             Algorithm::Source
             | Algorithm::Uri(_)
             | Algorithm::UrlParam { .. }
             | Algorithm::Hdr { .. }
             | Algorithm::RdpCookie(_)
             | Algorithm::Hash(_) => match balance.hash.consistent {
-                true => Core::Ring(Ring::default()),
-                false => Core::Map(Map::default()),
+                true => Core::Ring(Ring::new(servers, balance.factor)),
+                false => Core::Map(Map::new(servers)),
             },
-        }
-    }
-
-    fn fill(&mut self, members: &[Member], backup: bool) {
-        let usable = members.iter().enumerate().filter(|(_, member)| member.backup == backup && member.weight > 0);
-        match self {
-            Core::RoundRobin(core) => {
-                for (server, member) in usable {
-                    core.set_weight(server, member.weight);
-                }
-            }
-            Core::LeastConn(core) => {
-                for (server, member) in usable {
-                    core.set_weight(server, member.weight, 0);
-                }
-            }
-            Core::First(core) => {
-                for (server, member) in usable {
-                    core.set_usable(server, member.id, true);
-                }
-            }
-            Core::Map(core) => core.rebuild(usable.map(|(server, member)| (server, member.weight))),
-            Core::Ring(core) => {
-                for (server, member) in usable {
-                    core.set_weight(server, member.id, member.weight);
-                }
-            }
         }
     }
 
@@ -304,6 +318,48 @@ impl Core {
             (Core::Map(core), Core::Map(before)) => core.inherit(before),
             (Core::Ring(core), Core::Ring(before)) => core.inherit(before),
             _ => {}
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        match self {
+            Core::Map(core) => core.wants().is_some(),
+            Core::Ring(core) => core.is_stale(),
+            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => false,
+        }
+    }
+
+    fn order(&self, members: &[Member], backup: bool) -> Option<Order> {
+        match self {
+            Core::Map(core) => {
+                let weight = |member: &Member| if member.backup == backup { member.weight } else { 0 };
+                core.wants().map(|edition| Order::Table { edition, weights: members.iter().map(weight).collect() })
+            }
+            Core::Ring(core) => Some(Order::Circle(core.wants(members, |member| member.backup == backup))),
+            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => None,
+        }
+    }
+
+    /// What was laid already, if it is what is ordered.
+    fn layout_for(&self, order: &Order) -> Option<Layout> {
+        match (self, order) {
+            (Core::Map(core), Order::Table { edition, weights }) => {
+                core.table_for(weights).map(|table| Layout::Table { edition: *edition, table })
+            }
+            (Core::Ring(core), Order::Circle(points)) => core.circle_for(points).map(Layout::Circle),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, layout: Layout, members: &[Member], backup: bool) -> Option<Layout> {
+        match (self, layout) {
+            (Core::Map(core), Layout::Table { edition, table }) => {
+                Some(Layout::Table { edition, table: core.take(table, edition) })
+            }
+            (Core::Ring(core), Layout::Circle(circle)) => {
+                Some(Layout::Circle(core.take(circle, members, |member| member.backup == backup)))
+            }
+            (_, layout) => Some(layout),
         }
     }
 
@@ -327,58 +383,55 @@ impl Core {
         }
     }
 
-    /// After a reload: loads, and who is full.
-    fn take_in(&mut self, members: &[Member], backup: bool) {
-        for (server, member) in members.iter().enumerate().filter(|(_, member)| member.backup == backup) {
-            if let Core::LeastConn(core) = self {
-                core.set_load(server, member.load);
-            }
-            if member.full {
-                self.set_full(server, true);
-            }
-        }
-    }
-
-    /// A server's weight is another one than `before`.
-    fn set_weight(&mut self, server: usize, before: u32, members: &[Member]) {
-        let Member { id, backup, weight, load, .. } = members[server];
+    /// A server is another one than before: its weight, its load, or whether it is full.
+    fn update(&mut self, server: usize, before: Member, after: Member) {
+        let Member { id, weight, load, full, .. } = after;
+        let (weighs, fills) = (weight != before.weight, full != before.full);
         match self {
-            Core::RoundRobin(core) => core.set_weight(server, weight),
-            Core::LeastConn(core) => core.set_weight(server, weight, load),
-            Core::First(core) => core.set_usable(server, id, weight > 0),
-            Core::Ring(core) => core.set_weight(server, id, weight),
-            Core::Map(_) => {
-                // Static: only going up or down counts, a weight that changes meanwhile does not.
-                if (before == 0) != (weight == 0) {
-                    self.fill(members, backup);
+            Core::RoundRobin(core) => {
+                if weighs {
+                    core.set_weight(server, weight);
+                }
+                if fills {
+                    core.set_full(server, full);
                 }
             }
+            Core::LeastConn(core) => {
+                if weighs {
+                    core.set_weight(server, weight, load);
+                }
+                if fills {
+                    core.set_full(server, full);
+                }
+            }
+            Core::First(core) if weighs || fills => core.update(server, id, weight > 0, full),
+            Core::First(_) => {}
+            Core::Map(core) => core.update(server, before, after),
+            Core::Ring(core) => core.update(server, before, after),
         }
     }
 
-    fn set_full(&mut self, server: usize, full: bool) {
-        match self {
-            Core::RoundRobin(core) => core.set_full(server, full),
-            Core::LeastConn(core) => core.set_full(server, full),
-            Core::First(core) => core.set_full(server, full),
-            Core::Map(_) | Core::Ring(_) => {}
+    /// Slots or queue of a server changed, if only to what they were: it comes after others of that load.
+    fn set_load(&mut self, server: usize, load: u32) {
+        if let Core::LeastConn(core) = self {
+            core.set_load(server, load);
         }
     }
 
-    fn choose(&mut self, algorithm: &Algorithm, question: &Question<'_>) -> Choice {
+    fn choose(&mut self, algorithm: &Algorithm, question: &Question<'_>, members: &[Member]) -> Choice {
         let full = |server| (question.load)(server).full;
         match self {
             Core::RoundRobin(core) => core.next(question.avoid, full),
             Core::LeastConn(core) => core.next(question.avoid, full),
             Core::First(core) => core.next(question.avoid, full),
             Core::Map(core) => match question.key {
-                Some(key) => core.find(key),
+                Some(key) => core.find(key, members),
                 None => core.next(question.avoid, full),
             },
             Core::Ring(core) => match (algorithm, question.key) {
-                (Algorithm::Random { draws }, _) => core.draw(question, *draws),
-                (_, Some(key)) => core.find(key, question),
-                (_, None) => core.next(question.avoid, full),
+                (Algorithm::Random { draws }, _) => core.draw(question, *draws, members),
+                (_, Some(key)) => core.find(key, members),
+                (_, None) => core.next(question.avoid, full, members),
             },
         }
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use baton_model::{EffectiveServer, MarkedDown, MarkedUp, Proxy, Server};
 
 use super::entry::{Entry, Settings};
-use super::group::{Choice, Group, Load, Member, Question};
+use super::group::{Choice, Group, Load, Member, Question, WEIGHT_SCALE};
 use super::queue::Queue;
 use super::server::GONE;
 use super::words::Words;
@@ -33,6 +33,8 @@ pub(super) struct Inner {
     pub(super) queue: Queue,
     /// Requests in the queues of servers.
     pub(super) queued: u32,
+    /// How often the servers were replaced by those of another configuration.
+    pub(super) reloads: u64,
     pub(super) tickets: u64,
     /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
     pub(super) sessions: u32,
@@ -63,6 +65,7 @@ impl Inner {
                 self.weigh(index);
             }
         }
+        self.group.lay(None);
     }
 
     /// TLS of its servers, of those that speak it.
@@ -80,6 +83,7 @@ impl Inner {
         (effective, encryption): (Effective<'_>, Encryptions<'_>),
         wakers: &mut Wakers,
     ) {
+        self.reloads += 1;
         let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
         let mut old = Vec::with_capacity(proxy.servers.len());
         for server in &proxy.servers {
@@ -146,6 +150,7 @@ impl Inner {
                 id: entry.config.id,
                 backup: entry.config.backup,
                 weight: entry.usable_weight(weight),
+                nominal: entry.state.weight() * WEIGHT_SCALE,
                 load: entry.sessions(),
                 full: entry.is_full(),
             }
@@ -180,7 +185,6 @@ impl Inner {
             key: ask.key,
             random: ask.random,
             avoid: ask.avoid.map(|server| server.index.load(Ordering::Relaxed)),
-            factor: settings.balance.factor,
             load: &|server| entries[server].load(*sessions, settings.fullconn, ask.now),
         };
         group.choose(&question)
@@ -222,7 +226,7 @@ impl Inner {
         let weight = entry.effective(self.now);
         entry.state.effective.store(weight, Ordering::Relaxed);
         let (usable, load) = (entry.usable_weight(weight), entry.sessions());
-        self.group.set_weight(server, usable, load);
+        self.group.set_weight(server, usable, entry.state.weight() * WEIGHT_SCALE, load);
     }
 
     /// A step of all slow starts.

@@ -187,7 +187,7 @@ impl Life {
 
 /// Lives of backends of up to so many servers.
 fn check(algorithm: &Algorithm) {
-    for seed in 0..20 {
+    for seed in 0..60 {
         let names = [2, 3, 7, 12, 30][seed as usize % 5];
         println!("seed {seed}");
         let mut life = Life::new(seed, algorithm, names);
@@ -223,4 +223,41 @@ fn hashes_choose_as_ever() {
 #[test]
 fn random_chooses_as_ever() {
     check(&Algorithm::Random { draws: 2 });
+}
+
+#[test]
+fn a_choice_beside_a_change_finds_a_usable_server() {
+    let mut proxy = Proxy::new("app", Role::Backend);
+    for (algorithm, consistent) in [(Algorithm::Source, false), (Algorithm::Source, true)] {
+        proxy.balance.algorithm = algorithm;
+        proxy.balance.hash.consistent = consistent;
+        let server = |id: u32| Arc::new(Server::new(format!("s{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into())));
+        proxy.servers = (1..=20).map(server).collect();
+        let now = Instant::now();
+        let state = BackendState::new(&Arc::new(proxy.clone()), now);
+        let mut other = proxy.clone();
+        other.servers.truncate(15);
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| {
+                for round in 0..200u32 {
+                    let servers = state.servers();
+                    let server = &servers[round as usize * 7 % servers.len()];
+                    server.set_health(HealthState::Down, now);
+                    server.set_weight(round % 100 + 1, now);
+                    server.set_health(HealthState::Up, now);
+                    // All but one are down, and come up again.
+                    if round % 50 == 0 {
+                        servers[1..].iter().for_each(|server| _ = server.set_health(HealthState::Down, now));
+                        servers[1..].iter().for_each(|server| _ = server.set_health(HealthState::Up, now));
+                    }
+                    state.reconfigure(&Arc::new(if round % 2 == 0 { other.clone() } else { proxy.clone() }), now);
+                }
+            });
+            let mut random = Random(7);
+            while !change.is_finished() {
+                let ask = Ask { key: Some(random.below(u32::MAX)), ..Ask::new(now) };
+                assert!(matches!(state.pick(&ask), Picked::Slot(_)));
+            }
+        });
+    }
 }

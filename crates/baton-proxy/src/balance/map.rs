@@ -4,46 +4,136 @@
 //! weights and 8,640 under `hash-type map-based` (`tests/choices.rs`): each place goes to the server that collected the most
 //! credit, where each server is credited its weight per place and a place costs the total; credit is compared in whole
 //! totals only, and the first server of the configuration wins a tie.
+//!
+//! The table depends on all weights together. So it is laid anew beside the one in use when a server goes up or down, without the
+//! backend's lock; until it is there, places of a server that went down are passed over.
 
-use super::group::{Choice, WEIGHT_SCALE};
+use std::sync::Arc;
+
+use super::bits::Bits;
+use super::group::{Choice, Member, WEIGHT_SCALE};
+use super::places::Places;
 
 /// The table, and the place that round robin has reached in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Map {
-    table: Vec<usize>,
+    table: Arc<Table>,
     next: usize,
+    /// Usable servers that are not known to be full.
+    free: Bits,
+    usable: usize,
+    /// Counted up whenever a server goes up or down; and for which edition the table was laid.
+    edition: u64,
+    laid_for: u64,
+}
+
+/// A table that does not change any more.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    owners: Vec<u32>,
+    places: Places,
+    /// What it was laid for: a weight for each server, 0 for one that takes no part.
+    weights: Vec<u32>,
+}
+
+impl Table {
+    /// Lays a table for these weights, in [`WEIGHT_SCALE`]ths, in the order of the configuration.
+    pub(super) fn lay(weights: Vec<u32>) -> Table {
+        let owners = order(weights.iter().map(|weight| u64::from(weight.div_ceil(WEIGHT_SCALE))).collect());
+        let places = Places::new(weights.len(), owners.iter().copied());
+        Table { owners, places, weights }
+    }
+}
+
+/// Who owns each place. Credit in whole totals is the number of places a server earned so far less those it got; it earns
+/// its `n`-th when `n` totals of credit have come together, and the place goes to the first of those who have the most.
+fn order(mut weights: Vec<u64>) -> Vec<u32> {
+    let divisor = weights.iter().fold(0, |divisor, weight| common_divisor(divisor, *weight)).max(1);
+    weights.iter_mut().for_each(|weight| *weight /= divisor);
+    let total: u64 = weights.iter().sum();
+    // Who earns a place at which step, steps counted from 0.
+    let earned = |server: usize| {
+        let weight = weights[server];
+        (1..=weight).map(move |number| ((number * total).div_ceil(weight) - 1) as usize)
+    };
+    let mut begin = vec![0u32; total as usize + 1];
+    (0..weights.len()).flat_map(earned).for_each(|step| begin[step + 1] += 1);
+    for step in 0..total as usize {
+        begin[step + 1] += begin[step];
+    }
+    let mut earners = vec![0u32; total as usize];
+    let mut next = begin.clone();
+    for server in 0..weights.len() {
+        for step in earned(server) {
+            earners[next[step] as usize] = server as u32;
+            next[step] += 1;
+        }
+    }
+    // Servers by places earned and not got, and one more: whoever got one too early is at 0.
+    let mut levels = vec![Bits::with_room(weights.len()); 2];
+    let mut level = vec![1; weights.len()];
+    weights.iter().enumerate().filter(|(_, weight)| **weight > 0).for_each(|(server, _)| levels[1].set(server, true));
+    let mut owners = Vec::with_capacity(total as usize);
+    for step in 0..total as usize {
+        for server in &earners[begin[step] as usize..begin[step + 1] as usize] {
+            let server = *server as usize;
+            levels[level[server]].set(server, false);
+            level[server] += 1;
+            if levels.len() == level[server] {
+                levels.push(Bits::with_room(weights.len()));
+            }
+            levels[level[server]].set(server, true);
+        }
+        // All credit together is one total, so that somebody is at 1 or above.
+        let Some((most, server)) = (1..levels.len()).rev().find_map(|most| Some((most, levels[most].first()?))) else {
+            break;
+        };
+        levels[most].set(server, false);
+        levels[most - 1].set(server, true);
+        level[server] = most - 1;
+        owners.push(server as u32);
+    }
+    owners
 }
 
 impl Map {
-    /// Lays the table again for servers and weights (in the order of the configuration).
-    pub(super) fn rebuild(&mut self, servers: impl Iterator<Item = (usize, u32)>) {
-        let mut servers: Vec<(usize, i64, i64)> =
-            servers.map(|(server, weight)| (server, i64::from(weight.div_ceil(WEIGHT_SCALE)), 0)).collect();
-        let divisor = servers.iter().fold(0, |divisor, (_, weight, _)| common_divisor(divisor, *weight)).max(1);
-        servers.iter_mut().for_each(|(_, weight, _)| *weight /= divisor);
-        let total: i64 = servers.iter().map(|(_, weight, _)| weight).sum();
-        self.table.clear();
-        for _ in 0..total {
-            let mut best: Option<(i64, usize)> = None;
-            for (place, (_, weight, credit)) in servers.iter_mut().enumerate() {
-                *credit += *weight;
-                let rank = credit.div_euclid(total);
-                if best.is_none_or(|(most, _)| rank > most) {
-                    best = Some((rank, place));
-                }
-            }
-            if let Some((_, place)) = best {
-                servers[place].2 -= total;
-                self.table.push(servers[place].0);
-            }
-        }
-        if self.next >= self.table.len() {
-            self.next = 0;
-        }
+    /// For so many servers, of which none takes part yet.
+    pub(super) fn new(servers: usize) -> Map {
+        Map { free: Bits::with_room(servers), ..Map::default() }
     }
 
+    /// A server is another one than `before`. Only going up or down counts, a weight that changes meanwhile does not.
+    pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
+        let (was_usable, is_usable) = (before.weight > 0, after.weight > 0);
+        if was_usable != is_usable {
+            self.edition += 1;
+            self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable);
+        }
+        self.free.set(server, is_usable && !after.full);
+    }
+
+    /// The edition that a table has to be laid for; `None`: it is there.
+    pub(super) fn wants(&self) -> Option<u64> {
+        (self.laid_for != self.edition).then_some(self.edition)
+    }
+
+    /// Whether the table in use is the one for these weights.
+    pub(super) fn table_for(&self, weights: &[u32]) -> Option<Arc<Table>> {
+        (self.table.weights == weights).then(|| Arc::clone(&self.table))
+    }
+
+    /// Goes on with this table, and gives the former one back.
+    pub(super) fn take(&mut self, table: Arc<Table>, edition: u64) -> Arc<Table> {
+        self.laid_for = edition;
+        if self.next >= table.owners.len() {
+            self.next = 0;
+        }
+        std::mem::replace(&mut self.table, table)
+    }
+
+    /// Takes over the place of round robin.
     pub(super) fn inherit(&mut self, before: &Map) {
-        self.next = if before.next < self.table.len() { before.next } else { 0 };
+        self.recall(before.position());
     }
 
     /// The place that round robin has reached, to be remembered.
@@ -53,46 +143,39 @@ impl Map {
 
     /// Goes on from there; in a table that became shorter, from the start.
     pub(super) fn recall(&mut self, position: u64) {
-        self.next = usize::try_from(position).ok().filter(|next| *next < self.table.len()).unwrap_or(0);
+        self.next = usize::try_from(position).ok().filter(|next| *next < self.table.owners.len()).unwrap_or(0);
     }
 
     /// The server of a hash, full or not.
-    pub(super) fn find(&self, hash: u32) -> Choice {
-        match self.table.len() {
-            0 => Choice::None,
-            length => Choice::Server(self.table[hash as usize % length]),
+    pub(super) fn find(&self, hash: u32, members: &[Member]) -> Choice {
+        let owners = &self.table.owners;
+        let start = hash as usize % owners.len().max(1);
+        let usable = |server: &&u32| members[**server as usize].weight > 0;
+        match owners[start..].iter().chain(&owners[..start]).find(usable) {
+            Some(server) => Choice::Server(*server as usize),
+            None => Choice::None,
         }
     }
 
     /// Round robin through the table.
     pub(super) fn next(&mut self, avoid: Option<usize>, full: impl Fn(usize) -> bool) -> Choice {
-        let length = self.table.len();
-        let mut avoided = None;
-        for step in 0..length {
-            let at = (self.next + step) % length;
-            let server = self.table[at];
-            if full(server) {
-                continue;
-            }
-            if Some(server) == avoid {
-                avoided = avoided.or(Some(at));
-                continue;
-            }
-            self.next = (at + 1) % length;
-            return Choice::Server(server);
-        }
-        match avoided {
+        let Table { owners, places, .. } = &*self.table;
+        let owner = |at: usize| owners[at] as usize;
+        let other = |at: usize| Some(owner(at)) != avoid && !full(owner(at));
+        let avoided = || avoid.filter(|server| self.free.contains(*server) && !full(*server));
+        let at = places.next_of(&self.free, self.next, owner, other);
+        match at.or_else(|| places.next(avoided()?, self.next, |_| true)) {
             Some(at) => {
-                self.next = (at + 1) % length;
-                Choice::Server(self.table[at])
+                self.next = (at + 1) % owners.len();
+                Choice::Server(owners[at] as usize)
             }
-            None if length == 0 => Choice::None,
+            None if self.usable == 0 => Choice::None,
             None => Choice::Full,
         }
     }
 }
 
-fn common_divisor(one: i64, other: i64) -> i64 {
+fn common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
@@ -100,10 +183,20 @@ fn common_divisor(one: i64, other: i64) -> i64 {
 mod tests {
     use super::*;
 
+    fn with_weights(weights: &[u32]) -> Map {
+        let weights: Vec<u32> = weights.iter().map(|weight| weight * WEIGHT_SCALE).collect();
+        let mut map = Map::new(weights.len());
+        for (server, weight) in weights.iter().enumerate() {
+            map.update(server, Member::default(), Member { weight: *weight, ..Member::default() });
+        }
+        let edition = map.wants().unwrap_or_default();
+        map.take(Arc::new(Table::lay(weights)), edition);
+        map
+    }
+
     /// The order in which HAProxy 2.6 served requests under `balance static-rr`.
     fn check(weights: &[u32], expect: &str) {
-        let mut map = Map::default();
-        map.rebuild(weights.iter().map(|weight| weight * WEIGHT_SCALE).enumerate());
+        let mut map = with_weights(weights);
         let turn = |_| match map.next(None, |_| false) {
             Choice::Server(server) => (server + 1).to_string(),
             Choice::Full | Choice::None => "-".into(),
@@ -128,10 +221,13 @@ mod tests {
 
     #[test]
     fn a_hash_is_a_place_in_the_table() {
-        let mut map = Map::default();
-        assert_eq!(map.find(7), Choice::None);
-        map.rebuild([(0, 48), (1, 16), (2, 32)].into_iter());
-        let found: Vec<Choice> = (0..7).map(|hash| map.find(hash)).collect();
-        assert_eq!(found, [0, 0, 2, 0, 1, 2, 0].map(Choice::Server));
+        assert_eq!(Map::default().find(7, &[]), Choice::None);
+        let map = with_weights(&[3, 1, 2]);
+        let mut members = [Member { weight: WEIGHT_SCALE, ..Member::default() }; 3];
+        let found = |members: &[Member]| (0..7).map(|hash| map.find(hash, members)).collect::<Vec<_>>();
+        assert_eq!(found(&members), [0, 0, 2, 0, 1, 2, 0].map(Choice::Server));
+        // It went down, and there is no other table yet.
+        members[2].weight = 0;
+        assert_eq!(found(&members), [0, 0, 0, 0, 1, 0, 0].map(Choice::Server));
     }
 }

@@ -115,6 +115,7 @@ impl BackendState {
             inner.plan_warming(index);
         }
         let Inner { group, names, .. } = &mut *inner;
+        group.lay(None);
         group.recall(&memory.active, &memory.backups, &|name| names.find(name.as_bytes()).next());
         self.publish(&inner);
     }

@@ -12,6 +12,7 @@
 
 mod ask;
 mod backend;
+mod bits;
 mod complaint;
 mod entry;
 mod first;
@@ -20,14 +21,17 @@ pub mod hash;
 mod heap;
 mod inner;
 pub mod keys;
+mod layout;
 mod least_conn;
 mod map;
 mod memory;
 mod outages;
+mod places;
 mod queue;
 mod ring;
 mod round_robin;
 mod server;
+mod shares;
 mod slot;
 mod words;
 mod xxh64;

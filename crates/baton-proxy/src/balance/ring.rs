@@ -3,35 +3,184 @@
 //! The ring's layout is HAProxy's, checked against 8,640 recorded choices of HAProxy 2.6.12 (`tests/choices.rs`): a server stands at
 //! `avalanche(id * 4096 + n)` for `n` below sixteen times its weight, and a key goes to the nearest of these points, in
 //! either direction.
+//!
+//! Points are laid and sorted once, beside the ring in use and without the backend's lock, as many for each server as its weight
+//! wants when it is up and warm. How many of them count now is its effective weight: a server that goes up or down, or warms up,
+//! moves no point. Points are laid anew when a server wants more than it has, or when most of them have no server any more.
 
-use super::group::{Choice, Question};
+use std::sync::Arc;
+
+use super::bits::Bits;
+use super::group::{Choice, Member, Question};
 use super::hash::avalanche;
+use super::places::Places;
+use super::shares::Shares;
 
 /// Points between two ids: as many as the largest weight needs.
 const POINTS_MAX: u32 = 4096;
 
-/// The ring: points sorted by place, and the server at each.
-#[derive(Clone, Debug, Default)]
+/// The ring, and the place that round robin has reached.
+#[derive(Debug, Default)]
 pub(super) struct Ring {
-    points: Vec<(u32, usize)>,
-    /// In the order of the configuration.
-    servers: Vec<usize>,
-    /// The place that round robin has reached.
+    circle: Arc<Circle>,
     last: Option<u32>,
+    /// Usable servers that are not known to be full.
+    free: Bits,
+    usable: usize,
+    /// The points that all servers want when they are up and warm, and those of them that usable ones want.
+    wanted: u64,
+    wanted_now: u64,
+    /// How many servers have a larger weight than points.
+    short: usize,
+    /// What servers may carry, with `hash-balance-factor`.
+    shares: Option<Shares>,
+}
+
+/// Points that do not change any more.
+#[derive(Debug, Default)]
+pub(super) struct Circle {
+    /// Sorted.
+    points: Vec<Point>,
+    /// For places that begin with the same bits, the first point from there on.
+    begins: Vec<u32>,
+    /// How many bits follow these.
+    shift: u32,
+    places: Places,
+    /// What was laid for each server.
+    laid: Vec<Points>,
+}
+
+/// The points of a server: its `id`, and how many.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Points {
+    id: u32,
+    count: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Point {
+    place: u32,
+    server: u32,
+    /// Which of the server's points it is.
+    number: u32,
+}
+
+impl Circle {
+    /// Lays the points of these servers, in the order of the configuration.
+    pub(super) fn lay(laid: Vec<Points>) -> Circle {
+        let mut points = Vec::with_capacity(laid.iter().map(|points| points.count as usize).sum());
+        for (server, Points { id, count }) in (0..).zip(&laid) {
+            let first = id.wrapping_mul(POINTS_MAX);
+            points.extend((0..*count).map(|number| Point {
+                place: avalanche(first.wrapping_add(number)),
+                server,
+                number,
+            }));
+        }
+        points.sort_unstable();
+        let bits = points.len().checked_ilog2().unwrap_or(0);
+        let shift = u32::BITS - bits;
+        let mut at = 0;
+        let begins = (0..1u64 << bits).map(|begin| {
+            while points.get(at).is_some_and(|point| u64::from(point.place) < begin << shift) {
+                at += 1;
+            }
+            at as u32
+        });
+        let begins = begins.collect();
+        let places = Places::new(laid.len(), points.iter().map(|point| point.server));
+        Circle { points, begins, shift, places, laid }
+    }
+
+    /// The first point from a place on; the number of points when there is none.
+    fn from(&self, place: u32) -> usize {
+        let begin = self.begins.get((u64::from(place) >> self.shift) as usize).map_or(0, |begin| *begin as usize);
+        let behind = self.points[begin..].iter().take_while(|point| point.place < place);
+        begin + behind.count()
+    }
+
+    /// All points from one on, around.
+    fn around(&self, start: usize) -> impl DoubleEndedIterator<Item = &Point> {
+        let (before, after) = self.points.split_at(start);
+        after.iter().chain(before)
+    }
+}
+
+impl Point {
+    /// Whether it counts at the server's weight.
+    fn counts(&self, members: &[Member]) -> bool {
+        self.number < members[self.server as usize].weight
+    }
+}
+
+/// How many points a server wants when it is up and warm.
+fn wants(member: Member) -> u32 {
+    member.weight.max(member.nominal).min(POINTS_MAX)
 }
 
 impl Ring {
-    /// Puts a server on the ring with as many points as its effective weight; 0 takes it off.
-    pub(super) fn set_weight(&mut self, server: usize, id: u32, weight: u32) {
-        self.points.retain(|(_, other)| *other != server);
-        self.servers.retain(|other| *other != server);
-        if weight > 0 {
-            let first = id.wrapping_mul(POINTS_MAX);
-            self.points.extend((0..weight.min(POINTS_MAX)).map(|n| (avalanche(first.wrapping_add(n)), server)));
-            self.points.sort_unstable();
-            let at = self.servers.partition_point(|other| *other < server);
-            self.servers.insert(at, server);
+    /// For so many servers, of which none takes part yet; `factor` is that of `hash-balance-factor`.
+    pub(super) fn new(servers: usize, factor: u32) -> Ring {
+        let shares = (factor > 0).then(|| Shares::new(servers, factor));
+        Ring { free: Bits::with_room(servers), shares, ..Ring::default() }
+    }
+
+    /// A server is another one than `before`.
+    pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
+        let (was_usable, is_usable) = (before.weight > 0, after.weight > 0);
+        self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable);
+        self.free.set(server, is_usable && !after.full);
+        self.wanted = self.wanted - u64::from(wants(before)) + u64::from(wants(after));
+        let now = |member: Member| if member.weight > 0 { u64::from(wants(member)) } else { 0 };
+        self.wanted_now = self.wanted_now - now(before) + now(after);
+        self.short =
+            self.short - usize::from(self.is_short(server, before)) + usize::from(self.is_short(server, after));
+        if let Some(shares) = &mut self.shares {
+            shares.update(server, before, after);
         }
+    }
+
+    fn is_short(&self, server: usize, member: Member) -> bool {
+        member.weight.min(POINTS_MAX) > self.circle.laid.get(server).map_or(0, |points| points.count)
+    }
+
+    /// Whether servers that are down have points: they do as long as there are not more of these than of others.
+    fn keeps_all(&self) -> bool {
+        self.wanted_now == 0 || self.wanted <= 2 * self.wanted_now
+    }
+
+    /// Whether points have to be laid anew.
+    pub(super) fn is_stale(&self) -> bool {
+        let wanted = if self.keeps_all() { self.wanted } else { self.wanted_now };
+        self.short > 0 || self.circle.points.len() as u64 > 2 * wanted
+    }
+
+    /// What would have to be laid for these servers; of `others`, nothing.
+    pub(super) fn wants(&self, members: &[Member], is_own: impl Fn(&Member) -> bool) -> Vec<Points> {
+        let keeps_all = self.keeps_all();
+        let points = members.iter().map(|member| {
+            let takes_part = is_own(member) && (keeps_all || member.weight > 0);
+            Points { id: member.id, count: if takes_part { wants(*member) } else { 0 } }
+        });
+        points.collect()
+    }
+
+    /// The ring in use, if it is the one for these points.
+    pub(super) fn circle_for(&self, points: &[Points]) -> Option<Arc<Circle>> {
+        (self.circle.laid == points).then(|| Arc::clone(&self.circle))
+    }
+
+    /// Goes on with these points, and gives the former ones back.
+    pub(super) fn take(
+        &mut self,
+        circle: Arc<Circle>,
+        members: &[Member],
+        is_own: impl Fn(&Member) -> bool,
+    ) -> Arc<Circle> {
+        let before = std::mem::replace(&mut self.circle, circle);
+        let all = members.iter().enumerate().filter(|(_, member)| is_own(member));
+        self.short = all.filter(|(server, member)| self.is_short(*server, **member)).count();
+        before
     }
 
     /// Takes over the place of round robin.
@@ -51,25 +200,22 @@ impl Ring {
 
     /// The server nearest to a hash, full or not; with `hash-balance-factor` the first one from there on whose load is
     /// within bounds.
-    pub(super) fn find(&self, hash: u32, question: &Question<'_>) -> Choice {
-        let Some(start) = self.nearest(hash) else { return Choice::None };
-        if question.factor == 0 {
-            return Choice::Server(self.points[start].1);
-        }
-        let bound = Bound::new(&self.servers, question);
-        match self.from(start).find(|server| bound.allows(*server)) {
-            Some(server) => Choice::Server(server),
-            None => Choice::Server(self.points[start].1),
-        }
+    pub(super) fn find(&self, hash: u32, members: &[Member]) -> Choice {
+        let Some(start) = self.nearest(hash, members) else { return Choice::None };
+        let nearest = self.circle.points[start].server as usize;
+        let Some(shares) = &self.shares else { return Choice::Server(nearest) };
+        let mut servers = self.circle.around(start).filter(|point| point.counts(members));
+        let within = servers.find(|point| shares.allows(point.server as usize, members));
+        Choice::Server(within.map_or(nearest, |point| point.server as usize))
     }
 
     /// `balance random`: the least loaded of some servers drawn, or any with a free slot.
-    pub(super) fn draw(&self, question: &Question<'_>, draws: u32) -> Choice {
+    pub(super) fn draw(&self, question: &Question<'_>, draws: u32, members: &[Member]) -> Choice {
         let mut random = question.random;
         let mut best: Option<usize> = None;
         for _ in 0..draws.clamp(1, DRAWS_MAX) {
             random = avalanche(random.wrapping_add(0x9e37_79b9));
-            let server = match self.find(random, question) {
+            let server = match self.find(random, members) {
                 Choice::Server(server) => server,
                 none => return none,
             };
@@ -78,66 +224,58 @@ impl Ring {
             }
             best = Some(best.map_or(server, |best| less_loaded(best, server, question)));
         }
-        match (best, self.nearest(random)) {
+        match (best, self.nearest(random, members)) {
             (Some(server), _) => Choice::Server(server),
             (None, None) => Choice::None,
-            (None, Some(start)) => self.free(start, question),
+            (None, Some(start)) => {
+                match self.free_from(start, question.avoid, |server| (question.load)(server).full, members) {
+                    Some(at) => Choice::Server(self.circle.points[at].server as usize),
+                    None => Choice::Full,
+                }
+            }
         }
     }
 
     /// Round robin along the ring, for requests without a key.
-    pub(super) fn next(&mut self, avoid: Option<usize>, full: impl Fn(usize) -> bool) -> Choice {
-        let length = self.points.len();
-        let start = self.last.map_or(0, |last| self.points.partition_point(|(place, _)| *place <= last));
-        let mut avoided = None;
-        for step in 0..length {
-            let (place, server) = self.points[(start + step) % length];
-            if full(server) {
-                continue;
+    pub(super) fn next(&mut self, avoid: Option<usize>, full: impl Fn(usize) -> bool, members: &[Member]) -> Choice {
+        let start = self.last.map_or(0, |last| last.checked_add(1).map_or(0, |place| self.circle.from(place)));
+        match self.free_from(start, avoid, full, members) {
+            Some(at) => {
+                self.last = Some(self.circle.points[at].place);
+                Choice::Server(self.circle.points[at].server as usize)
             }
-            if Some(server) == avoid {
-                avoided = avoided.or(Some((place, server)));
-                continue;
-            }
-            self.last = Some(place);
-            return Choice::Server(server);
-        }
-        match avoided {
-            Some((place, server)) => {
-                self.last = Some(place);
-                Choice::Server(server)
-            }
-            None if length == 0 => Choice::None,
+            None if self.usable == 0 => Choice::None,
             None => Choice::Full,
         }
     }
 
-    /// The first server with a free slot from a point on; one that is to be avoided only when there is no other.
-    fn free(&self, start: usize, question: &Question<'_>) -> Choice {
-        let is_free = |server: &usize| !(question.load)(*server).full;
-        let other = self.from(start).filter(is_free).find(|server| Some(*server) != question.avoid);
-        match other.or_else(|| question.avoid.filter(is_free).filter(|server| self.servers.contains(server))) {
-            Some(server) => Choice::Server(server),
-            None => Choice::Full,
-        }
-    }
-
-    /// The servers of all points from one on, around the ring.
-    fn from(&self, start: usize) -> impl Iterator<Item = usize> {
-        let (before, after) = self.points.split_at(start);
-        after.iter().chain(before).map(|(_, server)| *server)
+    /// The first point of a server with a free slot from one on; of the one to avoid only when there is no other.
+    fn free_from(
+        &self,
+        start: usize,
+        avoid: Option<usize>,
+        full: impl Fn(usize) -> bool,
+        members: &[Member],
+    ) -> Option<usize> {
+        let Circle { points, places, .. } = &*self.circle;
+        let server = |at: usize| points[at].server as usize;
+        let counts = |at: usize| points[at].counts(members);
+        let other = |at: usize| counts(at) && Some(server(at)) != avoid && !full(server(at));
+        let avoided = || avoid.filter(|server| self.free.contains(*server) && !full(*server));
+        let at = places.next_of(&self.free, start, server, other);
+        at.or_else(|| places.next(avoided()?, start, counts))
     }
 
     /// The point nearest to a hash.
-    fn nearest(&self, hash: u32) -> Option<usize> {
-        let length = self.points.len();
-        if length == 0 {
-            return None;
-        }
-        let next = self.points.partition_point(|(place, _)| *place < hash) % length;
-        let previous = (next + length - 1) % length;
-        let behind = hash.wrapping_sub(self.points[previous].0);
-        let ahead = self.points[next].0.wrapping_sub(hash);
+    fn nearest(&self, hash: u32, members: &[Member]) -> Option<usize> {
+        let length = self.circle.points.len();
+        let start = self.circle.from(hash);
+        let counts = |point: &&Point| point.counts(members);
+        let next = self.circle.around(start).position(|point| point.counts(members))?;
+        let previous = self.circle.around(start).rev().take_while(|point| !counts(point)).count() + 1;
+        let (next, previous) = ((start + next) % length, (start + length - previous) % length);
+        let behind = hash.wrapping_sub(self.circle.points[previous].place);
+        let ahead = self.circle.points[next].place.wrapping_sub(hash);
         Some(if behind < ahead { previous } else { next })
     }
 }
@@ -152,59 +290,45 @@ fn less_loaded(one: usize, other: usize, question: &Question<'_>) -> usize {
     if better { other } else { one }
 }
 
-/// The load that `hash-balance-factor` allows, as HAProxy shares it out: the sessions that all servers together may have are
-/// divided by weight in the order of the configuration, and what one server's division leaves is given to the next one.
-/// Everyone may have one. Checked against 120 recorded series of HAProxy 2.6.12 (`tests/choices.rs`).
-struct Bound {
-    /// Servers in order, and whether each may have one more session.
-    allowed: Vec<(usize, bool)>,
-}
-
-impl Bound {
-    /// `servers` in order.
-    fn new(servers: &[usize], question: &Question<'_>) -> Bound {
-        let loads = || servers.iter().map(|server| (*server, (question.load)(*server)));
-        let (sessions, weights) = loads().fold((0, 0), |(sessions, weights), (_, load)| {
-            (sessions + u64::from(load.served + load.queued), weights + u64::from(load.weight))
-        });
-        let slots = ((sessions + 1) * u64::from(question.factor)).div_ceil(100);
-        let weights = weights.max(1);
-        let mut rest = 0;
-        let allowed = loads().map(|(server, load)| {
-            let share = slots * u64::from(load.weight) + rest;
-            rest = share % weights;
-            (server, u64::from(load.served + load.queued) < (share / weights).max(1))
-        });
-        Bound { allowed: allowed.collect() }
-    }
-
-    fn allows(&self, server: usize) -> bool {
-        self.allowed.binary_search_by_key(&server, |(other, _)| *other).is_ok_and(|at| self.allowed[at].1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::group::Load;
     use super::super::hash::sdbm;
     use super::*;
 
-    fn ring(weights: &[u32]) -> Ring {
-        let mut ring = Ring::default();
-        weights.iter().enumerate().for_each(|(server, weight)| ring.set_weight(server, server as u32 + 1, weight * 16));
-        ring
+    /// Servers of these weights, and a ring for them.
+    fn ring(weights: &[u32], factor: u32) -> (Ring, Vec<Member>) {
+        let member = |(id, weight): (u32, &u32)| {
+            let weight = weight * 16;
+            Member { id, weight, nominal: weight, ..Member::default() }
+        };
+        let members: Vec<Member> = (1..).zip(weights).map(member).collect();
+        let mut ring = Ring::new(members.len(), factor);
+        members.iter().enumerate().for_each(|(server, member)| ring.update(server, Member::default(), *member));
+        lay(&mut ring, &members);
+        (ring, members)
     }
 
-    fn question(load: &dyn Fn(usize) -> Load, factor: u32) -> Question<'_> {
-        Question { key: None, random: 7, avoid: None, factor, load }
+    fn lay(ring: &mut Ring, members: &[Member]) {
+        let circle = Circle::lay(ring.wants(members, |_| true));
+        ring.take(Arc::new(circle), members, |_| true);
+    }
+
+    fn change(ring: &mut Ring, members: &mut [Member], server: usize, change: impl FnOnce(&mut Member)) {
+        let before = members[server];
+        change(&mut members[server]);
+        ring.update(server, before, members[server]);
+    }
+
+    fn question(load: &dyn Fn(usize) -> Load) -> Question<'_> {
+        Question { key: None, random: 7, avoid: None, load }
     }
 
     /// The server of each key in HAProxy 2.6, for `balance url_param` with `hash-type consistent`.
     fn check(weights: &[u32], keys: &[(&str, usize)]) {
-        let ring = ring(weights);
-        let idle = |_: usize| Load::default();
+        let (ring, members) = ring(weights, 0);
         for (key, server) in keys {
-            let found = ring.find(avalanche(sdbm(key.as_bytes())), &question(&idle, 0));
+            let found = ring.find(avalanche(sdbm(key.as_bytes())), &members);
             assert_eq!(found, Choice::Server(server - 1), "{weights:?} {key}");
         }
     }
@@ -305,8 +429,8 @@ mod tests {
 
     #[test]
     fn without_a_key_servers_follow_the_ring() {
-        let mut ring = ring(&[1, 1, 2]);
-        let turn = |_| match ring.next(None, |_| false) {
+        let (mut ring, members) = ring(&[1, 1, 2], 0);
+        let turn = |_| match ring.next(None, |_| false, &members) {
             Choice::Server(server) => (server + 1).to_string(),
             Choice::Full | Choice::None => "-".into(),
         };
@@ -315,28 +439,23 @@ mod tests {
 
     #[test]
     fn a_balance_factor_bounds_every_load() {
-        let ring = ring(&[1, 1, 1, 1]);
-        let mut served = [0u32; 4];
+        let (mut ring, mut members) = ring(&[1, 1, 1, 1], 125);
         for sessions in 1..=100u32 {
-            let now = served;
-            let load = |server: usize| Load { served: now[server], weight: 16, ..Load::default() };
-            let Choice::Server(server) = ring.find(4711, &question(&load, 125)) else { panic!("no server") };
-            served[server] += 1;
+            let Choice::Server(server) = ring.find(4711, &members) else { panic!("no server") };
+            change(&mut ring, &mut members, server, |member| member.load += 1);
             let bound = (f64::from(sessions) / 4.0 * 1.25).ceil() as u32;
-            assert!(served.iter().all(|load| *load <= bound), "{served:?}");
+            assert!(members.iter().all(|member| member.load <= bound), "{members:?}");
         }
     }
 
     /// Servers of held sessions with one and the same key in HAProxy 2.6 (`balance uri`, `/hold`).
     fn check_bounded(weights: &[u32], factor: u32, expect: &str) {
-        let ring = ring(weights);
-        let mut served = vec![0u32; weights.len()];
+        let (mut ring, mut members) = ring(weights, factor);
         let turn = |_| {
-            let load = |server: usize| Load { served: served[server], weight: weights[server] * 16, ..Load::default() };
-            let Choice::Server(server) = ring.find(avalanche(sdbm(b"/hold")), &question(&load, factor)) else {
+            let Choice::Server(server) = ring.find(avalanche(sdbm(b"/hold")), &members) else {
                 return "-".to_string();
             };
-            served[server] += 1;
+            change(&mut ring, &mut members, server, |member| member.load += 1);
             (server + 1).to_string()
         };
         assert_eq!((0..expect.len()).map(turn).collect::<String>(), expect, "{weights:?} {factor}");
@@ -351,25 +470,50 @@ mod tests {
 
     #[test]
     fn random_takes_free_servers_and_avoids_the_failed_one() {
-        let ring = ring(&[1, 1, 1]);
+        let (ring, members) = ring(&[1, 1, 1], 0);
         let load = |server: usize| Load { full: server != 2, weight: 16, ..Load::default() };
-        assert_eq!(ring.draw(&question(&load, 0), 2), Choice::Server(2));
+        assert_eq!(ring.draw(&question(&load), 2, &members), Choice::Server(2));
         let all = |_: usize| Load { full: true, ..Load::default() };
-        assert_eq!(ring.draw(&question(&all, 0), 2), Choice::Full);
+        assert_eq!(ring.draw(&question(&all), 2, &members), Choice::Full);
         let two = |server: usize| Load { full: server == 0, weight: 16, ..Load::default() };
-        assert_eq!(ring.draw(&Question { avoid: Some(1), ..question(&two, 0) }, 2), Choice::Server(2));
-        assert_eq!(Ring::default().draw(&question(&two, 0), 2), Choice::None);
+        assert_eq!(ring.draw(&Question { avoid: Some(1), ..question(&two) }, 2, &members), Choice::Server(2));
+        assert_eq!(Ring::default().draw(&question(&two), 2, &[]), Choice::None);
     }
 
     #[test]
     fn a_server_that_leaves_moves_only_its_own_keys() {
-        let (mut ring, idle) = (ring(&[1, 1, 1]), |_: usize| Load::default());
-        let find = |ring: &Ring, key: u32| ring.find(avalanche(key), &question(&idle, 0));
-        let before: Vec<Choice> = (0..500).map(|key| find(&ring, key)).collect();
-        ring.set_weight(1, 2, 0);
-        for (key, before) in before.into_iter().enumerate() {
-            let after = find(&ring, key as u32);
-            assert!(before == after || before == Choice::Server(1), "{key}");
+        let (mut ring, mut members) = ring(&[1, 1, 1], 0);
+        let find = |ring: &Ring, members: &[Member], key: u32| ring.find(avalanche(key), members);
+        let before: Vec<Choice> = (0..500).map(|key| find(&ring, &members, key)).collect();
+        change(&mut ring, &mut members, 1, |member| member.weight = 0);
+        assert!(!ring.is_stale(), "its points stay");
+        for (key, before) in (0..).zip(&before) {
+            let after = find(&ring, &members, key);
+            assert!(*before == after || *before == Choice::Server(1), "{key}");
         }
+        change(&mut ring, &mut members, 1, |member| member.weight = 16);
+        assert!((0..).zip(before).all(|(key, before)| find(&ring, &members, key) == before));
+    }
+
+    #[test]
+    fn points_are_laid_anew_when_they_are_too_few_or_most_of_them_nobodys() {
+        let (mut ring, mut members) = ring(&[1, 2, 3, 4], 0);
+        change(&mut ring, &mut members, 0, |member| (member.weight, member.nominal) = (80, 80));
+        assert!(ring.is_stale(), "too few");
+        assert_eq!(ring.find(4711, &members), Choice::Server(2));
+        lay(&mut ring, &members);
+        assert!(!ring.is_stale() && ring.circle.points.len() == 14 * 16);
+        for server in 1..4 {
+            change(&mut ring, &mut members, server, |member| member.weight = 0);
+        }
+        assert!(ring.is_stale(), "too many");
+        assert_eq!(ring.find(4711, &members), Choice::Server(0));
+        lay(&mut ring, &members);
+        assert!(!ring.is_stale() && ring.circle.points.len() == 5 * 16);
+        change(&mut ring, &mut members, 0, |member| member.weight = 0);
+        assert!(!ring.is_stale(), "nobody is there");
+        assert_eq!(ring.find(4711, &members), Choice::None);
+        change(&mut ring, &mut members, 3, |member| member.weight = 64);
+        assert!(ring.is_stale());
     }
 }

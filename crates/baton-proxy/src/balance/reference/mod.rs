@@ -123,14 +123,14 @@ impl Core {
             Algorithm::LeastConn => Core::LeastConn(LeastConn::default()),
             Algorithm::First => Core::First(First::default()),
             Algorithm::StaticRr => Core::Map(Map::default()),
-            Algorithm::Random { .. } => Core::Ring(Ring::default()),
+            Algorithm::Random { .. } => Core::Ring(Ring::new(balance.factor)),
             Algorithm::Source
             | Algorithm::Uri(_)
             | Algorithm::UrlParam { .. }
             | Algorithm::Hdr { .. }
             | Algorithm::RdpCookie(_)
             | Algorithm::Hash(_) => match balance.hash.consistent {
-                true => Core::Ring(Ring::default()),
+                true => Core::Ring(Ring::new(balance.factor)),
                 false => Core::Map(Map::default()),
             },
         }

@@ -14,9 +14,14 @@ pub(super) struct Ring {
     servers: Vec<usize>,
     /// The place that round robin has reached.
     last: Option<u32>,
+    factor: u32,
 }
 
 impl Ring {
+    pub(super) fn new(factor: u32) -> Ring {
+        Ring { factor, ..Ring::default() }
+    }
+
     /// Puts a server on the ring with as many points as its effective weight; 0 takes it off.
     pub(super) fn set_weight(&mut self, server: usize, id: u32, weight: u32) {
         self.points.retain(|(_, other)| *other != server);
@@ -44,10 +49,10 @@ impl Ring {
     /// within bounds.
     pub(super) fn find(&self, hash: u32, question: &Question<'_>) -> Choice {
         let Some(start) = self.nearest(hash) else { return Choice::None };
-        if question.factor == 0 {
+        if self.factor == 0 {
             return Choice::Server(self.points[start].1);
         }
-        let bound = Bound::new(&self.servers, question);
+        let bound = Bound::new(&self.servers, self.factor, question);
         match self.from(start).find(|server| bound.allows(*server)) {
             Some(server) => Choice::Server(server),
             None => Choice::Server(self.points[start].1),
@@ -153,12 +158,12 @@ struct Bound {
 
 impl Bound {
     /// `servers` in order.
-    fn new(servers: &[usize], question: &Question<'_>) -> Bound {
+    fn new(servers: &[usize], factor: u32, question: &Question<'_>) -> Bound {
         let loads = || servers.iter().map(|server| (*server, (question.load)(*server)));
         let (sessions, weights) = loads().fold((0, 0), |(sessions, weights), (_, load)| {
             (sessions + u64::from(load.served + load.queued), weights + u64::from(load.weight))
         });
-        let slots = ((sessions + 1) * u64::from(question.factor)).div_ceil(100);
+        let slots = ((sessions + 1) * u64::from(factor)).div_ceil(100);
         let weights = weights.max(1);
         let mut rest = 0;
         let allowed = loads().map(|(server, load)| {
