@@ -17,6 +17,9 @@ use crate::printable;
 use crate::reload::{ChangeLine, Ready};
 use crate::tickets::wall_seconds;
 
+/// Overrides that are named one by one when they end.
+const NAMED_MAX: usize = 20;
+
 /// Bytes of all overrides that a master keeps.
 const BYTES_MAX: u64 = 256 << 20;
 
@@ -177,6 +180,16 @@ pub(crate) fn planned(overrides: &Overrides, model: &Model) -> Vec<PlannedOverri
     planned.collect()
 }
 
+/// The first of very many lines, and how many more there are.
+pub fn named(mut lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut named: Vec<String> = lines.by_ref().take(NAMED_MAX).collect();
+    match lines.count() {
+        0 => {}
+        more => named.push(format!("set at run time: {more} more end")),
+    }
+    named
+}
+
 /// All overrides as records.
 pub fn records(overrides: &Overrides) -> Vec<OverrideRecord> {
     overrides.iter().map(|(object, set)| OverrideRecord::of(object, set)).collect()
@@ -242,6 +255,13 @@ impl ChangeLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_very_many_that_end_the_first_are_named() {
+        let lines = |count: usize| named((0..count).map(|number| number.to_string()));
+        assert_eq!((lines(0).len(), lines(NAMED_MAX).len()), (0, NAMED_MAX));
+        assert_eq!(lines(NAMED_MAX + 3).last().map(String::as_str), Some("set at run time: 3 more end"));
+    }
 
     #[test]
     fn a_record_is_read_for_ever_and_what_is_unknown_is_left_out() {

@@ -9,7 +9,7 @@ use baton_model::{Address, Bind, BindKey, Change, DirectBind, Mode, Model, Place
 use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
-use crate::overrides::PlannedOverride;
+use crate::overrides::{self, PlannedOverride};
 
 /// How many replaced certificates are named one by one.
 const CERTIFICATES_NAMED: usize = 20;
@@ -102,6 +102,12 @@ impl Plan {
         if let Some(more @ 1..) = paths.len().checked_sub(CERTIFICATES_NAMED) {
             self.changes.push(line(format!("{more} more certificates replaced")));
         }
+    }
+
+    /// The overrides that end, a line each; of very many the first.
+    pub fn ended(&self) -> Vec<String> {
+        let ended = self.overrides.iter().filter(|one| one.ends.is_some());
+        overrides::named(ended.map(|one| format!("set at run time: {one}")))
     }
 
     /// Whether there is nothing to do.

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
-use baton_model::{Bind, BindKey, Model, Proxy, Server};
+use baton_model::{Bind, BindKey, EffectiveServer, Model, Proxy, Server};
 use baton_rules::{Files, ProxyRules};
 use baton_tls::Acceptor;
 use baton_tls::Connectors;
@@ -218,8 +218,13 @@ impl Generation {
     pub fn commit(self, registry: &Registry, now: Instant) -> Arc<Generation> {
         registry.keep(&self);
         let overrides = registry.overrides();
+        let overridden = overrides.backends();
         for plan in self.backends.values() {
-            let effective = |server: &Server| overrides.server(&plan.proxy.name, server);
+            let is_overridden = overridden.contains(&plan.proxy.name);
+            let effective = |server: &Server| match is_overridden {
+                true => overrides.server(&plan.proxy.name, server),
+                false => EffectiveServer::of(server),
+            };
             let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
             plan.state.replace(&plan.proxy, &effective, &encryption, now);
             plan.state.set_fullconn(plan.fullconn);

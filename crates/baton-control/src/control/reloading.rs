@@ -271,8 +271,10 @@ impl Control {
             text.push('\n');
             text.push_str(&change.change);
         }
-        for ended in outcome.plan.overrides.iter().filter(|one| one.ends.is_some()) {
-            text.push_str(&format!("\nset at run time: {ended}"));
+        for ended in outcome.plan.ended() {
+            self.messages.log(Level(5), &ended);
+            text.push('\n');
+            text.push_str(&ended);
         }
         self.messages.notice(&text);
     }

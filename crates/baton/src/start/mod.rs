@@ -33,7 +33,7 @@ use baton_control::{
 use baton_kernel::output::{self, Mode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::Known;
-use baton_model::Model;
+use baton_model::{EndedOverride, Model};
 use baton_tls::tickets::TicketVault;
 
 use crate::arguments::Run;
@@ -229,7 +229,7 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     kept.into_iter().for_each(|kept| recall_kept(&line.tickets, kept));
     if let Some(overrides) = overrides.filter(|_| taken.as_ref().is_none_or(|taken| taken.states.is_empty())) {
         let ended = line.recall_overrides(&overrides::of_bytes(&overrides), &ready);
-        ended.iter().for_each(|ended| messages.notice(&format!("{ended}.")));
+        say_ended(&ended, messages);
     }
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
@@ -290,7 +290,7 @@ fn bind<'a>(
             ready.notes().iter().for_each(|note| messages.note(note));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 let ended = line.recall(&ready, state, Instant::now());
-                ended.iter().for_each(|ended| messages.notice(&format!("{ended}.")));
+                say_ended(&ended, messages);
             }
             Ok((line, ready))
         }
@@ -301,6 +301,11 @@ fn bind<'a>(
             Err("[haproxy.main()] Some protocols failed to start their listeners! Exiting.".to_owned().into())
         }
     }
+}
+
+/// What operators had set and the file ends.
+fn say_ended(ended: &[EndedOverride], messages: &Messages) {
+    overrides::named(ended.iter().map(|ended| format!("{ended}."))).iter().for_each(|line| messages.notice(line));
 }
 
 /// Whom to tell how we are. To be connected before the process leaves for a root directory of its own.

@@ -47,9 +47,7 @@ fn print(outcome: &Outcome, json: bool) -> ExitCode {
     for change in &outcome.plan.changes {
         super::print_line(&change.change);
     }
-    for ended in outcome.plan.overrides.iter().filter(|one| one.ends.is_some()) {
-        super::print_line(format_args!("set at run time: {ended}"));
-    }
+    outcome.plan.ended().into_iter().for_each(super::print_line);
     match outcome.plan.changes.len() {
         0 => super::print_line(format_args!("Configuration {} is in use: nothing changed.", outcome.generation)),
         1 => super::print_line(format_args!("Configuration {} is in use: 1 change.", outcome.generation)),

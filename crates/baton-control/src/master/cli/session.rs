@@ -236,9 +236,7 @@ impl Session<'_> {
                     said.push_str(&change.change);
                     said.push('\n');
                 }
-                for ended in outcome.plan.overrides.iter().filter(|one| one.ends.is_some()) {
-                    said.push_str(&format!("set at run time: {ended}\n"));
-                }
+                outcome.plan.ended().iter().for_each(|ended| said.push_str(&format!("{ended}\n")));
                 (outcome.accepted, said)
             }
             Reply::Failed { reason } => (false, reason + "\n"),
