@@ -148,3 +148,24 @@ impl Client {
         core.buffers.give(buffer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Said;
+
+    /// Two exchanges of one connection are in work at once: it compiles.
+    fn _two_at_once(core: &Core, client: &Client, [one, other]: &mut [Deadline; 2]) {
+        let Client { connection, session, .. } = client;
+        let mut exchanges =
+            [Exchange::begin(core, connection, session, one), Exchange::begin(core, connection, session, other)];
+        exchanges.iter_mut().for_each(|exchange| exchange.heed(Said::default()));
+    }
+
+    /// A connection is taken apart and put together again: it compiles.
+    fn _apart_and_together(client: Client) -> Client {
+        let Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline } =
+            client;
+        Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline }
+    }
+}

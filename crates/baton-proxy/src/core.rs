@@ -14,26 +14,21 @@ use std::time::{Duration, Instant, SystemTime};
 use baton_kernel::process::memory;
 use slab::Slab;
 
-use crate::accept::Acceptor;
 use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
-use crate::generation::{Generation, ListenerId};
+use crate::generation::Generation;
+use crate::log::LogWriter;
 use crate::pipes::Pipes;
-use crate::record::LogWriter;
-use crate::runner::Runner;
+use crate::pool::Upstreams;
 use crate::spare::Spare;
 use crate::state::Registry;
 use crate::stream::RecordPool;
-use crate::supervise;
-use crate::upstream::Upstreams;
 use crate::view::{FrontendSlot, FrontendView};
 use crate::work::Work;
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
-/// How often a core frees half of the memory that it did not need since.
-const THIN: Duration = Duration::from_secs(1);
 /// So many bytes freed at a time are the end of a burst.
 const MUCH: usize = 1 << 20;
 
@@ -53,19 +48,16 @@ pub struct Core {
     /// For splicing.
     pub pipes: Rc<Pipes>,
     /// Idle connections to servers.
-    pub upstreams: Upstreams,
+    pub upstreams: Rc<Upstreams>,
     /// Where log lines go out.
     pub log: LogWriter,
     /// Whether a soft stop is under way.
     pub draining: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
-    acceptors: RefCell<HashMap<ListenerId, Acceptor>>,
     connections: RefCell<Slab<Rc<Orders>>>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Work>>,
-    runners: Spare<Runner>,
-    thinning: Cell<bool>,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
 }
@@ -108,6 +100,7 @@ impl Core {
         bufsize: usize,
     ) -> Core {
         let pipes = Rc::new(Pipes::new(registry.pipes.clone()));
+        let upstreams = Rc::new(Upstreams::new(clock.clone(), registry.cores()));
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number as u64 + 1) ^ u64::from(std::process::id());
         Core {
             number,
@@ -117,15 +110,12 @@ impl Core {
             buffers: BufferPool::new(bufsize),
             records: Rc::default(),
             pipes,
-            upstreams: Upstreams::default(),
+            upstreams,
             draining: Cell::new(false),
             frontends: RefCell::default(),
-            acceptors: RefCell::default(),
             connections: RefCell::default(),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
-            runners: Spare::new(WORK_KEPT_MAX),
-            thinning: Cell::new(false),
             open,
             random: Cell::new(seed | 1),
         }
@@ -153,11 +143,11 @@ impl Core {
     }
 
     /// Works by `generation` from the next request on.
-    pub fn apply(self: &Rc<Self>, generation: &Arc<Generation>) {
+    pub fn apply(&self, generation: &Arc<Generation>) {
         self.log.apply(&generation.model.global);
         self.pipes.allow(generation.model.pipes_max() as usize);
         let mut frontends = self.frontends.borrow_mut();
-        let views = FrontendView::all(self, generation);
+        let views = FrontendView::all(&self.log, generation);
         for (name, slot) in frontends.iter() {
             if !views.contains_key(name) {
                 slot.remove();
@@ -172,43 +162,18 @@ impl Core {
                 }
             }
         }
-        let mut acceptors = self.acceptors.borrow_mut();
-        for plan in &generation.listeners {
-            let Some(slot) = frontends.get(&plan.frontend.proxy.name) else { continue };
-            match acceptors.get(&plan.id) {
-                Some(acceptor) => acceptor.lead(plan.clone(), slot.clone()),
-                None => {
-                    acceptors.insert(plan.id, Acceptor::start(self, plan.clone(), slot.clone()));
-                }
-            }
-        }
         self.log.forget_unused();
-        self.upstreams.retire(generation, self.registry.cores());
-        self.thin_from_now_on();
+        self.upstreams.retire(generation);
     }
 
-    /// Frees memory that a burst left behind, from the first call on.
-    fn thin_from_now_on(self: &Rc<Self>) {
-        if self.thinning.replace(true) {
-            return;
-        }
-        let core = Rc::downgrade(self);
-        tokio::task::spawn_local(supervise::for_ever(move || {
-            let core = core.clone();
-            async move {
-                loop {
-                    tokio::time::sleep(THIN).await;
-                    let Some(core) = core.upgrade() else { return };
-                    core.thin();
-                }
-            }
-        }));
+    /// The frontend of this name in the generation that was applied last.
+    pub fn frontend(&self, name: &str) -> Option<Rc<FrontendSlot>> {
+        self.frontends.borrow().get(name).cloned()
     }
 
     /// Frees what was not needed lately. What a burst leaves goes back to the system at once.
-    fn thin(&self) {
+    pub fn thin(&self) {
         self.spare.thin();
-        self.runners.thin();
         let freed = self.buffers.thin() + self.records.thin();
         if freed >= MUCH {
             memory::purge();
@@ -229,35 +194,11 @@ impl Core {
         }
     }
 
-    /// A place for the future of a request.
-    pub fn runner(&self) -> Runner {
-        self.runners.take().unwrap_or_else(Runner::new)
-    }
-
-    /// Takes the place back.
-    pub fn put_back(&self, runner: Runner) {
-        self.runners.give(runner);
-    }
-
     /// Takes the memory back, and returns the bytes of the next request.
     pub fn rest(&self, mut work: Box<Work>) -> Option<Buffer> {
         let input = work.clear(&self.buffers);
         self.spare.give(work);
         input
-    }
-
-    /// Stops accepting on a listener and drops its sockets.
-    pub fn close(&self, id: ListenerId) {
-        if let Some(acceptor) = self.acceptors.borrow_mut().remove(&id) {
-            acceptor.stop();
-        }
-    }
-
-    /// Stops accepting on one socket of a listener; the others go on.
-    pub fn leave(&self, id: ListenerId, place: usize) {
-        if let Some(acceptor) = self.acceptors.borrow().get(&id) {
-            acceptor.leave(place);
-        }
     }
 
     /// Soft stop: idle connections end within `spread`; without it at their own timeout.
@@ -278,9 +219,6 @@ impl Core {
 
     /// Ends every connection now.
     pub fn abort(&self) {
-        for (_, acceptor) in self.acceptors.borrow_mut().drain() {
-            acceptor.stop();
-        }
         let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
         for orders in all {
             orders.give(Order::Abort);

@@ -3,14 +3,18 @@
 //!
 //! Its messages, head and body of either direction, are beside it in [`Work`](crate::work::Work): `mode tcp` has none.
 
+use std::task::Context;
+
 use baton_rules::{LogLevel, Variables};
 
 use crate::connection::Connection;
-use crate::core::Core;
+use crate::core::{Core, until};
 use crate::deadline::Deadline;
+use crate::ended::{Cause, Ended, Phase, Side};
+use crate::facts::LogFacts;
 use crate::progress::Progress;
-use crate::record::LogFacts;
 use crate::session::Session;
+use crate::work::Work;
 
 /// One request in work.
 #[derive(Debug)]
@@ -58,13 +62,31 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Sends what is composed for the client in `work.down`.
+    pub async fn send(&mut self, core: &Core, work: &mut Work) -> Result<(), Ended> {
+        let limit = self.progress.frontend.plan.proxy.timeouts.client;
+        let Exchange { connection, deadline, .. } = self;
+        let mut sent = 0;
+        while sent < work.down.len() {
+            deadline.set(limit.map(|limit| core.now() + limit));
+            let write = |cx: &mut Context<'_>| connection.stream.poll_write(cx, &work.down[sent..]);
+            match until(core, connection.orders(), deadline, write).await {
+                Ok(Ok(count)) => sent += count,
+                Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
+                Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),
+            }
+        }
+        work.down.clear();
+        Ok(())
+    }
+
     /// Heeds what rules said about this exchange. Once it is not to be logged, no later level takes that back.
     pub fn heed(&mut self, said: Said) {
         if said.log_level.is_some() {
             self.log_level = said.log_level;
         }
         self.no_retry |= said.no_retry;
-        if self.log_level == Some(LogLevel::Silent) && self.facts.has_request() {
+        if self.log_level == Some(LogLevel::Silent) && self.facts.has_request {
             self.facts.silence();
         }
     }
@@ -77,25 +99,4 @@ pub struct Said {
     pub log_level: Option<LogLevel>,
     /// `disable-l7-retry` applied.
     pub no_retry: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::Client;
-
-    /// Two exchanges of one connection are in work at once: it compiles.
-    fn _two_at_once(core: &Core, client: &Client, [one, other]: &mut [Deadline; 2]) {
-        let Client { connection, session, .. } = client;
-        let mut exchanges =
-            [Exchange::begin(core, connection, session, one), Exchange::begin(core, connection, session, other)];
-        exchanges.iter_mut().for_each(|exchange| exchange.heed(Said::default()));
-    }
-
-    /// A connection is taken apart and put together again: it compiles.
-    fn _apart_and_together(client: Client) -> Client {
-        let Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline } =
-            client;
-        Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::time::Duration;
 
 use baton_http::{Framing, Method};
 use baton_model::Mode;
@@ -17,52 +18,93 @@ use crate::record;
 use crate::relay;
 use crate::respond::{self, Sent};
 use crate::route::{self, Routed};
+use crate::runner::Runner;
+use crate::spare::Spare;
 use crate::state::Counter;
 use crate::supervise;
 use crate::work::Work;
 
+/// Places of finished requests that are kept for the next ones.
+const RUNNERS_KEPT_MAX: usize = 256;
+/// How often half of the memory is freed that was not needed since.
+const THIN: Duration = Duration::from_secs(1);
+
+/// The request line of one core.
+#[derive(Debug)]
+pub struct Line {
+    /// The core.
+    pub core: Rc<Core>,
+    /// Places for the futures of requests.
+    runners: Spare<Runner<Arrived, Served>>,
+}
+
+/// A client with a request.
+type Arrived = (Rc<Core>, Box<Client>);
+/// The client when it is served, and what follows.
+type Served = (Box<Client>, Next);
+
+impl Line {
+    /// The line of `core`. Frees the memory that a burst left behind, from now on.
+    pub fn start(core: Rc<Core>) -> Rc<Line> {
+        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX) });
+        let weak = Rc::downgrade(&line);
+        tokio::task::spawn_local(supervise::for_ever(move || {
+            let line = weak.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(THIN).await;
+                    let Some(line) = line.upgrade() else { return };
+                    line.runners.thin();
+                    line.core.thin();
+                }
+            }
+        }));
+        line
+    }
+}
+
 /// Serves one accepted connection to its end. What happens once in its life has a future in a box of its own, and what
 /// lasts is polled by reference: this future is held by every idle connection.
-pub async fn connection(core: Rc<Core>, mut client: Box<Client>) {
+pub async fn connection(line: Rc<Line>, mut client: Box<Client>) {
     // They see who connects, not whom that one speaks for.
-    if !route::admits_connection(&core, &client) {
-        record::denied(&core, &client.connection, &client.session.view(), Counter::DeniedConnections);
+    if !route::admits_connection(&line.core, &client) {
+        record::denied(&line.core, &client.connection, &client.session.view(), Counter::DeniedConnections);
         return client.connection.stream.reset_on_close();
     }
     if client.connection.listener().bind.options.accept_proxy
-        && let Err(fault) = Box::pin(client.accept_proxy(&core)).await
+        && let Err(fault) = Box::pin(client.accept_proxy(&line.core)).await
     {
-        return record::refused(&core, &client.connection, &client.session.view(), fault);
+        return record::refused(&line.core, &client.connection, &client.session.view(), fault);
     }
     if let Some(acceptor) = client.connection.listener().tls.clone()
-        && let Err(failed) = Box::pin(handshake::agree(&core, &mut client, &acceptor)).await
+        && let Err(failed) = Box::pin(handshake::agree(&line.core, &mut client, &acceptor)).await
     {
-        return record::disagreed(&core, &client.connection, &client.session.view(), failed);
+        return record::disagreed(&line.core, &client.connection, &client.session.view(), failed);
     }
-    match admit(&core, &client) {
+    match admit(&line.core, &client) {
         None => client.connection.stream.reset_on_close(),
         // Nobody listens for it, and a connection may have begun before its frontend changed its mode.
         Some(Mode::Direct) => client.connection.stream.reset_on_close(),
-        Some(Mode::Tcp) => Box::pin(crate::tcp::serve(&core, &mut client)).await,
+        Some(Mode::Tcp) => Box::pin(crate::tcp::serve(&line.core, &mut client)).await,
         Some(Mode::Http) => loop {
             if client.input.is_none() {
-                parse::await_request(&core, &mut client);
-                let arrival = poll_fn(|cx| parse::poll_arrival(&core, &mut client, cx)).await;
+                parse::await_request(&line.core, &mut client);
+                let arrival = poll_fn(|cx| parse::poll_arrival(&line.core, &mut client, cx)).await;
                 if let Arrival::Over(interrupt) = arrival
                     && (client.session.requests() > 0 || interrupt == Interrupt::Abort)
                 {
                     return;
                 }
             }
-            let mut runner = core.runner();
-            runner.begin(core.clone(), client);
+            let mut runner = line.runners.take().unwrap_or_else(|| Runner::new(serve));
+            runner.begin((line.core.clone(), client));
             let next;
             (client, next) = poll_fn(|cx| runner.poll(cx)).await;
-            core.put_back(runner);
+            line.runners.give(runner);
             match next {
                 Next::Request => {}
                 Next::Close => return,
-                Next::Linger => return Box::pin(client.linger(&core)).await,
+                Next::Linger => return Box::pin(client.linger(&line.core)).await,
             }
         },
     }
@@ -80,7 +122,7 @@ fn admit(core: &Core, client: &Client) -> Option<Mode> {
 }
 
 /// Serves one request, with memory that the core lends.
-pub async fn serve(core: Rc<Core>, mut client: Box<Client>) -> (Box<Client>, Next) {
+async fn serve((core, mut client): Arrived) -> Served {
     let mut work = core.work(client.take_input());
     let (mut exchange, _) = client.begin(&core);
     exchange.variables = std::mem::take(&mut work.variables);
@@ -166,7 +208,7 @@ async fn finish(
         exchange.facts.silence();
         return (Next::Close, Err(ended));
     }
-    if exchange.facts.status() != 0 {
+    if exchange.facts.status != 0 {
         // The response was begun: only closing tells the client that it is not whole.
         return (Next::Close, Err(ended));
     }
@@ -175,7 +217,7 @@ async fn finish(
         return (Next::Close, Err(ended));
     }
     let whole = work.has_whole_body();
-    let keep = whole && exchange.facts.has_request() && respond::may_keep(core, exchange, work);
+    let keep = whole && exchange.facts.has_request && respond::may_keep(core, exchange, work);
     let keep = match exchange.progress.take_replacement() {
         Some(page) => {
             work.down.clear();
@@ -183,14 +225,14 @@ async fn finish(
         }
         None => respond::compose(core, exchange, work, ended.status, keep),
     };
-    let sent = respond::send(core, exchange, work).await;
+    let sent = exchange.send(core, work).await;
     if keep {
         work.skip_body();
     }
     match (sent, keep) {
         (Err(_), _) => (Next::Close, Err(ended)),
         (Ok(()), true) => (Next::Request, Err(ended)),
-        (Ok(()), false) => (last(work, !whole || !exchange.facts.has_request()), Err(ended)),
+        (Ok(()), false) => (last(work, !whole || !exchange.facts.has_request), Err(ended)),
     }
 }
 
@@ -211,7 +253,7 @@ mod tests {
     /// What the runtime needs of a task, and the rounding of its size.
     const TASK: usize = 128;
 
-    fn size<F>(_: impl FnOnce(Rc<Core>, Box<Client>) -> F) -> usize {
+    fn size<F>(_: impl FnOnce(Rc<Line>, Box<Client>) -> F) -> usize {
         size_of::<F>()
     }
 

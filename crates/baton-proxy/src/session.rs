@@ -9,7 +9,7 @@ use std::sync::Arc;
 use baton_rules::Variables;
 
 use crate::balance::ServerState;
-use crate::upstream::ServerConnection;
+use crate::pool::ServerConnection;
 use crate::view::{FrontendSlot, FrontendView};
 
 /// What the requests of one client have in common.

@@ -8,11 +8,11 @@ use crate::client::{Client, Input};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::pool::ServerConnection;
 use crate::record;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::unless_cut;
 use crate::route;
-use crate::upstream::ServerConnection;
 use crate::view::BackendView;
 use crate::wish::Wish;
 
@@ -69,7 +69,7 @@ async fn relay(
 ) -> Result<(), Ended> {
     record::write_early(core, exchange, &[], 0);
     let patience = exchange.progress.frontend.patience(backend);
-    let (splice_up, splice_down) = exchange.progress.frontend.splicers(core, backend);
+    let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, backend);
     let mut up = Pump::new(input.take().map(|buffer| *buffer).filter(|buffer| !buffer.is_empty())).splicing(splice_up);
     let mut down = Pump::default().splicing(splice_down);
     let Exchange { connection: client, deadline, .. } = &mut *exchange;

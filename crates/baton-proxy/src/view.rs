@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use baton_http::Limits;
 
-use crate::accept::ACCEPTS_PER_TURN;
-use crate::core::Core;
 use crate::generation::{BackendPlan, ByName, FrontendPlan, Generation};
-use crate::pipes::Splicer;
-use crate::record::Sinks;
-use crate::relay::tunnel::Patience;
+use crate::log::{LogWriter, Sinks};
+use crate::patience::Patience;
+use crate::pipes::{Pipes, Splicer};
+
+/// Connections that a socket accepts before other work gets its turn, unless `tune.maxaccept` says otherwise.
+const ACCEPTS_PER_TURN: u32 = 64;
 
 /// A frontend as connections see it over their whole life: the view behind it changes, the slot stays.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl BackendView {
 
 impl FrontendView {
     /// The views of all frontends of `generation`, by name.
-    pub fn all(core: &Core, generation: &Arc<Generation>) -> ByName<Rc<FrontendView>> {
+    pub fn all(log: &LogWriter, generation: &Arc<Generation>) -> ByName<Rc<FrontendView>> {
         let global = &generation.model.global;
         let limits = Limits {
             head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
@@ -119,7 +120,7 @@ impl FrontendView {
                 backends: backends.clone(),
                 default_backend: default.cloned(),
                 limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
-                sinks: core.log.sinks(&plan.proxy.logging),
+                sinks: log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
                 accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
                 tls_limits: TlsLimits { open: global.maxsslconn, rate: global.maxsslrate },
@@ -129,10 +130,10 @@ impl FrontendView {
     }
 
     /// Leave to splice requests to `backend`, and its responses, as the configuration says.
-    pub fn splicers(&self, core: &Core, backend: &BackendView) -> (Option<Splicer>, Option<Splicer>) {
+    pub fn splicers(&self, pipes: &Rc<Pipes>, backend: &BackendView) -> (Option<Splicer>, Option<Splicer>) {
         let (ours, theirs) = (&self.plan.proxy.tcp, &backend.plan.proxy.tcp);
         let auto = ours.splice_auto || theirs.splice_auto;
-        let leave = |asked: bool| (auto || asked).then(|| Splicer::new(&core.pipes));
+        let leave = |asked: bool| (auto || asked).then(|| Splicer::new(pipes));
         (leave(ours.splice_request || theirs.splice_request), leave(ours.splice_response || theirs.splice_response))
     }
 

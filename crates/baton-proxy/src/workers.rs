@@ -12,9 +12,11 @@ use baton_model::CpuMap;
 use rustc_hash::FxHashSet;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::accept::Acceptors;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::generation::{Generation, ListenerId};
+use crate::request::Line;
 use crate::state::Registry;
 use crate::supervise::{self, AGAIN, Panicked};
 
@@ -198,12 +200,12 @@ impl Told {
     }
 
     /// Brings a new core to where the one before was.
-    fn repeat(&self, core: &Rc<Core>) {
-        self.generation.iter().for_each(|generation| core.apply(generation));
+    fn repeat(&self, core: &Rc<Core>, acceptors: &Acceptors) {
+        self.generation.iter().for_each(|generation| apply(core, acceptors, generation));
         for (id, place) in &self.closed {
             match place {
-                None => core.close(*id),
-                Some(place) => core.leave(*id, *place),
+                None => acceptors.close(*id),
+                Some(place) => acceptors.leave(*id, *place),
             }
         }
         if let Some(Command::Drain { spread }) = self.drain {
@@ -212,18 +214,26 @@ impl Told {
     }
 }
 
+/// Works by `generation` from the next request, and the next connection, on.
+fn apply(core: &Core, acceptors: &Acceptors, generation: &Arc<Generation>) {
+    core.apply(generation);
+    acceptors.apply(generation);
+}
+
 /// Obeys until told to abort, or until the channel is closed and the last connection of a soft stop is gone.
 async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told: &mut Told) {
-    told.repeat(&core);
+    let acceptors = Acceptors::new(Line::start(core.clone()));
+    told.repeat(&core, &acceptors);
     while let Some((command, done)) = commands.recv().await {
         told.note(&command);
         supervise::may_panic("command");
         match command {
-            Command::Apply(generation) => core.apply(&generation),
-            Command::Close(id) => core.close(id),
-            Command::Leave(id, place) => core.leave(id, place),
+            Command::Apply(generation) => apply(&core, &acceptors, &generation),
+            Command::Close(id) => acceptors.close(id),
+            Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
             Command::Abort => {
+                acceptors.stop();
                 core.abort();
                 let _ = done.send(());
                 // One turn, so that the connections' tasks see the order and write their log lines.

@@ -1,6 +1,7 @@
 //! Accepting connections, as many as the frontend and the process may have.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,13 +14,12 @@ use tokio::io::unix::AsyncFd;
 use crate::client::Client;
 use crate::connection::Membership;
 use crate::core::Core;
-use crate::generation::ListenerPlan;
+use crate::generation::{Generation, ListenerId, ListenerPlan};
+use crate::request::{self, Line};
 use crate::state::Counter;
 use crate::supervise;
 use crate::view::{FrontendSlot, TlsLimits};
 
-/// Connections accepted before other work gets its turn, unless `tune.maxaccept` says otherwise.
-pub(crate) const ACCEPTS_PER_TURN: u32 = 64;
 /// Pause after the system refused us a descriptor.
 const PAUSE_WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
 /// Pause before a socket that could not be watched is tried again.
@@ -27,9 +27,56 @@ const PAUSE_WITHOUT_WATCH: Duration = Duration::from_millis(100);
 /// How often a full frontend looks for room, besides being told.
 const PAUSE_WHEN_FULL: Duration = Duration::from_millis(100);
 
+/// What accepts for one core.
+#[derive(Debug)]
+pub struct Acceptors {
+    line: Rc<Line>,
+    list: RefCell<HashMap<ListenerId, Acceptor>>,
+}
+
+impl Acceptors {
+    /// None yet.
+    pub fn new(line: Rc<Line>) -> Acceptors {
+        Acceptors { line, list: RefCell::default() }
+    }
+
+    /// Connections accepted from now on are served as `generation`, which the core has applied, says.
+    pub fn apply(&self, generation: &Generation) {
+        let mut list = self.list.borrow_mut();
+        for plan in &generation.listeners {
+            let Some(slot) = self.line.core.frontend(&plan.frontend.proxy.name) else { continue };
+            match list.get(&plan.id) {
+                Some(acceptor) => acceptor.lead(plan.clone(), slot),
+                None => {
+                    list.insert(plan.id, Acceptor::start(&self.line, plan.clone(), slot));
+                }
+            }
+        }
+    }
+
+    /// Stops accepting on a listener and drops its sockets.
+    pub fn close(&self, id: ListenerId) {
+        if let Some(acceptor) = self.list.borrow_mut().remove(&id) {
+            acceptor.stop();
+        }
+    }
+
+    /// Stops accepting on one socket of a listener; the others go on.
+    pub fn leave(&self, id: ListenerId, place: usize) {
+        if let Some(acceptor) = self.list.borrow().get(&id) {
+            acceptor.leave(place);
+        }
+    }
+
+    /// Stops accepting.
+    pub fn stop(&self) {
+        self.list.borrow_mut().drain().for_each(|(_, acceptor)| acceptor.stop());
+    }
+}
+
 /// What accepts on one listener for one core.
 #[derive(Debug)]
-pub struct Acceptor {
+struct Acceptor {
     target: Rc<RefCell<Target>>,
     /// One for each socket that is this core's to serve, with the socket's place among those of the listener.
     tasks: Vec<(usize, tokio::task::JoinHandle<()>)>,
@@ -44,15 +91,15 @@ struct Target {
 
 impl Acceptor {
     /// Starts accepting on this core's sockets of the listener.
-    pub fn start(core: &Rc<Core>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Acceptor {
+    fn start(line: &Rc<Line>, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) -> Acceptor {
         // None are left of an address that was dropped in this moment.
         let sockets = plan.shards.upgrade().unwrap_or_else(|| Vec::new().into());
         let target = Rc::new(RefCell::new(Target { plan, slot }));
-        let tasks = sockets_of(core.number, core.registry.cores(), sockets.len())
+        let tasks = sockets_of(line.core.number, line.core.registry.cores(), sockets.len())
             .filter_map(|at| Some((at, SharedSocket::at(&sockets, at)?)))
             .map(|(at, socket)| {
-                let (core, target) = (core.clone(), target.clone());
-                let accept = move || accept_all(core.clone(), socket.clone(), target.clone());
+                let (line, target) = (line.clone(), target.clone());
+                let accept = move || accept_all(line.clone(), socket.clone(), target.clone());
                 (at, tokio::task::spawn_local(supervise::for_ever(accept)))
             })
             .collect();
@@ -60,17 +107,17 @@ impl Acceptor {
     }
 
     /// Connections accepted from now on go to this frontend, with the options of this `bind`.
-    pub fn lead(&self, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) {
+    fn lead(&self, plan: Arc<ListenerPlan>, slot: Rc<FrontendSlot>) {
         *self.target.borrow_mut() = Target { plan, slot };
     }
 
     /// Stops accepting and lets go of the sockets.
-    pub fn stop(&self) {
+    fn stop(&self) {
         self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 
     /// Stops accepting on one socket of the listener, which another process serves.
-    pub fn leave(&self, place: usize) {
+    fn leave(&self, place: usize) {
         self.tasks.iter().filter(|(at, _)| *at == place).for_each(|(_, task)| task.abort());
     }
 }
@@ -85,16 +132,17 @@ fn sockets_of(core: usize, cores: usize, sockets: usize) -> impl Iterator<Item =
     (first..sockets).step_by(step)
 }
 
-async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Target>>) {
-    let listening = watched(&core, socket, &target).await;
+async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Target>>) {
+    let core = &line.core;
+    let listening = watched(core, socket, &target).await;
     let mut failing = false;
     loop {
-        wait_for_room(&core, &target).await;
+        wait_for_room(core, &target).await;
         let Ok(mut ready) = listening.readable().await else { return };
         let most = target.borrow().slot.view().accepts_per_turn;
         for _ in 0..most {
             let now = target.borrow().clone();
-            if !has_room(&core, &now) {
+            if !has_room(core, &now) {
                 break;
             }
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -102,7 +150,7 @@ async fn accept_all(core: Rc<Core>, socket: SharedSocket, target: Rc<RefCell<Tar
                 Ok((socket, peer)) => {
                     failing = false;
                     supervise::may_panic("accept");
-                    admit(&core, &now, socket, &peer);
+                    admit(&line, &now, socket, &peer);
                 }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
@@ -188,9 +236,9 @@ fn has_room_for_tls(core: &Core, limits: TlsLimits) -> bool {
         && rate.is_none_or(|most| figures.rate.count(core.registry.second(core.now())) < u64::from(most))
 }
 
-fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
+fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
     let view = target.slot.view();
-    let state = &view.plan.state;
+    let (core, state) = (&line.core, &view.plan.state);
     if view.plan.proxy.tcp.socket_stats {
         target.plan.state.counters.add(core.number, Counter::Connections, 1);
     }
@@ -204,7 +252,7 @@ fn admit(core: &Rc<Core>, target: &Target, socket: Socket, peer: &SockAddr) {
     let membership = Membership::enter(core, &target.plan, state);
     match Client::new(socket, peer, membership, target.slot.clone()) {
         Ok(client) => {
-            tokio::task::spawn_local(crate::request::connection(core.clone(), Box::new(client)));
+            tokio::task::spawn_local(request::connection(line.clone(), Box::new(client)));
         }
         Err(error) => {
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));

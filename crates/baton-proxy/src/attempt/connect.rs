@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use baton_model::{ProxyProtocol, Reuse};
 
+use crate::attempt::opening::{ConnectFailed, Opening};
 use crate::balance::{Found, Observed, Slot};
 use crate::core::Core;
 use crate::exchange::Exchange;
+use crate::pool::ServerConnection;
 use crate::progress::Progress;
 use crate::state::Counter;
-use crate::upstream::{ConnectFailed, Opening, ServerConnection};
 use crate::view::BackendView;
 
 /// Notes the server that was chosen.

@@ -2,6 +2,7 @@
 //! (`retries`, `option redispatch`, `retry-on`).
 
 mod connect;
+mod opening;
 mod place;
 
 use std::rc::Rc;
@@ -12,16 +13,16 @@ use baton_http::Method;
 use baton_model::{Proxy, Redispatch};
 use baton_rules::Context;
 
+use crate::attempt::opening::ConnectFailed;
 use crate::balance::{Observed, Slot};
 use crate::client::Input;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::record::Retry;
+use crate::facts::Retry;
+use crate::pool::ServerConnection;
 use crate::relay::{Failure, NoResponse};
-use crate::respond::Answer;
-use crate::route;
-use crate::upstream::{ConnectFailed, ServerConnection};
+use crate::rules::{self, Answer};
 use crate::view::BackendView;
 use crate::wish::Wish;
 use crate::work::Work;
@@ -223,7 +224,7 @@ fn server_name(
     let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
     let name = |cx: &mut Context<'_>| encryption.name(cx);
     match load {
-        Load::Request(work) => route::with_request(core, exchange, work, Some(backend), name),
-        Load::Stream(input) => route::with_stream(core, exchange, input, Some(backend), true, name),
+        Load::Request(work) => rules::with_request(core, exchange, work, Some(backend), name),
+        Load::Stream(input) => rules::with_stream(core, exchange, input, Some(backend), true, name),
     }
 }

@@ -8,7 +8,6 @@ use crate::core::{Core, Interrupt};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse::read_body;
-use crate::respond;
 use crate::work::Work;
 
 /// `option http-buffer-request` of `proxy`: reads the body before its rules, and before a server is asked. The time until then
@@ -39,8 +38,8 @@ pub async fn body(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, pro
     {
         work.down.clear();
         work.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        exchange.facts.sent(respond::HEAD_OVERHEAD + b"Continue".len() as u64);
-        respond::send(core, exchange, work).await?;
+        exchange.facts.sent_interim("Continue");
+        exchange.send(core, work).await?;
         work.request.headers.remove_known(Name::Expect);
         work.request.expect_continue = false;
     }

@@ -51,7 +51,7 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> 
     let view = exchange.progress.frontend.clone();
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
-    exchange.deadline.set(limit.map(|limit| exchange.facts.began() + limit));
+    exchange.deadline.set(limit.map(|limit| exchange.facts.began + limit));
     work.input.compact();
     loop {
         if !work.input.is_empty() {

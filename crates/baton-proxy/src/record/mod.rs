@@ -1,15 +1,8 @@
 //! The end of the request line: counters and the log line. Always runs, also for a request that was no request.
 
-mod date;
-mod facts;
 mod format;
-mod way;
-mod writer;
 
 use std::time::Duration;
-
-pub use facts::{LogFacts, Retry};
-pub use writer::{LogWriter, Sinks};
 
 use baton_model::Level;
 use baton_rules::LogLevel;
@@ -18,9 +11,10 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::facts::Ruled;
 use crate::handshake::Failed;
+use crate::log::INFO;
 use crate::proxy_protocol::Malformed;
-use crate::record::facts::Ruled;
 use crate::state::{CoreCounters, Counter};
 use crate::times::TIMES;
 use crate::view::FrontendView;
@@ -46,10 +40,9 @@ pub fn write(core: &Core, exchange: &Exchange<'_>, outcome: Result<(), Ended>, l
 pub fn write_early(core: &Core, exchange: &mut Exchange<'_>, line: &[u8], there: usize) {
     let frontend = &exchange.progress.frontend;
     if frontend.plan.proxy.logging.asap && !exchange.facts.silent && !frontend.sinks.is_empty() {
-        exchange.facts.bytes_out += there as u64;
+        exchange.facts.sent(there as u64);
         log_line(core, exchange, Ended::default(), line);
-        exchange.facts.bytes_out -= there as u64;
-        exchange.facts.logged = true;
+        exchange.facts.logged_early(there as u64);
     }
 }
 
@@ -64,7 +57,7 @@ fn log_line(core: &Core, exchange: &Exchange<'_>, ended: Ended, line: &[u8]) {
 /// The line of a connection in the default format, written at accept.
 pub fn connected(core: &Core, connection: &Connection, frontend: &FrontendView) {
     if frontend.sinks.at_accept() {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::connect_line(connection, frontend, out));
+        core.log.line(&frontend.sinks, INFO, |out| format::connect_line(connection, frontend, out));
     }
 }
 
@@ -72,7 +65,7 @@ pub fn connected(core: &Core, connection: &Connection, frontend: &FrontendView) 
 pub fn refused(core: &Core, connection: &Connection, frontend: &FrontendView, fault: Malformed) {
     let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
     if !silent && !frontend.sinks.is_empty() {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, connection, fault.text(), out));
+        core.log.line(&frontend.sinks, INFO, |out| format::refusal_line(core, connection, fault.text(), out));
     }
 }
 
@@ -80,7 +73,7 @@ pub fn refused(core: &Core, connection: &Connection, frontend: &FrontendView, fa
 pub fn disagreed(core: &Core, connection: &Connection, frontend: &FrontendView, failed: Failed) {
     let text = failed.text(frontend.plan.proxy.logging.dont_log_null);
     if let Some(text) = text.filter(|_| !frontend.sinks.is_empty()) {
-        core.log.line(&frontend.sinks, writer::INFO, |out| format::refusal_line(core, connection, text, out));
+        core.log.line(&frontend.sinks, INFO, |out| format::refusal_line(core, connection, text, out));
     }
 }
 

@@ -17,9 +17,9 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
+use crate::pool::ServerConnection;
 use crate::relay::response::Passage;
 use crate::respond::Sent;
-use crate::upstream::ServerConnection;
 use crate::view::BackendView;
 use crate::work::Work;
 
@@ -41,7 +41,7 @@ pub fn compose(core: &Core, exchange: &Exchange<'_>, work: &mut Work, backend: &
     *upload = flow.map_err(|_| Ended::refused(Cause::Proxy, Phase::Request, 400))?;
     *composed = true;
     if is_long(core, upload.body) {
-        upload.splicer = exchange.progress.frontend.splicers(core, backend).0.map(Box::new);
+        upload.splicer = exchange.progress.frontend.splicers(&core.pipes, backend).0.map(Box::new);
     }
     Ok(())
 }

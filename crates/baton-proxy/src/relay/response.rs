@@ -14,14 +14,15 @@ use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
+use crate::patience::Patience;
+use crate::pool::ServerConnection;
 use crate::record;
 use crate::relay::is_long;
 use crate::relay::transfer::{self, Ends, NoResponse};
-use crate::relay::tunnel::{self, Patience, Pump};
+use crate::relay::tunnel::{self, Pump};
 use crate::respond::{self, Sent};
 use crate::route;
 use crate::stream::Stream;
-use crate::upstream::ServerConnection;
 use crate::view::BackendView;
 use crate::work::Work;
 
@@ -73,7 +74,7 @@ impl Passage<'_, '_> {
             if self.may_try_status_again(status) {
                 let Passage { exchange, work, .. } = self;
                 let complete = work.response.framing.is_empty() && work.received.len() == len;
-                if complete && exchange.facts.retries() > 0 && work.upload.finished && work.response.server_reusable() {
+                if complete && exchange.facts.retries > 0 && work.upload.finished && work.response.server_reusable() {
                     exchange.session.keep_private(connection);
                 }
                 return Err(Failure::Status);
@@ -92,7 +93,7 @@ impl Passage<'_, '_> {
         let Work { request, response, received, .. } = &*self.work;
         if matches!(failure, NoResponse::Malformed) && response.status == 101 && !request.upgrade {
             // A 101 that nobody asked for is counted all the same.
-            self.exchange.facts.sent(respond::counted_head(response, received));
+            self.exchange.facts.sent_head(response, received);
         }
         match failure {
             NoResponse::Ended(ended) => Failure::Ended(ended),
@@ -105,20 +106,20 @@ impl Passage<'_, '_> {
         self.work.upload.replayable
             && !self.exchange.no_retry
             && proxy.retry_on.statuses.contains(&status)
-            && self.exchange.facts.retries() < proxy.retries
+            && self.exchange.facts.retries < proxy.retries
     }
 
     /// 1xx: passed on at once, to clients that know what it is.
     async fn interim(&mut self, len: usize) -> Result<(), Ended> {
         let Work { request, response, received, down, .. } = &mut *self.work;
-        self.exchange.facts.sent(respond::counted_head(response, received));
+        self.exchange.facts.sent_head(response, received);
         response.for_client(received, ForClient { keep_alive: true, version: request.version });
         down.clear();
         if request.version == Version::Http11 {
             response.write(received, down);
         }
         received.consume(len);
-        respond::send(self.core, self.exchange, self.work).await
+        self.exchange.send(self.core, self.work).await
     }
 
     /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
@@ -129,7 +130,7 @@ impl Passage<'_, '_> {
         patience: &Patience,
     ) -> Result<Sent, Ended> {
         let Passage { core, exchange, work, backend, slot } = self;
-        exchange.facts.sent(respond::counted_head(&work.response, &work.received));
+        exchange.facts.sent_head(&work.response, &work.received);
         exchange.facts.server_said(work.response.status);
         if let Err(ended) = route::response(core, exchange, work, backend, slot, connection.stream.facts()) {
             // A response that a rule holds back is counted, with what came of its body.
@@ -157,7 +158,7 @@ impl Passage<'_, '_> {
         })?;
         let long = is_long(core, download.body);
         if long {
-            download.splicer = exchange.progress.frontend.splicers(core, backend).1.map(Box::new);
+            download.splicer = exchange.progress.frontend.splicers(&core.pipes, backend).1.map(Box::new);
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
         let mut ends = ends(core, exchange.connection, exchange.deadline, &connection.stream, patience);
@@ -199,7 +200,7 @@ impl Passage<'_, '_> {
         if own || !connection.is_shareable() {
             self.exchange.session.keep_private(connection);
         } else {
-            self.core.upstreams.give(self.core, connection);
+            self.core.upstreams.give(connection);
         }
     }
 
@@ -208,11 +209,11 @@ impl Passage<'_, '_> {
     async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
         let Passage { core, exchange, work, backend, .. } = self;
         let patience = Patience { ends_with_server: true, ..exchange.progress.frontend.patience(backend) };
-        respond::send(core, exchange, work).await?;
+        exchange.send(core, work).await?;
         // The tunnel may last for days: only bytes that wait keep a buffer.
         work.input.unpin();
         let unsent = work.up.get(work.upload.sent..).unwrap_or_default();
-        let (splice_up, splice_down) = exchange.progress.frontend.splicers(core, backend);
+        let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, backend);
         let mut up = Pump::new(Buffer::of(&[unsent, &work.input])).splicing(splice_up);
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&work.received])).splicing(splice_down);

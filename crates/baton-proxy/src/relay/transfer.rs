@@ -15,7 +15,7 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::flow::{Active, Flow, Stopped, Way};
-use crate::relay::tunnel::Patience;
+use crate::patience::Patience;
 use crate::stream::Stream;
 use crate::work::Work;
 

@@ -4,22 +4,14 @@ mod pages;
 
 use std::rc::Rc;
 
-use baton_http::{ForClient, Limits, Method, Name, Parsed, ResponseHead, ResponseTo};
+use baton_http::{ForClient, Limits, Method, Parsed, ResponseTo};
 use baton_model::{ErrorPage, Proxy};
 
-use crate::core::{Core, until};
-use crate::ended::{Cause, Ended, Phase, Side};
+use crate::core::Core;
+use crate::ended::Ended;
 use crate::exchange::Exchange;
+use crate::rules::{self, Answer};
 use crate::work::Work;
-
-/// An answer of our own.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Head and body, as a server would send them.
-    pub page: Vec<u8>,
-    /// How the log says it ended.
-    pub ended: Option<Ended>,
-}
 
 /// A response that went to the client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,18 +24,6 @@ pub struct Sent {
     pub ended: Option<Ended>,
 }
 
-/// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
-/// HAProxy counts it.
-pub(crate) const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
-
-/// The size of a response's head by HAProxy's way of counting.
-pub fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
-    // What the connection layer takes out or puts in is not counted.
-    let ours = head.headers.all_known(buf, Name::Connection).filter(|field| baton_http::is_only_ours(field.value));
-    let ours: usize = ours.map(|field| field.name.len() + field.value.len()).sum();
-    HEAD_OVERHEAD + (head.reason(buf).len() + head.headers.bytes() - ours + head.dropped) as u64
-}
-
 /// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
 /// connection may stay. Returns whether it stays.
 pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status: u16, keep: bool) -> bool {
@@ -52,7 +32,7 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status
     let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
     exchange.facts.responds(status);
     work.down.clear();
-    if !exchange.facts.has_request() {
+    if !exchange.facts.has_request {
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
         if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
             pages::raw(status, &mut work.down);
@@ -85,7 +65,7 @@ pub fn forward(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, page: 
         return false;
     };
     let is_head = work.request.method == Method::Head;
-    if !crate::route::after(core, exchange, work, Some(page), None) {
+    if !rules::after(core, exchange, work, Some(page), None) {
         // Without the rules that cannot be followed, and without what they were meant for.
         work.response.clear();
         pages::raw(500, &mut work.down);
@@ -98,7 +78,8 @@ pub fn forward(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, page: 
     // A page that says so itself has the field counted.
     let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
     let body = if is_head { 0 } else { (page.len() - len) as u64 };
-    exchange.facts.sent(counted_head(&work.response, page) + close + body);
+    exchange.facts.sent_head(&work.response, page);
+    exchange.facts.sent(close + body);
     let keep = keep && !says_close && !exchange.session.slot.is_removed();
     let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
     work.response.write(page, &mut work.down);
@@ -119,7 +100,7 @@ pub async fn answer(
     let keep = complete && may_keep(core, exchange, work);
     work.down.clear();
     let keep = forward(core, exchange, work, &answer.page, keep);
-    send(core, exchange, work).await?;
+    exchange.send(core, work).await?;
     if keep {
         work.skip_body();
     }
@@ -145,25 +126,6 @@ fn may_stay(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
         && !core.draining.get()
         && !exchange.session.slot.is_removed()
         && exchange.progress.frontend.plan.proxy.http.connection != Close
-}
-
-/// Sends what is composed in `work.down`.
-pub async fn send(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<(), Ended> {
-    let limit = exchange.progress.frontend.plan.proxy.timeouts.client;
-    let Exchange { connection, deadline, .. } = exchange;
-    let mut sent = 0;
-    while sent < work.down.len() {
-        deadline.set(limit.map(|limit| core.now() + limit));
-        match until(core, connection.orders(), deadline, |cx| connection.stream.poll_write(cx, &work.down[sent..]))
-            .await
-        {
-            Ok(Ok(count)) => sent += count,
-            Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
-            Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),
-        }
-    }
-    work.down.clear();
-    Ok(())
 }
 
 /// The standard answer with this status, as a server would send it.

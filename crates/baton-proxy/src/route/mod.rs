@@ -4,11 +4,9 @@ mod dates;
 mod forwarded;
 mod key;
 mod persistence;
-mod rules;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use baton_model::Ruleset;
 use baton_rules::Verdict;
@@ -16,16 +14,15 @@ use baton_tls::Facts;
 
 use crate::balance::{Slot, keys};
 use crate::client::{Client, Input};
-use crate::core::{Core, Interrupt, until};
+use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
-use crate::respond::{self, Answer};
+use crate::respond;
+use crate::rules::{self, Answer};
 use crate::view::{BackendView, FrontendView};
 use crate::wish::Wish;
 use crate::work::Work;
-
-pub use rules::{after, with_request, with_stream};
 
 /// What is to be done with a request.
 pub enum Routed {
@@ -268,24 +265,4 @@ pub fn response(
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(())
-}
-
-/// Holds the client for `timeout tarpit`.
-async fn tarpit(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<(), Ended> {
-    let timeouts = &view.plan.proxy.timeouts;
-    exchange.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
-    if exchange.deadline.due().is_none() {
-        return Ok(());
-    }
-    let Exchange { connection, deadline, .. } = exchange;
-    // A client that only ends its direction gets its answer all the same.
-    let broken = until(core, connection.orders(), deadline, |cx| match connection.stream.poll_closed(cx) {
-        Poll::Ready(Err(_)) => Poll::Ready(()),
-        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-    });
-    match broken.await {
-        Ok(()) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
-        Err(Interrupt::Timeout) => Ok(()),
-        Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),
-    }
 }

@@ -87,18 +87,18 @@ pub struct Agreed {
 
 impl Agreed {
     /// By `encryption`, as it was when the handshake began.
-    pub(super) fn new(encryption: Arc<Encryption>, begun: &Begun) -> Agreed {
+    pub fn new(encryption: Arc<Encryption>, begun: &Begun) -> Agreed {
         Agreed { encryption, edition: begun.edition }
     }
 
     /// Whether a handshake of now would verify the server by the same files, and show it the same certificate.
-    pub(super) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         self.edition == self.encryption.connector.edition()
     }
 }
 
 /// Whether connections of one may be used where the other is asked for.
-pub(super) fn is_same(one: Option<&Agreed>, other: Option<&Arc<Encryption>>) -> bool {
+pub fn is_same(one: Option<&Agreed>, other: Option<&Arc<Encryption>>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => Arc::ptr_eq(&one.encryption.connector, &other.connector) && one.is_current(),

@@ -1,55 +1,62 @@
 //! What is known of a request (or of a connection in `mode tcp`) for its log line and the counters. The stages of the request
-//! line note it where it happens; only this folder prints and counts it.
+//! line note it where it happens; `record/` prints and counts it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The facts of one exchange. Times that are `None` do not exist: the log has `-1` for them.
+use baton_http::{Name, ResponseHead};
+
+/// The facts of one exchange: anybody may read what is known, and note by the methods here what happens.
 #[derive(Debug)]
-pub struct LogFacts {
+pub struct LogFacts(Known);
+
+/// What is known of one exchange, for the log line and the counters. Times that are `None` do not exist: the log has `-1` for them.
+#[derive(Debug)]
+pub struct Known {
     /// First byte of the request, or the accept.
-    pub(super) began: Instant,
+    pub began: Instant,
     /// `TR`: until the head was complete.
-    pub(super) request_time: Option<Duration>,
+    pub request_time: Option<Duration>,
     /// `Tw`: in queues.
-    pub(super) queue_time: Option<Duration>,
+    pub queue_time: Option<Duration>,
     /// `Tc`: until the connection was established.
-    pub(super) connect_time: Option<Duration>,
+    pub connect_time: Option<Duration>,
     /// `Tr`: until the response's head was complete.
-    pub(super) response_time: Option<Duration>,
+    pub response_time: Option<Duration>,
     /// Status given to the client; 0 is none.
-    pub(super) status: u16,
+    pub status: u16,
     /// Status of the server's response, whatever rules made of it; 0 is none.
-    pub(super) server_status: u16,
+    pub server_status: u16,
     /// What rules made of the request or of its response.
-    pub(super) ruled: Option<Ruled>,
+    pub ruled: Option<Ruled>,
     /// Bytes from the client.
-    pub(super) bytes_in: u64,
+    pub bytes_in: u64,
     /// Bytes to the client, counted as HAProxy counts `%B`.
-    pub(super) bytes_out: u64,
+    pub bytes_out: u64,
     /// Connection retries.
-    pub(super) retries: u32,
+    pub retries: u32,
     /// Whether a retry went to another server.
-    pub(super) redispatched: bool,
+    pub redispatched: bool,
     /// Requests that waited in front in the server's queue.
-    pub(super) server_queue: usize,
+    pub server_queue: usize,
     /// Requests that waited in front in the backend's queue.
-    pub(super) backend_queue: usize,
+    pub backend_queue: usize,
     /// The persistence letters of the log: what the client's cookie was, what was done to the response's.
-    pub(super) cookie: [u8; 2],
+    pub cookie: [u8; 2],
     /// The backend that was asked for and cannot be used: it is disabled. Only the log names it.
-    pub(super) missing: Option<Arc<str>>,
+    pub missing: Option<Arc<str>>,
     /// Whether a request head was understood: its line can be logged.
-    pub(super) has_request: bool,
+    pub has_request: bool,
     /// The line was written already (`option logasap`).
-    pub(super) logged: bool,
+    pub logged: bool,
     /// Nothing to log: an idle connection that closed, a monitor's probe.
-    pub(super) silent: bool,
+    pub silent: bool,
 }
 
 /// A verdict of rules that is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ruled {
+pub enum Ruled {
     /// They denied it.
     Denied,
     /// The frontend answered the request itself.
@@ -68,7 +75,7 @@ pub enum Retry {
 impl LogFacts {
     /// Nothing but the time is known.
     pub fn new(began: Instant) -> LogFacts {
-        LogFacts {
+        LogFacts(Known {
             began,
             request_time: None,
             queue_time: None,
@@ -88,160 +95,176 @@ impl LogFacts {
             has_request: false,
             logged: false,
             silent: false,
-        }
-    }
-
-    /// First byte of the request, or the accept.
-    pub fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// Status given to the client; 0 is none.
-    pub fn status(&self) -> u16 {
-        self.status
-    }
-
-    /// Whether a request head was understood.
-    pub fn has_request(&self) -> bool {
-        self.has_request
-    }
-
-    /// Retries so far.
-    pub fn retries(&self) -> u32 {
-        self.retries
+        })
     }
 
     /// The request's head, of `len` bytes, is complete.
     pub fn head_received(&mut self, len: usize, now: Instant) {
-        self.has_request = true;
-        self.bytes_in += len as u64;
+        self.0.has_request = true;
+        self.0.bytes_in += len as u64;
         self.request_received(now);
     }
 
     /// What the request had to wait for is there: its head, or a body that was waited for.
     pub fn request_received(&mut self, now: Instant) {
-        self.request_time = Some(now.saturating_duration_since(self.began));
+        self.0.request_time = Some(now.saturating_duration_since(self.0.began));
     }
 
     /// The request has no time of its own: it was refused before HAProxy would have noted one.
     pub fn forget_request_time(&mut self) {
-        self.request_time = None;
+        self.0.request_time = None;
     }
 
     /// Content rules rejected the request. In a frontend nothing was read of it yet (`of_backend` is false).
     pub fn rejected_as_content(&mut self, of_backend: bool) {
-        self.has_request = of_backend;
+        self.0.has_request = of_backend;
         self.denied();
     }
 
     /// A rule denied the request or its response.
     pub fn denied(&mut self) {
-        self.ruled = Some(Ruled::Denied);
+        self.0.ruled = Some(Ruled::Denied);
     }
 
     /// The frontend answered the request itself, by denying it if that was noted before.
     pub fn intercepted(&mut self) {
-        self.ruled.get_or_insert(Ruled::Intercepted);
+        self.0.ruled.get_or_insert(Ruled::Intercepted);
     }
 
     /// A backend was asked for that cannot be used.
     pub fn backend_missing(&mut self, name: Option<Arc<str>>) {
-        self.missing = name;
-        self.request_time = None;
+        self.0.missing = name;
+        self.0.request_time = None;
     }
 
     /// The request was held on purpose. HAProxy counts that time as one in a queue, and none as the request's.
     pub fn held(&mut self, time: Duration) {
-        self.request_time = None;
-        self.queue_time = Some(time);
+        self.0.request_time = None;
+        self.0.queue_time = Some(time);
     }
 
     /// The request waits in a queue behind `position` others: in a server's own, or in the backend's.
     pub fn queued(&mut self, of_server: bool, position: usize) {
-        *if of_server { &mut self.server_queue } else { &mut self.backend_queue } = position + 1;
+        *if of_server { &mut self.0.server_queue } else { &mut self.0.backend_queue } = position + 1;
     }
 
     /// The time in queues, of the last wait.
     pub fn waited(&mut self, time: Duration) {
-        self.queue_time = Some(time);
+        self.0.queue_time = Some(time);
     }
 
     /// There is a place at a server, without any wait if none was noted.
     pub fn placed(&mut self) {
-        self.queue_time.get_or_insert_default();
+        self.0.queue_time.get_or_insert_default();
     }
 
     /// A connection to the server is there.
     pub fn connected(&mut self, time: Duration) {
-        self.connect_time = Some(time);
+        self.0.connect_time = Some(time);
     }
 
     /// So many retries were made, the last one as said.
     pub fn retried(&mut self, retries: u32, retry: Retry) {
-        self.retries = retries;
-        self.redispatched |= retry == Retry::Elsewhere;
+        self.0.retries = retries;
+        self.0.redispatched |= retry == Retry::Elsewhere;
     }
 
     /// No retry can help: the log has all of them.
     pub fn given_up(&mut self, retries: u32) {
-        self.retries = retries;
+        self.0.retries = retries;
     }
 
     /// The request went to another server than it wanted.
     pub fn redispatched(&mut self) {
-        self.redispatched = true;
+        self.0.redispatched = true;
     }
 
     /// The first persistence letter: what the client's cookie was. The second says that the response got none, until something is
     /// done to it.
     pub fn client_cookie(&mut self, letter: u8) {
-        self.cookie = [letter, b'N'];
+        self.0.cookie = [letter, b'N'];
     }
 
     /// The second persistence letter: what was done to the response's cookie.
     pub fn response_cookie(&mut self, letter: u8) {
-        self.cookie[1] = letter;
+        self.0.cookie[1] = letter;
     }
 
     /// The response's head is complete.
     pub fn response_received(&mut self, time: Duration) {
-        self.response_time = Some(time);
+        self.0.response_time = Some(time);
     }
 
     /// The server's response has this status, whatever rules make of it.
     pub fn server_said(&mut self, status: u16) {
-        self.server_status = status;
+        self.0.server_status = status;
     }
 
     /// A rule holds the server's response back: its time is none.
     pub fn response_held_back(&mut self) {
-        self.response_time = None;
+        self.0.response_time = None;
     }
 
     /// The response turned out to be invalid before a byte of it was sent: there is none.
     pub fn response_withdrawn(&mut self) {
-        self.status = 0;
-        self.bytes_out = 0;
-        self.response_time = None;
+        self.0.status = 0;
+        self.0.bytes_out = 0;
+        self.0.response_time = None;
     }
 
     /// The client gets a response with this status; 0 is none.
     pub fn responds(&mut self, status: u16) {
-        self.status = status;
+        self.0.status = status;
     }
 
     /// Bytes from the client.
     pub fn received(&mut self, bytes: u64) {
-        self.bytes_in += bytes;
+        self.0.bytes_in += bytes;
     }
 
     /// Bytes to the client.
     pub fn sent(&mut self, bytes: u64) {
-        self.bytes_out += bytes;
+        self.0.bytes_out += bytes;
     }
 
     /// There is nothing to log, whatever follows.
     pub fn silence(&mut self) {
-        self.silent = true;
+        self.0.silent = true;
     }
+
+    /// The server's response has a head of this size, counted as HAProxy counts it.
+    pub fn sent_head(&mut self, head: &ResponseHead, buf: &[u8]) {
+        self.sent(counted_head(head, buf));
+    }
+
+    /// A response of our own that is only a status line with this reason.
+    pub fn sent_interim(&mut self, reason: &str) {
+        self.sent(HEAD_OVERHEAD + reason.len() as u64);
+    }
+
+    /// The line was written before the end (`option logasap`). It had `there` bytes that are not counted yet.
+    pub fn logged_early(&mut self, there: u64) {
+        self.0.bytes_out -= there;
+        self.0.logged = true;
+    }
+}
+
+impl Deref for LogFacts {
+    type Target = Known;
+
+    fn deref(&self) -> &Known {
+        &self.0
+    }
+}
+
+/// Fixed part of HAProxy's size of a response head: the start line's record and the end mark. With it `%B` counts as
+/// HAProxy counts it.
+const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
+
+/// The size of a response's head by HAProxy's way of counting.
+fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
+    // What the connection layer takes out or puts in is not counted.
+    let ours = head.headers.all_known(buf, Name::Connection).filter(|field| baton_http::is_only_ours(field.value));
+    let ours: usize = ours.map(|field| field.name.len() + field.value.len()).sum();
+    HEAD_OVERHEAD + (head.reason(buf).len() + head.headers.bytes() - ours + head.dropped) as u64
 }

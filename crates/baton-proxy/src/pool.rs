@@ -1,25 +1,77 @@
-//! Idle connections of one core, by server. A connection is lent to one request at a time and never crosses cores.
+//! Connections to servers, and those of one core that are idle, by server. A connection is lent to one request at a time and never
+//! crosses cores.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_model::{ProxyProtocol, Server};
+
 use crate::balance::{ServerState, Slot};
-use crate::core::Core;
+use crate::clock::Clock;
 use crate::generation::Generation;
 use crate::state::CounterBlock;
+use crate::stream::Stream;
 use crate::supervise;
-use crate::upstream::ServerConnection;
+use crate::upstream::{Agreed, Encryption, is_same};
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// An established connection to a server.
+#[derive(Debug)]
+pub struct ServerConnection {
+    /// The socket.
+    pub stream: Stream,
+    /// Whose it is.
+    pub server: Arc<ServerState>,
+    /// The settings it was opened with.
+    pub config: Arc<Server>,
+    /// TLS over it.
+    pub encryption: Option<Agreed>,
+    /// The name that was asked for (SNI): requests for another one go elsewhere.
+    pub name: Option<Box<str>>,
+    /// Requests it carried before the current one.
+    pub requests: u32,
+    /// It was authenticated for one client.
+    pub private: bool,
+    /// Since when it is idle.
+    pub idle_since: Instant,
+}
+
+impl ServerConnection {
+    /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
+    /// a runtime command whom to trust.
+    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<Encryption>>) -> bool {
+        is_same(self.encryption.as_ref(), encryption)
+            && (Arc::ptr_eq(&self.config, config)
+                || (self.config.address == config.address
+                    && self.config.send_proxy == config.send_proxy
+                    && self.config.source_address == config.source_address))
+    }
+
+    /// Whether it was encrypted by files that hold the same still.
+    pub fn is_current(&self) -> bool {
+        self.encryption.as_ref().is_none_or(Agreed::is_current)
+    }
+
+    /// Whether other clients may use it too: it does not carry one client's address.
+    pub fn is_shareable(&self) -> bool {
+        self.config.send_proxy == ProxyProtocol::Off
+            && !self.config.address.depends_on_client()
+            && self.config.source_address.as_ref().is_none_or(|source| source.use_client.is_none())
+    }
+}
+
 /// The idle connections of a core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Upstreams {
+    clock: Rc<Clock>,
+    /// How many cores share what servers may have idle.
+    cores: usize,
     pools: RefCell<HashMap<usize, Pool, BuildHasherDefault<AddressHasher>>>,
     sweeping: Cell<bool>,
     /// Idle connections of all pools together.
@@ -42,6 +94,18 @@ struct Pool {
 }
 
 impl Upstreams {
+    /// None, on one of so many cores.
+    pub fn new(clock: Rc<Clock>, cores: usize) -> Upstreams {
+        Upstreams {
+            clock,
+            cores,
+            pools: RefCell::default(),
+            sweeping: Cell::new(false),
+            idle: Cell::new(0),
+            idle_max: Cell::new(0),
+        }
+    }
+
     /// An idle connection for the slot's server on which `name` was asked for: the last used of those that carried a second request already, else (unless
     /// `proven`, for `http-reuse aggressive`) the oldest one.
     pub fn take(&self, slot: &Slot, name: Option<&str>, proven: bool) -> Option<ServerConnection> {
@@ -83,16 +147,16 @@ impl Upstreams {
 
     /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores) and had
     /// that many requests at once lately.
-    pub fn give(&self, core: &Rc<Core>, mut connection: ServerConnection) {
+    pub fn give(self: &Rc<Self>, mut connection: ServerConnection) {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }
         let limit = match connection.config.pool_max_conn {
             0 => return,
-            limit @ 1.. => (limit as usize).div_ceil(core.registry.cores()),
+            limit @ 1.. => (limit as usize).div_ceil(self.cores),
             _ => usize::MAX,
         };
-        connection.idle_since = core.now();
+        connection.idle_since = self.clock.now();
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
         let limit = limit.min(pool.peak);
@@ -106,12 +170,12 @@ impl Upstreams {
             self.idle.set(self.idle.get() + 1);
         }
         drop(pools);
-        self.sweep_later(core);
+        self.sweep_later();
     }
 
     /// Closes idle connections of servers that `generation` does not have, or has elsewhere, and those beyond this core's
     /// share of what the process may keep. Nothing is in flight on them.
-    pub fn retire(&self, generation: &Generation, cores: usize) {
+    pub fn retire(&self, generation: &Generation) {
         let stays = |server: &ServerState| {
             let Some(backend) = server.backend() else { return false };
             let plan = generation.backends.get(backend.name());
@@ -123,7 +187,7 @@ impl Upstreams {
             let (config, encryption) = (pool.server.config(), pool.server.encryption());
             pool.idle.retain(|connection| connection.fits(&config, encryption.as_ref()));
         }
-        let share = generation.idle_max as usize / cores.max(1);
+        let share = generation.idle_max as usize / self.cores.max(1);
         let mut left = share;
         for pool in pools.values_mut() {
             // The oldest first.
@@ -136,19 +200,19 @@ impl Upstreams {
     }
 
     /// Starts the sweeper, which runs as long as there is something to sweep.
-    fn sweep_later(&self, core: &Rc<Core>) {
+    fn sweep_later(self: &Rc<Self>) {
         if self.sweeping.replace(true) {
             return;
         }
-        let core: Weak<Core> = Rc::downgrade(core);
+        let pools = Rc::downgrade(self);
         tokio::task::spawn_local(supervise::for_ever(move || {
-            let core = core.clone();
+            let pools = pools.clone();
             async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    let Some(core) = core.upgrade() else { return };
-                    if !core.upstreams.sweep(core.now()) {
-                        core.upstreams.sweeping.set(false);
+                    let Some(pools) = pools.upgrade() else { return };
+                    if !pools.sweep(pools.clock.now()) {
+                        pools.sweeping.set(false);
                         return;
                     }
                 }

@@ -15,11 +15,12 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::generation::ListenerPlan;
+use crate::pool::ServerConnection;
 use crate::proxy_protocol::{Addresses, write_header};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
+use crate::upstream::Agreed;
 use crate::upstream::dialer::{self, Dialer};
-use crate::upstream::{Agreed, ServerConnection};
 
 /// Why there is no connection.
 #[derive(Debug)]

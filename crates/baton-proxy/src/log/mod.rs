@@ -1,5 +1,8 @@
 //! Composing log lines for each of their targets; [`Way`] sends them.
 
+mod date;
+mod way;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -10,14 +13,14 @@ use baton_model::{Global, Level, LogAddress, LogFormat, LogTarget, Logging};
 
 use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
-use crate::record::LogFacts;
-use crate::record::date::Dates;
-use crate::record::way::Way;
+use crate::facts::LogFacts;
+use crate::log::date::Dates;
+use crate::log::way::Way;
 
 /// `err`.
 const ERROR: Level = Level(3);
 /// `info`.
-pub(super) const INFO: Level = Level(6);
+pub const INFO: Level = Level(6);
 
 /// What a thread logs by.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Sinks {
     }
 
     /// Whether this end is to be logged.
-    pub(super) fn wants(&self, facts: &LogFacts, ended: Ended) -> bool {
+    pub fn wants(&self, facts: &LogFacts, ended: Ended) -> bool {
         if self.logging.format == LogFormat::Default {
             return false;
         }
@@ -70,7 +73,7 @@ impl Sinks {
     }
 
     /// The level of a line: `info`, or `err` for what went wrong with `option log-separate-errors`.
-    pub(super) fn level(&self, ended: Ended) -> Level {
+    pub fn level(&self, ended: Ended) -> Level {
         if self.logging.separate_errors && ended.cause != Cause::None { ERROR } else { INFO }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::task::Poll;
 
 use baton_http::{ChunkDecoder, Parsed, RequestHead};
 use baton_model::{Proxy, Ruleset};
@@ -19,12 +20,19 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::{Exchange, Said};
 use crate::parse;
 use crate::progress::Progress;
-use crate::respond::Answer;
-use crate::route::tarpit;
 use crate::session::Session;
 use crate::state::Counter;
 use crate::view::{BackendView, FrontendView};
 use crate::work::Work;
+
+/// An answer of our own.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Head and body, as a server would send them.
+    pub page: Vec<u8>,
+    /// How the log says it ended.
+    pub ended: Option<Ended>,
+}
 
 /// What an evaluation looks at, besides the client, the frontend and the messages.
 #[derive(Clone, Copy, Default)]
@@ -411,4 +419,24 @@ pub fn after(
         }
     }
     true
+}
+
+/// Holds the client for `timeout tarpit`.
+async fn tarpit(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<(), Ended> {
+    let timeouts = &view.plan.proxy.timeouts;
+    exchange.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
+    if exchange.deadline.due().is_none() {
+        return Ok(());
+    }
+    let Exchange { connection, deadline, .. } = exchange;
+    // A client that only ends its direction gets its answer all the same.
+    let broken = until(core, connection.orders(), deadline, |cx| match connection.stream.poll_closed(cx) {
+        Poll::Ready(Err(_)) => Poll::Ready(()),
+        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+    });
+    match broken.await {
+        Ok(()) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
+        Err(Interrupt::Timeout) => Ok(()),
+        Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),
+    }
 }
