@@ -3,8 +3,8 @@
 //! A command and no test: it prints figures and judges nothing. For each algorithm it measures, with one thread and with as many
 //! as there are, requests one after the other (a choice, and the slot given back) by nothing but the algorithm, by cookie and by
 //! name; the same with one free server among full ones; and with all servers full. Then one thread goes on choosing while
-//! another one changes something, again and again: quoted is the median of the longest request that each change met, which is
-//! what the change held the lock for besides the cost of a request.
+//! another one changes something, again and again: each change meets requests, the longest of which waited for as long as the lock was
+//! held. Quoted is the change that was disturbed least by what else the machine does.
 
 #![allow(clippy::disallowed_methods, reason = "it measures time, outside of any event loop")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command, run by hand")]
@@ -214,7 +214,7 @@ fn changes(proxy: &Proxy) -> String {
                 began = ended;
             }
         });
-        // Both medians of a change that is undone before the next one.
+        // The longest request that a change met, and what it took itself; it is undone before the next one.
         let measure = |change: &dyn Fn(), undo: &dyn Fn()| {
             let (mut met, mut took) = (Vec::new(), Vec::new());
             let since = Instant::now();
@@ -231,7 +231,7 @@ fn changes(proxy: &Proxy) -> String {
                 met.push(longest.load(Ordering::Relaxed));
                 undo();
             }
-            (median(met), median(took))
+            (least(met), least(took))
         };
         let weigh = |weight| server.set_weight(weight, now);
         let health = |health| _ = server.set_health(health, now);
@@ -252,7 +252,6 @@ fn changes(proxy: &Proxy) -> String {
 }
 
 /// In microseconds.
-fn median(mut nanoseconds: Vec<u64>) -> f64 {
-    nanoseconds.sort_unstable();
-    nanoseconds.get(nanoseconds.len() / 2).map_or(0.0, |median| *median as f64 / 1000.0)
+fn least(nanoseconds: Vec<u64>) -> f64 {
+    nanoseconds.into_iter().min().map_or(0.0, |least| least as f64 / 1000.0)
 }

@@ -10,11 +10,12 @@ use baton_model::{EffectiveServer, Proxy, Server};
 use tokio::sync::Notify;
 
 use super::entry::{Entry, Settings};
-use super::group::{Choice, Group};
+use super::group::Choice;
 use super::inner::{Inner, Wakers};
+use super::layout::Layouts;
+use super::next::{Effective, Encryptions, Next, Seen};
 use super::queue::{Queue, Waiter};
 use super::server::GONE;
-use super::words::Words;
 use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting};
 use crate::upstream::Encryption;
 
@@ -53,28 +54,26 @@ impl BackendState {
     /// The state of a backend that nobody used yet.
     pub fn new(proxy: &Arc<Proxy>, now: Instant) -> Arc<BackendState> {
         Arc::new_cyclic(|backend| {
-            let entries = proxy.servers.iter().map(|server| Entry::new(backend.clone(), server, now)).collect();
-            let mut inner = Inner {
-                proxy: Arc::clone(proxy),
-                settings: Settings::new(proxy),
+            let next = Next::build(backend, proxy, Seen::default(), (&EffectiveServer::of, &|_| None), now);
+            let Next { proxy, entries, directory, group, .. } = next;
+            let inner = Inner {
+                settings: Settings::new(&proxy),
                 entries,
-                names: Words::default(),
-                cookies: Words::default(),
-                group: Group::new(&proxy.balance, proxy.tcp.all_backups, Vec::new()),
+                directory,
+                group,
                 queue: Queue::default(),
                 queued: 0,
                 reloads: 0,
+                changes: 0,
                 tickets: 0,
                 sessions: 0,
                 now,
                 warm_at: None,
                 warming: BTreeSet::new(),
+                proxy,
             };
-            inner.number(proxy);
-            inner.group = Group::new(&proxy.balance, proxy.tcp.all_backups, inner.members());
-            inner.group.lay(None);
             let state = BackendState {
-                name: Arc::clone(&proxy.name),
+                name: Arc::clone(&inner.proxy.name),
                 inner: Mutex::new(inner),
                 queued: AtomicU32::new(0),
                 waiting: AtomicU32::new(0),
@@ -109,23 +108,75 @@ impl BackendState {
         encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
         now: Instant,
     ) {
-        let mut wakers = Wakers::default();
-        {
-            let mut inner = self.lock();
-            if Arc::ptr_eq(&inner.proxy, proxy) {
-                // The first commit.
-                inner.encrypt(encryption);
-                inner.settle(effective);
-                self.publish(&inner);
+        loop {
+            let (seen, is_known) = {
+                let inner = self.lock();
+                (inner.seen(), Arc::ptr_eq(&inner.proxy, proxy))
+            };
+            let mut wakers = Wakers::default();
+            let (is_done, is_stale) = match is_known {
+                true => self.tell_again(&seen, (effective, encryption), now),
+                false => {
+                    let backend = Arc::downgrade(self);
+                    let mut next = Next::build(&backend, proxy, seen, (effective, encryption), now);
+                    self.swap(&mut next, &mut wakers, now)
+                }
+            };
+            wakers.wake();
+            if is_stale {
+                self.lay();
+            }
+            if is_done {
                 return;
             }
-            inner.now = now;
-            inner.proxy = Arc::clone(proxy);
-            inner.reconfigure(self, proxy, (effective, encryption), &mut wakers);
-            self.hand_out_all(&mut inner, &mut wakers);
-            self.publish(&inner);
         }
-        wakers.wake();
+    }
+
+    /// Swaps in what was built, unless servers were replaced meanwhile. Whether it did, and whether there is something to lay.
+    pub(super) fn swap(self: &Arc<Self>, next: &mut Next, wakers: &mut Wakers, now: Instant) -> (bool, bool) {
+        let mut inner = self.lock();
+        if inner.reloads != next.seen.reloads {
+            return (false, false);
+        }
+        inner.now = now;
+        inner.swap(next, wakers);
+        self.hand_out_all(&mut inner, wakers);
+        self.publish(&inner);
+        (true, inner.group.is_stale())
+    }
+
+    /// The configuration in use once more, as in its first commit: what is in force of servers, and TLS with them, may be others.
+    fn tell_again(
+        &self,
+        seen: &Seen,
+        (effective, encryption): (Effective<'_>, Encryptions<'_>),
+        now: Instant,
+    ) -> (bool, bool) {
+        let mut others = Vec::new();
+        for (server, state) in seen.directory.servers.iter().enumerate() {
+            let config = state.config();
+            let encryption = config.any_tls().and_then(|_| encryption(state.name()));
+            let mut entry = Entry::of(Arc::clone(state), &config);
+            entry.encryption = encryption;
+            let effective = effective(&config);
+            if !entry.is_in_force(effective) {
+                others.push((server, entry.encryption, effective));
+            }
+        }
+        let mut inner = self.lock();
+        if inner.reloads != seen.reloads {
+            return (false, false);
+        }
+        inner.now = now;
+        for (server, encryption, effective) in others {
+            let entry = &mut inner.entries[server];
+            entry.encrypt(encryption);
+            if entry.settle(effective) {
+                inner.weigh(server);
+            }
+        }
+        self.publish(&inner);
+        (true, inner.group.is_stale())
     }
 
     /// Has servers that nobody uses yet as what is in force of each says.
@@ -180,7 +231,8 @@ impl BackendState {
 
     /// All servers in the order of the configuration.
     pub fn servers(&self) -> Vec<Arc<ServerState>> {
-        self.lock().entries.iter().map(|entry| Arc::clone(&entry.state)).collect()
+        let directory = Arc::clone(&self.lock().directory);
+        directory.servers.clone()
     }
 
     /// Requests in the backend's queue and in its servers' queues (`qcur` of the backend).
@@ -206,11 +258,14 @@ impl BackendState {
     /// The most that queued, and the most slots of servers, are what they are now (`clear counters`). With `all`, what was
     /// counted begins anew too: slots given, and how often and how long servers and the backend were down.
     pub fn clear(&self, all: bool) {
+        /// So many servers are cleared before others may have the lock.
+        const AT_ONCE: usize = 16;
+        for servers in self.servers().chunks(AT_ONCE) {
+            let _written_under_the_lock = self.lock();
+            servers.iter().for_each(|server| server.clear(all));
+        }
         let inner = self.lock();
         self.waiting_max.store(inner.queue.len() as u32, Ordering::Relaxed);
-        for entry in &inner.entries {
-            entry.state.clear(all);
-        }
         if all {
             self.outages().clear();
         }
@@ -374,7 +429,7 @@ impl BackendState {
                     None => return,
                 }
             };
-            let layouts = orders.lay();
+            let layouts = orders.lay(&Layouts::default());
             let mut wakers = Wakers::default();
             let former = {
                 let mut inner = self.lock();

@@ -63,23 +63,32 @@ impl Entry {
         }
     }
 
-    /// The same server after a reload.
-    pub(super) fn changed(mut self, config: &Arc<Server>, effective: EffectiveServer) -> Entry {
-        self.state.notes().config = Arc::clone(config);
-        self.config = Arc::clone(config);
-        self.settle(effective);
-        self
+    /// A server that stays, with this configuration.
+    pub(super) fn of(state: Arc<ServerState>, config: &Arc<Server>) -> Entry {
+        Entry {
+            state,
+            config: Arc::clone(config),
+            encryption: None,
+            cookie: None,
+            queue: Queue::default(),
+            warm_since: None,
+        }
     }
 
     /// Has it as what is in force of it says; whether that changes anything.
     pub(super) fn settle(&mut self, effective: EffectiveServer) -> bool {
         let before = (self.state.weight(), self.state.admin());
-        let now = (effective.weight.min(WEIGHT_MAX), self.state.admin_with(&self.config, effective));
+        let now = self.settled(effective);
         if before != now {
             self.state.weight.store(now.0, Ordering::Relaxed);
             self.state.store_admin(now.1);
         }
         before != now
+    }
+
+    /// Its weight and what is said of it, as what is in force of it says.
+    pub(super) fn settled(&self, effective: EffectiveServer) -> (u32, Admin) {
+        (effective.weight.min(WEIGHT_MAX), self.state.admin_with(&self.config, effective))
     }
 
     pub(super) fn encrypt(&mut self, encryption: Option<Arc<Encryption>>) {
@@ -131,13 +140,18 @@ impl Entry {
     /// The weight at `now` in [`WEIGHT_SCALE`]ths; ends a slow start that is over.
     pub(super) fn effective(&mut self, now: Instant) -> u32 {
         let full = self.state.weight() * WEIGHT_SCALE;
-        let (Some(since), Some(slowstart)) = (self.warm_since, self.config.slowstart) else { return full };
-        let passed = now.saturating_duration_since(since);
-        if passed >= slowstart {
+        let weight = self.warmed(full, self.warm_since, now);
+        if weight.is_none() {
             self.warm_since = None;
-            return full;
         }
-        share(full, passed, slowstart).max(u32::from(full > 0))
+        weight.unwrap_or(full)
+    }
+
+    /// What a slow start makes of a weight; `None`: it is over, or there is none.
+    pub(super) fn warmed(&self, full: u32, since: Option<Instant>, now: Instant) -> Option<u32> {
+        let (since, slowstart) = (since?, self.config.slowstart?);
+        let passed = now.saturating_duration_since(since);
+        (passed < slowstart).then(|| share(full, passed, slowstart).max(u32::from(full > 0)))
     }
 
     /// What the algorithm may use of that weight.

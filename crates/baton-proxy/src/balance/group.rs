@@ -110,39 +110,39 @@ impl Group {
         group
     }
 
-    /// The group of another configuration: `old[i]` is where the new member `i` stood before. Positions are kept.
-    pub(super) fn rebuilt(
-        &self,
-        balance: &Balance,
-        all_backups: bool,
-        members: Vec<Member>,
-        old: &[Option<usize>],
-    ) -> Group {
-        let mut group = Group::new(balance, all_backups, members);
+    /// Goes on, with other servers, where the group of another configuration is: `old[i]` is where member `i` stood there. Loads and
+    /// positions are kept.
+    pub(super) fn inherit(&mut self, before: &Group, old: &[Option<usize>]) {
+        for (server, at) in old.iter().enumerate() {
+            let Some(kept) = at.and_then(|at| before.members.get(at)) else { continue };
+            if kept.load > 0 || kept.full {
+                let (load, full) = (kept.load, kept.full);
+                self.update(server, Member { load, full, ..self.members[server] });
+            }
+        }
         #[cfg(test)]
-        group.reference.inherit(&self.reference, old);
-        group.lay(Some(self));
-        if self.balance.algorithm == group.balance.algorithm && self.balance.hash == group.balance.hash {
-            group.active.inherit(&self.active, old);
-            group.backups.inherit(&self.backups, old);
+        self.reference.inherit(&before.reference, old, &self.members);
+        if before.balance.algorithm == self.balance.algorithm && before.balance.hash == self.balance.hash {
+            self.active.inherit(&before.active, old);
+            self.backups.inherit(&before.backups, old);
         }
-        for (server, member) in group.members.iter().enumerate() {
-            let core = if member.backup { &mut group.backups } else { &mut group.active };
-            core.set_load(server, member.load);
+        for (core, backup) in [(&mut self.active, false), (&mut self.backups, true)] {
+            if let Core::LeastConn(core) = core {
+                core.arrive(self.members.iter().enumerate().filter(|(_, member)| member.backup == backup));
+            }
         }
-        group
     }
 
-    /// Lays at once what there is to lay, unless the group before has it.
-    pub(super) fn lay(&mut self, before: Option<&Group>) {
-        let Some(Orders([active, backups])) = self.orders() else { return };
-        let layout = |order: Option<Order>, before: Option<&Core>| {
-            let order = order?;
-            Some(before.and_then(|before| before.layout_for(&order)).unwrap_or_else(|| order.lay()))
-        };
-        let active = layout(active, before.map(|before| &before.active));
-        let backups = layout(backups, before.map(|before| &before.backups));
-        self.take(Layouts([active, backups]));
+    /// Lays at once what there is to lay, unless it was laid before.
+    pub(super) fn lay(&mut self, before: &Layouts) {
+        if let Some(orders) = self.orders() {
+            self.take(orders.lay(before));
+        }
+    }
+
+    /// What is laid now.
+    pub(super) fn layouts(&self) -> Layouts {
+        Layouts([&self.active, &self.backups].map(Core::layout))
     }
 
     /// Whether something has to be laid. Until it is, choices may not be in order, but they go to usable servers.
@@ -340,14 +340,11 @@ impl Core {
         }
     }
 
-    /// What was laid already, if it is what is ordered.
-    fn layout_for(&self, order: &Order) -> Option<Layout> {
-        match (self, order) {
-            (Core::Map(core), Order::Table { edition, weights }) => {
-                core.table_for(weights).map(|table| Layout::Table { edition: *edition, table })
-            }
-            (Core::Ring(core), Order::Circle(points)) => core.circle_for(points).map(Layout::Circle),
-            _ => None,
+    fn layout(&self) -> Option<Layout> {
+        match self {
+            Core::Map(core) => Some(Layout::Table { edition: 0, table: Arc::clone(core.table()) }),
+            Core::Ring(core) => Some(Layout::Circle(Arc::clone(core.circle()))),
+            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => None,
         }
     }
 

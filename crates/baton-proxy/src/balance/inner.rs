@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use baton_model::{EffectiveServer, MarkedDown, MarkedUp, Proxy, Server};
+use baton_model::{MarkedDown, MarkedUp, Proxy};
 
 use super::entry::{Entry, Settings};
-use super::group::{Choice, Group, Load, Member, Question, WEIGHT_SCALE};
+use super::group::{Choice, Group, Load, Question, WEIGHT_SCALE};
+use super::layout::Layouts;
+use super::next::{Directory, Effective, Next, Seen, Touched};
 use super::queue::Queue;
 use super::server::GONE;
-use super::words::Words;
-use super::{Ask, BackendState, Found, Granted, Wanted};
-use crate::upstream::Encryption;
+use super::{Ask, Found, Granted, Wanted};
 
 /// Into how many steps a slow start is divided.
 const WARM_STEPS: u32 = 20;
@@ -26,15 +26,15 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     /// In the order of the configuration; [`ServerState::index`] points here.
     pub(super) entries: Vec<Entry>,
-    /// Servers by name, and by the value of their cookie.
-    pub(super) names: Words,
-    pub(super) cookies: Words,
+    pub(super) directory: Arc<Directory>,
     pub(super) group: Group,
     pub(super) queue: Queue,
     /// Requests in the queues of servers.
     pub(super) queued: u32,
     /// How often the servers were replaced by those of another configuration.
     pub(super) reloads: u64,
+    /// How often a server was weighed.
+    pub(super) changes: u64,
     pub(super) tickets: u64,
     /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
     pub(super) sessions: u32,
@@ -49,12 +49,6 @@ pub(super) struct Inner {
 #[derive(Default)]
 pub(super) struct Wakers(pub(super) Vec<Waker>);
 
-/// What is in force of a server that the file has so.
-pub(super) type Effective<'a> = &'a dyn Fn(&Server) -> EffectiveServer;
-
-/// TLS of a server by its name.
-pub(super) type Encryptions<'a> = &'a dyn Fn(&str) -> Option<Arc<Encryption>>;
-
 impl Inner {
     /// Has servers as what is in force of each says.
     pub(super) fn settle(&mut self, effective: Effective<'_>) {
@@ -65,109 +59,90 @@ impl Inner {
                 self.weigh(index);
             }
         }
-        self.group.lay(None);
+        self.group.lay(&Layouts::default());
     }
 
-    /// TLS of its servers, of those that speak it.
-    pub(super) fn encrypt(&mut self, encryption: Encryptions<'_>) {
-        for entry in &mut self.entries {
-            let ready = entry.config.any_tls().and_then(|_| encryption(entry.state.name()));
-            entry.encrypt(ready);
+    /// What is in use, for building what comes next.
+    pub(super) fn seen(&self) -> Seen {
+        let warming = self.warming.iter().filter_map(|server| Some((*server, self.entries[*server].warm_since?)));
+        Seen {
+            reloads: self.reloads,
+            changes: self.changes,
+            directory: Arc::clone(&self.directory),
+            warming: warming.collect(),
+            layouts: self.group.layouts(),
         }
     }
 
-    pub(super) fn reconfigure(
-        &mut self,
-        backend: &Arc<BackendState>,
-        proxy: &Proxy,
-        (effective, encryption): (Effective<'_>, Encryptions<'_>),
-        wakers: &mut Wakers,
-    ) {
-        self.reloads += 1;
-        let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
-        let mut old = Vec::with_capacity(proxy.servers.len());
-        for server in &proxy.servers {
-            let at =
-                before.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.state.name() == &server.name));
-            old.push(at);
-            let entry = match at.and_then(|at| before[at].take()) {
-                Some(entry) => entry.changed(server, effective(server)),
-                None => Entry::new(Arc::downgrade(backend), server, self.now),
-            };
-            self.entries.push(entry);
+    /// Swaps in what was built for these servers, and takes over what happened meanwhile.
+    pub(super) fn swap(&mut self, next: &mut Next, wakers: &mut Wakers) {
+        for Touched { server, may_be_cut, effective } in &next.touched {
+            let entry = &mut next.entries[*server];
+            entry.tell(*may_be_cut);
+            entry.settle(*effective);
         }
-        self.encrypt(encryption);
-        let mut orphans = Vec::new();
-        for entry in before.into_iter().flatten() {
-            entry.state.index.store(GONE, Ordering::Relaxed);
-            self.queued -= entry.state.queued.swap(0, Ordering::Relaxed);
-            orphans.push(entry.queue);
-        }
-        self.settings = Settings { fullconn: proxy.fullconn.unwrap_or(self.settings.fullconn), ..Settings::new(proxy) };
-        self.number(proxy);
-        // Who waits for a server that the file now disables must not wait for ever.
-        for index in 0..self.entries.len() {
-            let entry = &mut self.entries[index];
-            if entry.queue.len() > 0 && !entry.state.is_running() && !proxy.tcp.persist {
-                orphans.push(entry.queue.take());
-                self.note_queue(index);
+        let orphans = self.orphans(next);
+        if self.queued > 0 || !self.warming.is_empty() {
+            for (entry, at) in next.entries.iter_mut().zip(&next.old) {
+                let Some(before) = at.map(|at| &mut self.entries[at]) else { continue };
+                entry.queue = before.queue.take();
+                entry.warm_since = before.warm_since;
             }
         }
-        let members = self.members();
-        self.group = self.group.rebuilt(&proxy.balance, proxy.tcp.all_backups, members, &old);
+        let fullconn = next.proxy.fullconn.unwrap_or(self.settings.fullconn);
+        self.settings = Settings { fullconn, ..Settings::new(&next.proxy) };
+        std::mem::swap(&mut self.proxy, &mut next.proxy);
+        std::mem::swap(&mut self.entries, &mut next.entries);
+        std::mem::swap(&mut self.directory, &mut next.directory);
+        for (server, _) in next.old.iter().enumerate().filter(|(server, at)| **at != Some(*server)) {
+            self.entries[server].state.index.store(server, Ordering::Relaxed);
+        }
+        for (at, _) in next.new.iter().enumerate().filter(|(_, server)| server.is_none()) {
+            next.entries[at].state.index.store(GONE, Ordering::Relaxed);
+        }
+        self.warming = self.warming.iter().filter_map(|at| next.new[*at]).collect();
+        next.group.inherit(&self.group, &next.old);
+        std::mem::swap(&mut self.group, &mut next.group);
+        for touched in &next.touched {
+            self.note_full(touched.server);
+        }
+        let is_as_seen = self.changes == next.seen.changes;
+        let all = (0..self.entries.len()).filter(|_| !is_as_seen);
+        let touched = next.touched.iter().map(|touched| touched.server);
+        let weighed: Vec<usize> = touched.chain(self.warming.iter().copied()).chain(all).collect();
+        weighed.into_iter().for_each(|server| self.weigh(server));
         orphans.into_iter().for_each(|queue| self.requeue(queue, wakers));
+        self.reloads += 1;
     }
 
-    /// Tells servers their places and what follows from the proxy's settings.
-    pub(super) fn number(&mut self, proxy: &Proxy) {
-        let cuts_backups =
-            proxy.servers.iter().any(|server| server.check.on_marked_up == MarkedUp::ShutdownBackupSessions);
-        let dynamic = proxy.cookie.as_ref().and_then(|cookie| cookie.dynamic_key.as_deref());
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            let config = &entry.config;
-            let cut = config.check.on_marked_down == MarkedDown::ShutdownSessions || config.backup && cuts_backups;
-            entry.cookie = match (&config.cookie, dynamic) {
-                (Some(value), _) => Some(value.as_str().into()),
-                (None, Some(key)) => super::keys::dynamic_cookie(key, config).map(Into::into),
-                (None, None) => None,
-            };
-            entry.state.may_be_cut.store(cut, Ordering::Relaxed);
-            entry.state.notes().cookie = entry.cookie.clone();
-            entry.state.index.store(index, Ordering::Relaxed);
-        }
-        self.names = Words::new(self.entries.iter().map(|entry| Some(entry.state.name())));
-        self.cookies = Words::new(self.entries.iter().map(|entry| entry.cookie.as_ref()));
-        let warming = self.entries.iter().enumerate().filter(|(_, entry)| entry.warm_since.is_some());
-        self.warming = warming.map(|(index, _)| index).collect();
-    }
-
-    pub(super) fn members(&mut self) -> Vec<Member> {
-        let now = self.now;
-        let members = self.entries.iter_mut().map(|entry| {
-            let weight = entry.effective(now);
-            entry.state.effective.store(weight, Ordering::Relaxed);
-            Member {
-                id: entry.config.id,
-                backup: entry.config.backup,
-                weight: entry.usable_weight(weight),
-                nominal: entry.state.weight() * WEIGHT_SCALE,
-                load: entry.sessions(),
-                full: entry.is_full(),
+    /// The queues of servers that are removed. Who waits for one that the file now disables must not wait for ever either.
+    fn orphans(&mut self, next: &Next) -> Vec<Queue> {
+        let mut orphans = Vec::new();
+        for (at, new) in next.new.iter().enumerate() {
+            if self.queued == 0 {
+                break;
             }
-        });
-        members.collect()
+            let entry = &mut self.entries[at];
+            let is_stuck = !entry.state.is_running() && !next.proxy.tcp.persist;
+            if entry.queue.len() > 0 && (new.is_none() || is_stuck) {
+                orphans.push(entry.queue.take());
+                self.note_queue(at);
+                self.note_load(at);
+            }
+        }
+        orphans
     }
 
     /// The server of that name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.names.find(name.as_bytes()).next()
+        self.directory.names.find(name.as_bytes()).next()
     }
 
     /// The wanted server, or why it cannot be had.
     pub(super) fn wanted(&self, wanted: Wanted<'_>, force: bool, avoid: Option<usize>) -> Result<usize, Found> {
         let (words, word) = match wanted {
-            Wanted::Cookie(value) => (&self.cookies, value),
-            Wanted::Name(name) => (&self.names, name.as_bytes()),
+            Wanted::Cookie(value) => (&self.directory.cookies, value),
+            Wanted::Name(name) => (&self.directory.names, name.as_bytes()),
         };
         let mut known = false;
         for index in words.find(word) {
@@ -222,6 +197,7 @@ impl Inner {
 
     /// The server's effective weight may have changed.
     pub(super) fn weigh(&mut self, server: usize) {
+        self.changes += 1;
         let entry = &mut self.entries[server];
         let weight = entry.effective(self.now);
         entry.state.effective.store(weight, Ordering::Relaxed);

@@ -23,25 +23,45 @@ pub(super) enum Order {
 }
 
 /// What was laid for [`Orders`].
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Layouts(pub(super) [Option<Layout>; 2]);
 
 /// What was laid for an [`Order`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Layout {
     Table { edition: u64, table: Arc<Table> },
     Circle(Arc<Circle>),
 }
 
 impl Orders {
-    /// Takes its time.
-    pub(super) fn lay(self) -> Layouts {
-        Layouts(self.0.map(|order| Some(order?.lay())))
+    /// Takes its time, unless what was laid `before` is what is ordered.
+    pub(super) fn lay(self, before: &Layouts) -> Layouts {
+        let [active, backups] = self.0;
+        let lay = |order: Option<Order>, before: &Option<Layout>| {
+            let order = order?;
+            Some(before.as_ref().and_then(|before| before.again(&order)).unwrap_or_else(|| order.lay()))
+        };
+        Layouts([lay(active, &before.0[0]), lay(backups, &before.0[1])])
+    }
+}
+
+impl Layout {
+    /// The layout for this order, if it is one for it.
+    fn again(&self, order: &Order) -> Option<Layout> {
+        match (self, order) {
+            (Layout::Table { table, .. }, Order::Table { edition, weights }) if table.is_for(weights) => {
+                Some(Layout::Table { edition: *edition, table: Arc::clone(table) })
+            }
+            (Layout::Circle(circle), Order::Circle(points)) if circle.is_for(points) => {
+                Some(Layout::Circle(Arc::clone(circle)))
+            }
+            _ => None,
+        }
     }
 }
 
 impl Order {
-    pub(super) fn lay(self) -> Layout {
+    fn lay(self) -> Layout {
         match self {
             Order::Table { edition, weights } => Layout::Table { edition, table: Arc::new(Table::lay(weights)) },
             Order::Circle(points) => Layout::Circle(Arc::new(Circle::lay(points))),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::group::Choice;
+use super::group::{Choice, Member};
 use super::heap::Heap;
 use super::memory::{Turn, Turns};
 
@@ -68,6 +68,21 @@ impl LeastConn {
     /// After a reload: who arrives from now on comes after those who did before.
     pub(super) fn inherit(&mut self, before: &LeastConn) {
         self.arrivals = before.arrivals;
+    }
+
+    /// After a reload: these servers, in the order of the configuration, come to the load that they have.
+    pub(super) fn arrive<'a>(&mut self, members: impl Iterator<Item = (usize, &'a Member)>) {
+        for (server, member) in members {
+            let Some(place) = self.servers.get_mut(server) else { continue };
+            place.load = member.load;
+            place.key = (u64::MAX, 0);
+            if place.weight > 0 {
+                self.arrivals += 1;
+                place.key = (rank(place.load, place.weight), self.arrivals);
+            }
+        }
+        let standing = self.servers.iter().enumerate().filter(|(_, place)| place.weight > 0 && !place.full);
+        self.order.fill(standing.map(|(server, place)| (server, place.key)));
     }
 
     /// The order of arrival, to be remembered.

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Algorithm, Proxy, Role, Server, UriHash};
+use baton_model::{Address, Algorithm, EffectiveServer, Proxy, Role, Server, UriHash};
 
 use super::entry::Entry;
+use super::inner::Wakers;
+use super::next::{Effective, Next};
 use super::*;
+use crate::upstream::Encryption;
 
 /// Numbers that look random.
 struct Random(u64);
@@ -223,6 +226,40 @@ fn hashes_choose_as_ever() {
 #[test]
 fn random_chooses_as_ever() {
     check(&Algorithm::Random { draws: 2 });
+}
+
+#[test]
+fn what_changes_while_a_configuration_is_built_counts() {
+    for (algorithm, names) in [(Algorithm::RoundRobin, 7), (Algorithm::StaticRr, 7), (Algorithm::Source, 12)] {
+        for seed in 0..30 {
+            let mut life = Life::new(seed, &algorithm, names);
+            (0..30).for_each(|_| life.step(&algorithm, names));
+            let mut proxy = Proxy::clone(&life.state.lock().proxy);
+            proxy.tcp.all_backups ^= true;
+            let proxy = Arc::new(proxy);
+            let all = (&EffectiveServer::of as Effective<'_>, &|_: &str| None as Option<Arc<Encryption>>);
+            let seen = life.state.lock().seen();
+            let mut next = Next::build(&Arc::downgrade(&life.state), &proxy, seen, (all.0, &all.1), life.now);
+            // Requests, and changes of state, but no other reload.
+            for _ in 0..20 {
+                let name = format!("s{}", life.random.below(names + 1));
+                let server = life.state.server(&name);
+                match (life.random.below(2), server) {
+                    (1, Some(server)) => {
+                        let change = 31 + life.random.below(8);
+                        life.change(change, &server, false);
+                    }
+                    (_, server) => life.request(server.as_ref()),
+                }
+            }
+            let mut wakers = Wakers::default();
+            assert!(life.state.swap(&mut next, &mut wakers, life.now).0);
+            wakers.wake();
+            life.check();
+            let mut late = Next::build(&Arc::downgrade(&life.state), &proxy, next.seen, (all.0, &all.1), life.now);
+            assert!(!life.state.swap(&mut late, &mut Wakers::default(), life.now).0, "it was built for other servers");
+        }
+    }
 }
 
 #[test]

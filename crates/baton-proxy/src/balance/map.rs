@@ -43,6 +43,11 @@ impl Table {
         let places = Places::new(weights.len(), owners.iter().copied());
         Table { owners, places, weights }
     }
+
+    /// Whether it was laid for these weights.
+    pub(super) fn is_for(&self, weights: &[u32]) -> bool {
+        self.weights == weights
+    }
 }
 
 /// Who owns each place. Credit in whole totals is the number of places a server earned so far less those it got; it earns
@@ -117,9 +122,9 @@ impl Map {
         (self.laid_for != self.edition).then_some(self.edition)
     }
 
-    /// Whether the table in use is the one for these weights.
-    pub(super) fn table_for(&self, weights: &[u32]) -> Option<Arc<Table>> {
-        (self.table.weights == weights).then(|| Arc::clone(&self.table))
+    /// The table in use.
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.table
     }
 
     /// Goes on with this table, and gives the former one back.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::inner::Inner;
+use super::layout::Layouts;
 use super::{BackendState, CheckReport, HealthState, ServerState};
 
 /// What a backend remembers.
@@ -114,9 +115,9 @@ impl BackendState {
             inner.weigh(index);
             inner.plan_warming(index);
         }
-        let Inner { group, names, .. } = &mut *inner;
-        group.lay(None);
-        group.recall(&memory.active, &memory.backups, &|name| names.find(name.as_bytes()).next());
+        let Inner { group, directory, .. } = &mut *inner;
+        group.lay(&Layouts::default());
+        group.recall(&memory.active, &memory.backups, &|name| directory.names.find(name.as_bytes()).next());
         self.publish(&inner);
     }
 

@@ -25,6 +25,7 @@ mod layout;
 mod least_conn;
 mod map;
 mod memory;
+mod next;
 mod outages;
 mod places;
 mod queue;

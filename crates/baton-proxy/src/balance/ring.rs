@@ -92,6 +92,11 @@ impl Circle {
         Circle { points, begins, shift, places, laid }
     }
 
+    /// Whether it was laid for these.
+    pub(super) fn is_for(&self, points: &[Points]) -> bool {
+        self.laid == points
+    }
+
     /// The first point from a place on; the number of points when there is none.
     fn from(&self, place: u32) -> usize {
         let begin = self.begins.get((u64::from(place) >> self.shift) as usize).map_or(0, |begin| *begin as usize);
@@ -165,9 +170,9 @@ impl Ring {
         points.collect()
     }
 
-    /// The ring in use, if it is the one for these points.
-    pub(super) fn circle_for(&self, points: &[Points]) -> Option<Arc<Circle>> {
-        (self.circle.laid == points).then(|| Arc::clone(&self.circle))
+    /// The points in use.
+    pub(super) fn circle(&self) -> &Arc<Circle> {
+        &self.circle
     }
 
     /// Goes on with these points, and gives the former ones back.

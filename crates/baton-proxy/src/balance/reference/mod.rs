@@ -57,12 +57,12 @@ impl Group {
     }
 
     /// After a reload: `old[i]` is where the new member `i` stood before. Positions are kept.
-    pub(super) fn inherit(&mut self, before: &Group, old: &[Option<usize>]) {
+    pub(super) fn inherit(&mut self, before: &Group, old: &[Option<usize>], members: &[Member]) {
         if before.balance.algorithm == self.balance.algorithm && before.balance.hash == self.balance.hash {
             self.active.inherit(&before.active, old);
             self.backups.inherit(&before.backups, old);
         }
-        (0..self.members.len()).for_each(|server| self.set_load(server, self.members[server].load));
+        members.iter().enumerate().for_each(|(server, member)| self.set_load(server, member.load));
     }
 
     /// Goes on from there.
