@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use baton_model::Model;
+use baton_rules::CompiledRules;
 
 pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
@@ -73,6 +74,8 @@ impl Options {
 pub struct Loaded {
     /// The model; `None` when an alert was raised.
     pub model: Option<Model>,
+    /// Its rules, compiled.
+    pub rules: CompiledRules,
     /// Everything there is to say, in the order of the files and lines; what concerns no single line comes last.
     pub diagnostics: Vec<Diagnostic>,
     /// Variables that `setenv` and its relatives changed: new values, or `None` for those removed.
@@ -104,13 +107,14 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         base: Default::default(),
         rule_lines: BTreeMap::new(),
         resolved: BTreeMap::new(),
+        compiled: Default::default(),
         variables: &syntax.variables,
         told: Default::default(),
         tls: Default::default(),
         objects: 0,
     };
     let model = lower::lower(&syntax, &mut context);
-    let mut report = context.report;
+    let (mut report, rules) = (context.report, context.compiled);
     if (options.zero_warning || says_zero_warning(&syntax)) && report.has_warning() {
         let message = "Some warnings were found and 'zero-warning' is set. Aborting.";
         let mut diagnostic = Diagnostic::plain(Severity::Alert, "zero-warning", message);
@@ -119,6 +123,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
     }
     Loaded {
         model: (!report.has_alert()).then_some(model),
+        rules,
         diagnostics: report.sorted(&syntax.files),
         files: syntax.files.iter().map(|file| PathBuf::from(&**file)).collect(),
         variables: syntax.variables,

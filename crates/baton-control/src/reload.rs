@@ -11,6 +11,7 @@ use baton_config::{Loaded, Options, Severity};
 use baton_kernel::process::limits::OpenFiles;
 use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Source};
 use baton_proxy::{Command, Generation, Refused, Registry, Workers};
+use baton_rules::{CompiledRules, Files};
 use baton_tls::Acceptors;
 use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
@@ -40,6 +41,8 @@ const FREE_EVERY: Duration = Duration::from_millis(20);
 pub struct ChangeLine {
     /// What is in use.
     pub model: Arc<Model>,
+    /// Its rules.
+    rules: Arc<CompiledRules>,
     /// The same, as the cores see it; `None` before the first commit.
     pub generation: Option<Arc<Generation>>,
     /// Listening addresses.
@@ -75,10 +78,19 @@ pub struct ChangeLine {
     tidy: Tidy,
 }
 
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    /// As data.
+    pub model: Arc<Model>,
+    /// Its rules, compiled by who read the files.
+    pub rules: Arc<CompiledRules>,
+}
+
 /// A configuration that can be committed.
 #[derive(Debug)]
 pub struct Ready {
-    model: Arc<Model>,
+    configuration: Configuration,
     pub(crate) generation: Generation,
     listeners: Addresses,
     encryption: encryption::Prepared,
@@ -96,7 +108,7 @@ enum Addresses {
 impl Ready {
     /// `tune.bufsize`, which a process has for its whole life.
     pub fn bufsize(&self) -> usize {
-        self.model.global.bufsize
+        self.configuration.model.global.bufsize
     }
 
     /// What there is to say about certificates that are taken.
@@ -106,7 +118,7 @@ impl Ready {
 
     /// `cpu-map`, which a process has for its whole life.
     pub fn cpu_map(&self) -> &CpuMap {
-        &self.model.global.process.cpu_map
+        &self.configuration.model.global.process.cpu_map
     }
 }
 
@@ -135,11 +147,22 @@ pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Opt
 }
 
 /// The same, with what it names for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
-pub fn read_all(options: &Options, outside: &Outside, encryption: &Encryption, direct: &Foresight) -> Read {
-    let loaded = read(options, outside);
+///
+/// What is the same as in the configuration in use becomes the same objects: the change line sees by the pointer what it need not touch,
+/// and nothing is compared, compiled or freed on its thread.
+pub fn read_all(
+    options: &Options,
+    outside: &Outside,
+    (encryption, direct): (&Encryption, &Foresight),
+    used: &Configuration,
+) -> Read {
+    let mut loaded = read(options, outside);
     let model = loaded.model.as_ref().filter(|model| has_listener(model));
     let encryption = model.map(|model| encryption.prepare(model, outside));
     let direct = model.map_or(Ok(()), |model| direct.against(model));
+    // Whoever complains above names lines of the new files.
+    loaded.rules.share(&used.rules);
+    loaded.model.iter_mut().for_each(|model| model.share(&used.model));
     Read { loaded, encryption, direct }
 }
 
@@ -150,6 +173,7 @@ impl ChangeLine {
     pub fn new(cores: usize, tickets: TicketVault, now: Instant, log: impl Fn(health::Event) + 'static) -> ChangeLine {
         ChangeLine {
             model: Arc::default(),
+            rules: Arc::default(),
             generation: None,
             listeners: Listeners::new(cores),
             registry: Arc::new(Registry::new(cores, now)),
@@ -193,7 +217,7 @@ impl ChangeLine {
                 let pid = std::process::id();
                 messages.extend(warnings.iter().map(|text| Message::plain(Severity::Warning, "direct", text, pid)));
                 plan.kernel = steps;
-                let pending = self.pending_with(&ready.model);
+                let pending = self.pending_with(&ready.configuration.model);
                 self.give_back(ready);
                 Outcome { accepted: true, generation: self.number(), plan, messages, pending }
             }
@@ -224,7 +248,8 @@ impl ChangeLine {
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
         plan.overrides = overrides::planned(&self.registry.overrides(), &model);
-        match self.prepare_in_time(Arc::new(model), encryption, outside).await {
+        let configuration = Configuration { model: Arc::new(model), rules: Arc::new(loaded.rules) };
+        match self.prepare_in_time(configuration, encryption, outside).await {
             Ok(ready) => Ok((ready, plan, messages)),
             Err(reasons) => Err((messages, reasons)),
         }
@@ -246,6 +271,11 @@ impl ChangeLine {
         self.listeners.inherit(inherited);
     }
 
+    /// What is in use, with its rules.
+    pub fn configuration(&self) -> Configuration {
+        Configuration { model: self.model.clone(), rules: self.rules.clone() }
+    }
+
     /// What handshakes share.
     pub fn encryption(&self) -> Encryption {
         Encryption { store: self.store.clone(), acceptors: self.acceptors.clone(), tickets: self.tickets.clone() }
@@ -255,43 +285,46 @@ impl ChangeLine {
     ///
     /// # Errors
     /// Every reason against it; everything is as before then.
-    pub fn prepare(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
-        self.direct.foresight(&self.registry).against(&model)?;
-        self.prepare_again(model, outside, now)
+    pub fn prepare(
+        &mut self,
+        configuration: Configuration,
+        outside: &Outside,
+        now: Instant,
+    ) -> Result<Ready, Vec<Refused>> {
+        self.direct.foresight(&self.registry).against(&configuration.model)?;
+        self.prepare_again(configuration, outside, now)
     }
 
     /// The same for what was not refused by the kernel a moment ago.
-    fn prepare_again(&mut self, model: Arc<Model>, outside: &Outside, now: Instant) -> Result<Ready, Vec<Refused>> {
+    fn prepare_again(
+        &mut self,
+        configuration: Configuration,
+        outside: &Outside,
+        now: Instant,
+    ) -> Result<Ready, Vec<Refused>> {
         let encryption = match self.read.take() {
-            Some((of, encryption)) if Arc::ptr_eq(&of, &model) => encryption,
-            Some(_) | None => self.encryption().prepare(&model, outside)?,
+            Some((of, encryption)) if Arc::ptr_eq(&of, &configuration.model) => encryption,
+            Some(_) | None => self.encryption().prepare(&configuration.model, outside)?,
         };
-        self.prepare_with(model, encryption, outside, now)
+        self.prepare_with(configuration, encryption, outside, now)
     }
 
     /// The same with certificates that were read already.
     fn prepare_with(
         &mut self,
-        model: Arc<Model>,
+        Configuration { model, rules }: Configuration,
         encryption: encryption::Prepared,
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
-        let number = self.number() + 1;
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
-        let generation = Generation::prepare(
-            number,
-            model.clone(),
-            maxconn,
-            Vec::new(),
-            &self.registry,
-            (outside, encryption.connectors()),
-            now,
-        );
+        let (used, files) = (self.generation.as_deref(), (outside as &dyn Files, encryption.connectors()));
+        let generation = Generation::prepare(used, (model.clone(), &rules), maxconn, &self.registry, files, now);
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
                 generation.idle_max = idle;
-                Ok(Ready { model, generation, listeners: Addresses::Prepared(listeners), encryption })
+                let configuration = Configuration { model, rules };
+                Ok(Ready { configuration, generation, listeners: Addresses::Prepared(listeners), encryption })
             }
             (Ok(_), Err(reasons)) => {
                 self.read = Some((model, encryption));
@@ -312,19 +345,19 @@ impl ChangeLine {
     /// gave us the others.
     async fn prepare_in_time(
         &mut self,
-        model: Arc<Model>,
+        configuration: Configuration,
         encryption: encryption::Prepared,
         outside: &Outside,
     ) -> Result<Ready, Vec<Refused>> {
         let end = Instant::now() + FREE_WITHIN;
-        let mut outcome = self.prepare_with(model.clone(), encryption, outside, Instant::now());
+        let mut outcome = self.prepare_with(configuration.clone(), encryption, outside, Instant::now());
         while let Err(reasons) = &outcome
             && self.is_somebody_ending
             && self.listeners.in_use().len() == reasons.len()
             && Instant::now() < end
         {
             tokio::time::sleep(FREE_EVERY).await;
-            outcome = self.prepare_again(model.clone(), outside, Instant::now());
+            outcome = self.prepare_again(configuration.clone(), outside, Instant::now());
         }
         outcome
     }
@@ -346,7 +379,7 @@ impl ChangeLine {
     /// # Errors
     /// As [`ChangeLine::commit`].
     pub fn open(&mut self, ready: Ready) -> Result<Ready, Refused> {
-        self.direct.open(&ready.model)?;
+        self.direct.open(&ready.configuration.model)?;
         let open = self.let_in(ready.listeners)?;
         Ok(Ready { listeners: Addresses::Open(open), ..ready })
     }
@@ -364,7 +397,8 @@ impl ChangeLine {
     /// Only when the system takes back what it granted in `prepare` (see [`Listeners::publish`]); nothing is in use then
     /// that was not before.
     pub async fn commit(&mut self, ready: Ready, workers: &Workers) -> Result<(), Refused> {
-        let Ready { model, mut generation, listeners, encryption } = ready;
+        let Ready { configuration, mut generation, listeners, encryption } = ready;
+        let Configuration { model, rules } = configuration;
         let mut open = self.let_in(listeners)?;
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
         self.watched = Some(self.encryption().commit(encryption));
@@ -373,15 +407,17 @@ impl ChangeLine {
         let ended = self.registry.change_overrides(|overrides| overrides.settle(&model));
         self.untold.extend(ended.into_iter().map(|ended| (ended.object, ended.value.field())));
         generation.listen(open.frontends, &self.registry);
-        let generation = generation.commit(&self.registry, Instant::now());
+        let before = self.generation.clone();
+        let generation = generation.commit(before.as_deref(), &self.registry, Instant::now());
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
-        self.generation = Some(generation);
         self.checker.probe_by(self.direct.prober());
-        self.checker.apply(&model, |name| self.registry.backend_state(name));
+        let is_same = |name: &str| generation.has_same_backend(before.as_deref(), name);
+        self.checker.apply(&model, |name| self.registry.backend_state(name), is_same);
+        self.generation = Some(generation);
         self.runtime.apply(&model, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
-        self.model = model;
+        (self.model, self.rules) = (model, rules);
         Ok(())
     }
 
@@ -514,3 +550,6 @@ fn no_listener() -> Refused {
         source: Source::default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

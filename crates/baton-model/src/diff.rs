@@ -153,6 +153,15 @@ pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     ChangeSet { changes }
 }
 
+/// Whether a proxy of the same name and role differs from what it was, its parts included.
+pub fn is_changed(old: &Arc<Proxy>, new: &Arc<Proxy>) -> bool {
+    let mut changes = Vec::new();
+    if !Arc::ptr_eq(old, new) {
+        diff_proxy(old, new, &mut changes);
+    }
+    !changes.is_empty()
+}
+
 /// Objects by what makes each of them the same one in another model; of several, the first.
 fn by<'m, T, K: Eq + Hash>(objects: &'m [T], key: impl Fn(&'m T) -> K) -> HashMap<K, &'m T> {
     let mut all = HashMap::with_capacity(objects.len());

@@ -24,6 +24,7 @@ mod process;
 mod proxy;
 mod rule;
 mod server;
+mod share;
 mod source;
 mod stats;
 mod timeouts;

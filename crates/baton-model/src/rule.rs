@@ -1,5 +1,5 @@
-//! Rules as they were written. `baton-rules` compiles them, once when the file is judged and once when it is used, so that
-//! the model needs no knowledge of what a keyword does.
+//! Rules as they were written. `baton-rules` compiles them when the file is judged, beside the model, which needs no
+//! knowledge of what a keyword does.
 
 use crate::Source;
 

@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use baton_model::diff::is_changed;
 use baton_model::{Bind, BindKey, EffectiveServer, Model, Proxy, Server};
-use baton_rules::{Files, ProxyRules};
-use baton_tls::Acceptor;
-use baton_tls::Connectors;
+use baton_rules::{CompiledRules, Files, ProxyRules};
+use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
@@ -44,9 +44,11 @@ pub struct Generation {
     /// Where in that list each is.
     named: ByName<usize>,
     /// Backends by name, `disabled` ones left out.
-    pub backends: ByName<Arc<BackendPlan>>,
+    pub backends: Arc<ByName<Arc<BackendPlan>>>,
     /// Listening sockets and the frontend each leads to.
     pub listeners: Vec<Arc<ListenerPlan>>,
+    /// Backends whose balancer the commit gave new settings: those that differ from the generation before.
+    pub reconfigured: usize,
 }
 
 /// A frontend of a generation.
@@ -144,13 +146,14 @@ pub struct OpenListener {
 }
 
 impl Generation {
-    /// Builds all plans. `maxconn` is the process's limit, `files` reads the pattern files of rules, `connectors` have what was
-    /// read for TLS with servers. Nothing that is in use is touched; every reason to refuse is reported at once.
+    /// Builds the plans that differ from those in use, `before`; the others are the same ones. `maxconn` is the process's limit,
+    /// `rules` are compiled (those that are not, of a model that was put together of several texts, are compiled here), `files` reads
+    /// for them and `connectors` have what was read for TLS with servers. Nothing that is in use is touched; every reason to refuse is
+    /// reported at once.
     pub fn prepare(
-        number: u64,
-        model: Arc<Model>,
+        before: Option<&Generation>,
+        (model, rules): (Arc<Model>, &CompiledRules),
         maxconn: u32,
-        listeners: Vec<OpenListener>,
         registry: &Registry,
         (files, connectors): (&dyn Files, Connectors<'_>),
         now: Instant,
@@ -159,20 +162,35 @@ impl Generation {
         let fullconns = default_fullconns(&model, maxconn);
         let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
-            if let Some(rules) = compile(proxy, files, &mut refused) {
-                let mut plan = BackendPlan::prepare(proxy, rules, &fullconns, registry, now);
-                plan.encrypt(connectors, files, &mut refused);
-                backends.insert(proxy.name.clone(), Arc::new(plan));
+            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, files, &mut refused)) {
+                let used = before.and_then(|before| before.backends.get(&proxy.name));
+                let used = used.filter(|plan| Arc::ptr_eq(&plan.proxy, proxy) && Arc::ptr_eq(&plan.rules, &rules));
+                let fullconn = fullconn(proxy, &fullconns);
+                let plan = match used.filter(|plan| plan.fullconn == fullconn) {
+                    Some(used) => used.again(connectors, files, &mut refused),
+                    None => {
+                        let mut plan = BackendPlan::prepare(proxy, rules, fullconn, registry, now);
+                        plan.encrypt(connectors, files, &mut refused);
+                        Arc::new(plan)
+                    }
+                };
+                backends.insert(proxy.name.clone(), plan);
             }
         }
         let mut frontends = Vec::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled) {
-            if let Some(rules) = compile(proxy, files, &mut refused) {
+            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, files, &mut refused)) {
                 let own = proxy.role.is_backend().then(|| &*proxy.name);
                 let default_backend =
                     proxy.default_backend.as_deref().or(own).and_then(|name| backends.get(name)).cloned();
-                let state = registry.frontend(&proxy.name);
-                frontends.push(Arc::new(FrontendPlan { proxy: proxy.clone(), rules, state, default_backend }));
+                let used = before.and_then(|before| before.frontend(&proxy.name));
+                frontends.push(match used.filter(|plan| plan.is_of(proxy, &rules, default_backend.as_ref())) {
+                    Some(used) => used.clone(),
+                    None => {
+                        let state = registry.frontend(&proxy.name);
+                        Arc::new(FrontendPlan { proxy: proxy.clone(), rules, state, default_backend })
+                    }
+                });
             }
         }
         if !refused.is_empty() {
@@ -181,10 +199,23 @@ impl Generation {
         let named = frontends.iter().enumerate().map(|(at, plan)| (plan.proxy.name.clone(), at)).collect();
         // The caller lowers it to what it can afford.
         let idle_max = u32::MAX;
-        let mut generation =
-            Generation { number, model, maxconn, idle_max, frontends, named, backends, listeners: Vec::new() };
-        generation.listen(listeners, registry);
-        Ok(generation)
+        Ok(Generation {
+            number: before.map_or(0, |before| before.number) + 1,
+            model,
+            maxconn,
+            idle_max,
+            frontends,
+            named,
+            backends: Arc::new(backends),
+            listeners: Vec::new(),
+            reconfigured: 0,
+        })
+    }
+
+    /// Whether a backend is what it was: its plan is the same one.
+    pub fn has_same_backend(&self, before: Option<&Generation>, name: &str) -> bool {
+        let used = before.and_then(|before| before.backends.get(name));
+        used.zip(self.backends.get(name)).is_some_and(|(used, plan)| Arc::ptr_eq(used, plan))
     }
 
     /// The frontend of that name.
@@ -214,12 +245,22 @@ impl Generation {
         self.listeners = listeners;
     }
 
-    /// Makes it the one in use: registers its state, and gives backends that stay their new settings. Cannot fail.
-    pub fn commit(self, registry: &Registry, now: Instant) -> Arc<Generation> {
+    /// Makes it the one in use in the place of the one `before`: registers its state, and gives backends that stay, and are not what
+    /// they were, their new settings. Cannot fail.
+    pub fn commit(mut self, before: Option<&Generation>, registry: &Registry, now: Instant) -> Arc<Generation> {
         registry.keep(&self);
         let overrides = registry.overrides();
         let overridden = overrides.backends();
         for plan in self.backends.values() {
+            let used = before.and_then(|before| before.backends.get(&plan.proxy.name));
+            if used.is_some_and(|used| Arc::ptr_eq(used, plan)) {
+                continue;
+            }
+            if used.is_some_and(|used| used.balances_as(plan)) {
+                plan.figures.keep(&plan.servers);
+                continue;
+            }
+            self.reconfigured += 1;
             let is_overridden = overridden.contains(&plan.proxy.name);
             let effective = |server: &Server| match is_overridden {
                 true => overrides.server(&plan.proxy.name, server),
@@ -234,11 +275,20 @@ impl Generation {
     }
 }
 
+impl FrontendPlan {
+    /// Whether it would be the same again.
+    fn is_of(&self, proxy: &Arc<Proxy>, rules: &Arc<ProxyRules>, backend: Option<&Arc<BackendPlan>>) -> bool {
+        Arc::ptr_eq(&self.proxy, proxy)
+            && Arc::ptr_eq(&self.rules, rules)
+            && self.default_backend.as_ref().map(Arc::as_ptr) == backend.map(Arc::as_ptr)
+    }
+}
+
 impl BackendPlan {
     fn prepare(
         proxy: &Arc<Proxy>,
         rules: Arc<ProxyRules>,
-        fullconns: &FxHashMap<&str, u64>,
+        fullconn: u32,
         registry: &Registry,
         now: Instant,
     ) -> BackendPlan {
@@ -248,18 +298,61 @@ impl BackendPlan {
             Arc::new(ServerPlan { server: server.clone(), counters, encryption: None })
         };
         let servers: ByName<_> = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
-        let fullconn = proxy.fullconn.unwrap_or_else(|| {
-            let sum = fullconns.get(&*proxy.name).copied().unwrap_or_default();
-            u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
-        });
         BackendPlan { proxy: proxy.clone(), rules, state, figures, servers: Arc::new(servers), fullconn }
     }
 }
 
 impl BackendPlan {
+    /// The plan in use once more, for the same proxy and rules; another one when files of TLS with its servers changed.
+    fn again(
+        self: &Arc<Self>,
+        connectors: Connectors<'_>,
+        files: &dyn Files,
+        refused: &mut Vec<Refused>,
+    ) -> Arc<BackendPlan> {
+        let BackendPlan { proxy, rules, state, figures, servers, fullconn } = &**self;
+        if !self.speaks_tls() {
+            return Arc::clone(self);
+        }
+        let mut plan = BackendPlan {
+            proxy: proxy.clone(),
+            rules: rules.clone(),
+            state: state.clone(),
+            figures: figures.clone(),
+            servers: servers.clone(),
+            fullconn: *fullconn,
+        };
+        plan.encrypt(connectors, files, refused);
+        if plan.encrypts_as(self) { Arc::clone(self) } else { Arc::new(plan) }
+    }
+
+    /// Whether the balancer has nothing to learn from the other plan: the proxy says the same (its number may be another one).
+    fn balances_as(&self, other: &BackendPlan) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+            && self.fullconn == other.fullconn
+            && !is_changed(&self.proxy, &other.proxy)
+            && self.proxy.servers.iter().zip(&other.proxy.servers).all(|(one, other)| Arc::ptr_eq(one, other))
+            && self.encrypts_as(other)
+    }
+
+    fn speaks_tls(&self) -> bool {
+        self.proxy.servers.iter().any(|server| server.any_tls().is_some())
+    }
+
+    /// Whether TLS with the servers of both, which are the same servers, goes by the same files.
+    fn encrypts_as(&self, other: &BackendPlan) -> bool {
+        fn connector(plan: &ServerPlan) -> Option<*const Connector> {
+            plan.encryption.as_ref().map(|encryption| Arc::as_ptr(&encryption.connector))
+        }
+        let is_same = |plan: &Arc<ServerPlan>| {
+            other.servers.get(&plan.server.name).is_some_and(|other| connector(other) == connector(plan))
+        };
+        !self.speaks_tls() && !other.speaks_tls() || self.servers.values().all(is_same)
+    }
+
     /// Gets ready for TLS with its servers.
     fn encrypt(&mut self, connectors: Connectors<'_>, files: &dyn Files, refused: &mut Vec<Refused>) {
-        if self.proxy.servers.iter().all(|server| server.any_tls().is_none()) {
+        if !self.speaks_tls() {
             return;
         }
         let mut servers = ByName::clone(&self.servers);
@@ -283,10 +376,6 @@ impl BackendPlan {
 }
 
 fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Option<Arc<ProxyRules>> {
-    static NONE: LazyLock<Arc<ProxyRules>> = LazyLock::new(Arc::default);
-    if !baton_rules::has_rules(proxy) {
-        return Some(Arc::clone(&NONE));
-    }
     match baton_rules::compile(proxy, files) {
         Ok(rules) => Some(Arc::new(rules)),
         Err(problems) => {
@@ -299,6 +388,14 @@ fn compile(proxy: &Proxy, files: &dyn Files, refused: &mut Vec<Refused>) -> Opti
             None
         }
     }
+}
+
+/// `fullconn` of a backend, or its share of the `maxconn` of its frontends.
+fn fullconn(proxy: &Proxy, sums: &FxHashMap<&str, u64>) -> u32 {
+    proxy.fullconn.unwrap_or_else(|| {
+        let sum = sums.get(&*proxy.name).copied().unwrap_or_default();
+        u32::try_from(sum.div_ceil(10)).unwrap_or(u32::MAX).max(1)
+    })
 }
 
 /// By backend, the sum of the `maxconn` of all frontends that may lead to it; a tenth of that is its `fullconn` when it does not

@@ -55,7 +55,7 @@ pub struct FrontendView {
     /// What the change line prepared.
     pub plan: Arc<FrontendPlan>,
     /// All backends it may lead to.
-    pub backends: Rc<ByName<Rc<BackendView>>>,
+    pub backends: Rc<BackendViews>,
     /// `default_backend`.
     pub default_backend: Option<Rc<BackendView>>,
     /// Bounds of a head.
@@ -86,6 +86,32 @@ pub struct BackendView {
     pub plan: Arc<BackendPlan>,
 }
 
+/// The backends of a generation, on one core. Each view is made when a request first goes there, so that a core takes up a generation
+/// of thousands of backends as fast as one of a few.
+#[derive(Debug)]
+pub struct BackendViews {
+    plans: Arc<ByName<Arc<BackendPlan>>>,
+    made: RefCell<ByName<Rc<BackendView>>>,
+}
+
+impl BackendViews {
+    /// Of these plans.
+    pub fn new(plans: Arc<ByName<Arc<BackendPlan>>>) -> BackendViews {
+        BackendViews { plans, made: RefCell::default() }
+    }
+
+    /// The backend of that name.
+    pub fn get(&self, name: &str) -> Option<Rc<BackendView>> {
+        if let Some(view) = self.made.borrow().get(name) {
+            return Some(view.clone());
+        }
+        let (name, plan) = self.plans.get_key_value(name)?;
+        let view = Rc::new(BackendView { plan: plan.clone() });
+        self.made.borrow_mut().insert(name.clone(), view.clone());
+        Some(view)
+    }
+}
+
 impl BackendView {
     /// Servers that requests may be sent to: the active ones, else the backups that take their place.
     pub fn usable_servers(&self) -> u32 {
@@ -107,18 +133,13 @@ impl FrontendView {
             headers: global.maxhdr,
             relaxed: false,
         };
-        let backends: ByName<_> = generation
-            .backends
-            .iter()
-            .map(|(name, plan)| (name.clone(), Rc::new(BackendView { plan: plan.clone() })))
-            .collect();
-        let backends = Rc::new(backends);
+        let backends = Rc::new(BackendViews::new(generation.backends.clone()));
         let view = |plan: &Arc<FrontendPlan>| {
             let default = plan.default_backend.as_ref().and_then(|backend| backends.get(&backend.proxy.name));
             Rc::new(FrontendView {
                 plan: plan.clone(),
                 backends: backends.clone(),
-                default_backend: default.cloned(),
+                default_backend: default,
                 limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
                 sinks: log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,

@@ -25,6 +25,7 @@ mod acl;
 mod action;
 mod args;
 mod body;
+mod compiled;
 mod condition;
 mod context;
 mod converter;
@@ -44,6 +45,7 @@ mod substitute;
 mod variable;
 
 pub use body::Body;
+pub use compiled::CompiledRules;
 pub use condition::Condition;
 pub use context::{Content, Context, Listener, LogLevel, ProxyName, Request, Response};
 pub use converter::crc32c;

@@ -7,6 +7,7 @@ use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Source};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{Action, RedirectRule, Rule, Words, sets};
+use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
 use crate::expr::Expr;
@@ -23,6 +24,8 @@ pub struct ProxyRules {
     pub warnings: Vec<Problem>,
     /// `tcp-request inspect-delay`: how long content rules may wait for data.
     pub inspect_delay: Option<Duration>,
+    /// A digest of all that they were compiled from: words, and what those had read.
+    pub(crate) compiled_from: u64,
     acls: Vec<Acl>,
     http_request: Vec<Rule>,
     http_response: Vec<Rule>,
@@ -80,12 +83,14 @@ pub fn has_rules(proxy: &Proxy) -> bool {
 
 /// Compiles all rules of a proxy and gives all problems at once, in the order of the rule sets.
 pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<Problem>> {
-    let mut compiler =
-        Compiler { proxy, files, rules: ProxyRules::default(), problems: Vec::new(), warnings: Vec::new() };
+    let recorder = Recorder::new(proxy, files);
+    let (rules, problems, warnings) = (ProxyRules::default(), Vec::new(), Vec::new());
+    let mut compiler = Compiler { proxy, files: &recorder, rules, problems, warnings };
     compiler.run();
-    match compiler.problems.is_empty() {
-        true => Ok(compiler.rules),
-        false => Err(compiler.problems),
+    let Compiler { rules, problems, .. } = compiler;
+    match problems.is_empty() {
+        true => Ok(ProxyRules { compiled_from: recorder.digest(), ..rules }),
+        false => Err(problems),
     }
 }
 

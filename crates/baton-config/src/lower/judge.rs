@@ -185,15 +185,19 @@ fn finish_proxy(
     draft.proxy = own;
 }
 
-/// Compiles the rules for their faults; the result is dropped, the proxy compiles them again when it serves.
+/// Compiles the rules, for their faults and for use.
 fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
     if !baton_rules::has_rules(proxy) {
         return;
     }
-    let mut hash_fault = None;
+    let (mut hash_fault, mut compiled) = (None, None);
     let files = RuleFiles::new(context, proxy.source.file.clone());
     let (problems, severity) = match baton_rules::compile(proxy, &files) {
-        Ok(rules) => (rules.warnings, Severity::Warning),
+        Ok(rules) => {
+            let warnings = rules.warnings.clone();
+            compiled = Some(rules);
+            (warnings, Severity::Warning)
+        }
         Err(problems) => (problems, Severity::Alert),
     };
     if let Algorithm::Hash(text) = &proxy.balance.algorithm
@@ -201,6 +205,9 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
     {
         let message = format!("failed to parse 'balance hash' expression '{text}' : {}.", fault.message);
         hash_fault = Some((message, fault.hint));
+    }
+    if let Some(rules) = compiled {
+        context.compiled.insert(proxy, rules);
     }
     if let Some((message, hint)) = hash_fault {
         let mut diagnostic = balance.diagnostic(Severity::Alert, "bad-rule", 2, message);

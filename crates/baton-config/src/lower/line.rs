@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::Family;
+use baton_rules::CompiledRules;
 
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
@@ -30,6 +31,8 @@ pub(crate) struct Context<'a> {
     pub resolved: BTreeMap<(String, u8), Option<IpAddr>>,
     /// What `setenv` and its relatives did.
     pub variables: &'a BTreeMap<String, Option<String>>,
+    /// Rules of the proxies so far.
+    pub compiled: CompiledRules,
     /// Faults of rules that were told already: place and message.
     pub told: BTreeSet<((u32, Arc<str>), String)>,
     /// What `global` and `crt-store` sections say about TLS, for the lines below them.

@@ -104,9 +104,10 @@ impl Control {
         let from = outside.clone();
         let encryption = self.line.encryption();
         let direct = self.line.direct.foresight(&self.line.registry);
+        let used = self.line.configuration();
         let is_plan = matches!(purpose, Purpose::Plan(_));
         let read = move || {
-            let read = Box::new(reload::read_all(&options, &from, &encryption, &direct));
+            let read = Box::new(reload::read_all(&options, &from, (&encryption, &direct), &used));
             let model = read.loaded.model.as_ref().filter(|_| is_plan);
             let foreseen = model.map(|model| direct.of(model)).unwrap_or_default();
             Found::new(read, foreseen)

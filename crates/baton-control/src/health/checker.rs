@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
+use baton_model::{CheckSettings, Mode, Model, Observe, Proxy, Role, Server};
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
 use baton_proxy::supervise;
 use rustc_hash::FxHashMap;
@@ -46,7 +46,10 @@ pub enum Severity {
 /// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
 pub struct Checker {
     shared: Rc<Shared>,
-    checks: FxHashMap<Key, Running>,
+    /// By backend and server.
+    checks: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Running>>,
+    /// `spread-checks` of the model that was applied last.
+    spread: u32,
     /// Where another process was, for the next [`Checker::apply`].
     recalled: FxHashMap<Key, Recalled>,
 }
@@ -128,7 +131,7 @@ impl Checker {
             prober: RefCell::default(),
             vip_fault: RefCell::default(),
         });
-        Checker { shared, checks: FxHashMap::default(), recalled: FxHashMap::default() }
+        Checker { shared, checks: FxHashMap::default(), spread: 0, recalled: FxHashMap::default() }
     }
 
     /// Virtual addresses are asked for by this one from now on.
@@ -143,23 +146,37 @@ impl Checker {
 
     /// When the next check of a server is due.
     pub fn due(&self, backend: &Arc<str>, server: &Arc<str>) -> Option<Duration> {
-        let running = self.checks.get(&(Arc::clone(backend), Arc::clone(server)))?;
+        let running = self.checks.get(backend)?.get(server)?;
         Some(running.check.due.get().saturating_duration_since(time::Instant::now()))
     }
 
-    /// Brings the checks in line with a model; `find` is the registry's look-up of a backend by name. Checks whose settings
+    /// Brings the checks in line with a model; `find` is the registry's look-up of a backend by name, and `is_same` says which backends
+    /// are what they were in the model before, whose checks are not looked at. Of the others, checks whose settings
     /// are the same go on untouched, changed ones start again with their counters, others end. Has to be called within a
     /// `LocalSet`, after [`BackendState::reconfigure`].
-    pub fn apply(&mut self, model: &Model, find: impl Fn(&str) -> Option<Arc<BackendState>>) {
+    pub fn apply(
+        &mut self,
+        model: &Model,
+        find: impl Fn(&str) -> Option<Arc<BackendState>>,
+        is_same: impl Fn(&str) -> bool,
+    ) {
         let listens = model.proxies.iter().filter(|proxy| proxy.role == Role::Listen);
         *self.shared.listens.borrow_mut() = listens.map(|proxy| proxy.name.clone()).collect();
         let mut before = std::mem::take(&mut self.checks);
         let recalled = std::mem::take(&mut self.recalled);
         let mut fresh = Vec::new();
         let spread = model.global.spread_checks;
-        for (proxy, server, state) in servers(model, &find, |_| true) {
+        let has_same_spread = std::mem::replace(&mut self.spread, spread) == spread;
+        // Which virtual addresses a server is asked for, frontends say.
+        let stays = |proxy: &Proxy| has_same_spread && proxy.mode != Mode::Direct && is_same(&proxy.name);
+        for proxy in model.proxies.iter().filter(|proxy| stays(proxy)) {
+            if let Some(kept) = before.remove(&proxy.name) {
+                self.checks.insert(Arc::clone(&proxy.name), kept);
+            }
+        }
+        for (proxy, server, state) in servers(model, &find, |proxy| !stays(proxy), |_| true) {
             let key: Key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
-            let old = if before.is_empty() { None } else { before.remove(&key) };
+            let old = before.get_mut(&proxy.name).and_then(|checks| checks.remove(&server.name));
             if !server.check.enabled {
                 drop(old);
                 self.shared.unchecked(&server, &state);
@@ -169,7 +186,7 @@ impl Checker {
             let origin = Origin::new(&proxy, &server, &state, spread, vips.clone());
             match old {
                 Some(old) if old.origin == origin && Arc::ptr_eq(&old.check.server, &state) => {
-                    self.checks.insert(key, old);
+                    self.checks.entry(key.0).or_default().insert(key.1, old);
                 }
                 old => {
                     let recalled = recalled.get(&key);
@@ -204,17 +221,23 @@ impl Checker {
 
     /// Failed checks are counted anew (`clear counters all`).
     pub fn clear(&self) {
-        self.checks.values().for_each(|running| running.check.failed.set(0));
+        self.checks.values().flat_map(FxHashMap::values).for_each(|running| running.check.failed.set(0));
+    }
+
+    /// By what a test tells whether a check began anew.
+    #[cfg(test)]
+    pub(super) fn task_of(&self, backend: &str, server: &str) -> tokio::task::Id {
+        self.checks[backend][server].abort.id()
     }
 
     /// How many checks run.
     pub fn len(&self) -> usize {
-        self.checks.len()
+        self.checks.values().map(FxHashMap::len).sum()
     }
 
     /// Whether none runs.
     pub fn is_empty(&self) -> bool {
-        self.checks.is_empty()
+        self.len() == 0
     }
 
     /// Starts checks spread over the longest of their intervals, as HAProxy does, so that they do not come in bursts.
@@ -232,14 +255,14 @@ impl Checker {
             let (shared, task) = (Rc::clone(&self.shared), Rc::clone(&check));
             let run = move || run(Rc::clone(&shared), Rc::clone(&task), delay);
             let abort = tokio::task::spawn_local(supervise::for_ever(run)).abort_handle();
-            self.checks.insert(key, Running { origin, check, abort });
+            self.checks.entry(key.0).or_default().insert(key.1, Running { origin, check, abort });
         }
     }
 
     /// Notes who tracks whom, and copies the states.
     fn track(&self, model: &Model, find: &impl Fn(&str) -> Option<Arc<BackendState>>) {
         let mut trackers = Trackers::default();
-        for (proxy, server, state) in servers(model, find, |server| server.check.track.is_some()) {
+        for (proxy, server, state) in servers(model, find, |_| true, |server| server.check.track.is_some()) {
             let Some(track) = &server.check.track else { continue };
             let (backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
             let Some(found) = find(backend).and_then(|backend| backend.server(tracked)) else { continue };
@@ -252,15 +275,16 @@ impl Checker {
     }
 }
 
-/// The wanted servers of a model that have a state.
+/// The wanted servers of the backends in question that have a state.
 fn servers(
     model: &Model,
     find: &impl Fn(&str) -> Option<Arc<BackendState>>,
+    in_question: impl Fn(&Proxy) -> bool,
     wanted: impl Fn(&Server) -> bool,
 ) -> Vec<(Arc<Proxy>, Arc<Server>, Arc<ServerState>)> {
     let backends = model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled);
     let mut all = Vec::new();
-    for proxy in backends.filter(|proxy| proxy.servers.iter().any(|server| wanted(server))) {
+    for proxy in backends.filter(|proxy| in_question(proxy) && proxy.servers.iter().any(|server| wanted(server))) {
         let Some(backend) = find(&proxy.name) else { continue };
         // Both are in the order of the configuration when it is in use.
         let states = backend.servers();

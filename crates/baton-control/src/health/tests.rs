@@ -2,7 +2,7 @@
 //! logs, or for what a scripted server receives, and gives up after [`PATIENCE`].
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,6 +78,8 @@ impl Scripted {
 struct Bench {
     checker: Checker,
     backends: HashMap<String, Arc<BackendState>>,
+    /// Backends that the change line says are what they were.
+    same: HashSet<&'static str>,
     lines: mpsc::UnboundedReceiver<Event>,
 }
 
@@ -87,7 +89,7 @@ impl Bench {
         let checker = Checker::new(move |event| {
             let _ = send.send(event);
         });
-        Bench { checker, backends: HashMap::new(), lines }
+        Bench { checker, backends: HashMap::new(), same: HashSet::new(), lines }
     }
 
     fn apply(&mut self, proxies: Vec<Proxy>) {
@@ -101,7 +103,8 @@ impl Bench {
                 }
             }
         }
-        self.checker.apply(&model, |name| self.backends.get(name).cloned());
+        let is_same = |name: &str| self.same.contains(name);
+        self.checker.apply(&model, |name| self.backends.get(name).cloned(), is_same);
     }
 
     fn server(&self, backend: &str, name: &str) -> Arc<ServerState> {
@@ -322,6 +325,25 @@ fn a_reload_does_not_disturb_the_rhythm() {
             marker.request().await;
         }
         assert!(peer.requests.is_empty());
+    });
+}
+
+#[test]
+fn checks_of_a_backend_that_is_what_it_was_are_not_looked_at() {
+    run(async {
+        let peer = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        let hourly = CheckSettings { inter: Duration::from_secs(3600), ..quick() };
+        let app = |name, check: &CheckSettings| proxy(name, httpchk(), vec![server("s1", peer.address, check.clone())]);
+        bench.apply(vec![app("same", &hourly), app("other", &hourly), app("gone", &hourly)]);
+        // The settings differ, so that it would begin anew if it were looked at.
+        let slower = CheckSettings { inter: Duration::from_secs(7200), ..quick() };
+        let tasks = |bench: &Bench| ["same", "other"].map(|name| bench.checker.task_of(name, "s1"));
+        let before = tasks(&bench);
+        bench.same.insert("same");
+        bench.apply(vec![app("same", &slower), app("other", &slower)]);
+        let after = tasks(&bench);
+        assert_eq!((before[0] == after[0], before[1] == after[1], bench.checker.len()), (true, false, 2));
     });
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use baton_model::{AccessLevel, Author, Model};
+use baton_model::{AccessLevel, Author};
 use socket2::Socket;
 use tokio::net::UnixStream;
 
@@ -19,7 +19,7 @@ use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
 use crate::listeners::Granted;
 use crate::overrides::{self, OverrideKey, OverrideRecord};
-use crate::reload::Read;
+use crate::reload::{Configuration, Read};
 
 /// Overrides that are told one by one; of more, all are told at once.
 const TOLD_ONE_BY_ONE: usize = 64;
@@ -33,7 +33,7 @@ pub struct Begun {
     pub text: Option<Vec<u8>>,
     /// What to change to at once, and where its files are: the first configuration had
     /// [more addresses](crate::listeners::with_unfinished).
-    pub then: Option<(Arc<Model>, Outside)>,
+    pub then: Option<(Configuration, Outside)>,
 }
 
 /// Files that were read, and sockets for what they name.
@@ -57,8 +57,8 @@ impl Control {
     /// We serve: the master learns which sockets to hold, which text is in use, and that it may go on.
     pub(crate) async fn begin_service(&mut self) {
         let Some(Begun { summoned, text, then }) = self.begun.take() else { return };
-        if let Some((model, outside)) = then {
-            self.finish(model, &outside).await;
+        if let Some((configuration, outside)) = then {
+            self.finish(configuration, &outside).await;
         }
         match summoned.serve() {
             Ok(servant) => self.servant = Some(servant),
@@ -77,9 +77,9 @@ impl Control {
     }
 
     /// Takes the addresses out again that were put back for those who wait there.
-    async fn finish(&mut self, model: Arc<Model>, outside: &Outside) {
+    async fn finish(&mut self, configuration: Configuration, outside: &Outside) {
         let now = Instant::now();
-        let outcome = match self.line.prepare(model, outside, now) {
+        let outcome = match self.line.prepare(configuration, outside, now) {
             Ok(ready) => self.line.commit(ready, &self.workers).await.map_err(|reason| vec![reason]),
             Err(reasons) => Err(reasons),
         };

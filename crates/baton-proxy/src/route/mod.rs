@@ -144,8 +144,8 @@ fn backend(
     let mut missing = None;
     if rules.has(Ruleset::UseBackend) {
         let named = rules::with_request(core, exchange, work, None, |cx| {
-            rules.backend(cx).map(|name| match view.backends.get(&*name) {
-                Some(backend) => Ok(backend.clone()),
+            rules.backend(cx).map(|name| match view.backends.get(&name) {
+                Some(backend) => Ok(backend),
                 None => Err(Arc::from(&*name)),
             })
         });
@@ -207,7 +207,7 @@ pub async fn tcp_backend(
     let mut named = None;
     if rules.has(Ruleset::UseBackend) {
         named = rules::with_stream(core, exchange, input, None, true, |cx| {
-            rules.backend(cx).and_then(|name| view.backends.get(&*name).cloned())
+            rules.backend(cx).and_then(|name| view.backends.get(&name))
         });
     }
     let Some(backend) = named.or_else(|| view.default_backend.clone()) else {

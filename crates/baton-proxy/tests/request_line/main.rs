@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use baton_model::{Mode, Model};
 use baton_proxy::Generation;
-use baton_rules::NoFiles;
+use baton_rules::{CompiledRules, Files, NoFiles};
 use baton_tls::Connectors;
 
 use support::{Served, listen, server};
@@ -310,16 +310,9 @@ fn a_preparation_that_is_given_up_leaves_no_counters() {
     let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
     let prepare = || {
         let now = Instant::now();
-        Generation::prepare(
-            9,
-            model.clone(),
-            1000,
-            Vec::new(),
-            &served.registry,
-            (&NoFiles, Connectors::default()),
-            now,
-        )
-        .expect("valid")
+        let asked = (model.clone(), &CompiledRules::default());
+        let files = (&NoFiles as &dyn Files, Connectors::default());
+        Generation::prepare(None, asked, 1000, &served.registry, files, now).expect("valid")
     };
     let counters = |generation: &Generation, name| Arc::downgrade(&generation.backends["web"].servers[name].counters);
     let given_up = prepare();
@@ -327,7 +320,7 @@ fn a_preparation_that_is_given_up_leaves_no_counters() {
     drop(given_up);
     assert!(of_old.upgrade().is_some(), "the counters in use stay");
     assert!(of_new.upgrade().is_none(), "those of a server that never was are gone");
-    let committed = prepare().commit(&served.registry, Instant::now());
+    let committed = prepare().commit(None, &served.registry, Instant::now());
     let again = prepare();
     for name in ["s1", "s2"] {
         assert!(counters(&again, name).ptr_eq(&counters(&committed, name)), "{name} goes on counting");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, Server, Source};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
-use baton_rules::NoFiles;
+use baton_rules::{CompiledRules, Files, NoFiles};
 use baton_tls::{Acceptor, Connectors};
 
 /// A core that serves one `listen` section.
@@ -20,7 +20,7 @@ pub struct Served {
     pub address: SocketAddr,
     listening: OwnedFd,
     pub runtime: tokio::runtime::Runtime,
-    number: u64,
+    generation: Option<Arc<Generation>>,
     bufsize: usize,
     tls: Option<Arc<Acceptor>>,
     options: BindOptions,
@@ -51,9 +51,9 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let (number, maxsslconn) = (0, None);
+        let (generation, maxsslconn) = (None, None);
         let mut served =
-            Served { workers, registry, address, listening, runtime, number, bufsize, tls, options, maxsslconn };
+            Served { workers, registry, address, listening, runtime, generation, bufsize, tls, options, maxsslconn };
         served.apply(proxy);
         served
     }
@@ -65,7 +65,6 @@ impl Served {
     }
 
     pub fn apply(&mut self, proxy: Proxy) {
-        self.number += 1;
         let name = proxy.name.clone();
         let bind = Bind {
             address: Address::Inet(self.address),
@@ -82,17 +81,13 @@ impl Served {
         model.global.maxsslconn = self.maxsslconn;
         let model = Arc::new(model);
         let now = Instant::now();
-        let generation = Generation::prepare(
-            self.number,
-            model,
-            1000,
-            vec![listener],
-            &self.registry,
-            (&NoFiles, Connectors::default()),
-            now,
-        )
-        .expect("valid");
-        let generation = generation.commit(&self.registry, now);
+        let before = self.generation.as_deref();
+        let asked = (model, &CompiledRules::default());
+        let files = (&NoFiles as &dyn Files, Connectors::default());
+        let mut generation = Generation::prepare(before, asked, 1000, &self.registry, files, now).expect("valid");
+        generation.listen(vec![listener], &self.registry);
+        let generation = generation.commit(before, &self.registry, now);
+        self.generation = Some(generation.clone());
         self.runtime.block_on(self.workers.command(Command::Apply(generation)));
     }
 

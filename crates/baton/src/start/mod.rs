@@ -24,7 +24,7 @@ use baton_control::handover::taker::{TakeOver, Taken};
 use baton_control::listeners::{Inherited, named_twice};
 use baton_control::master::process::Program;
 use baton_control::master::{Begun, Resumed, Summons};
-use baton_control::reload::{self, Ready};
+use baton_control::reload::{self, Configuration, Ready};
 use baton_control::rights::Rights;
 use baton_control::tickets::{recall_kept, wall_seconds};
 use baton_control::{
@@ -33,7 +33,7 @@ use baton_control::{
 use baton_kernel::output::{self, Mode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::Known;
-use baton_model::{EndedOverride, Model};
+use baton_model::EndedOverride;
 use baton_tls::tickets::TicketVault;
 
 use crate::arguments::Run;
@@ -160,14 +160,15 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         }
         return Ok(say_checked(&run, &loaded, warned));
     }
-    let model = Arc::new(loaded.model.expect("looked at above"));
+    let configuration =
+        Configuration { model: Arc::new(loaded.model.expect("looked at above")), rules: Arc::new(loaded.rules) };
     if origin.summons.is_none() {
         notices(&run, messages);
-        if master::is_wanted(&run, &model) {
-            return master::supervise(&run, &model, &origin, outside, messages);
+        if master::is_wanted(&run, &configuration.model) {
+            return master::supervise(&run, &configuration.model, &origin, outside, messages);
         }
     }
-    serve(run, model, Views { outside, view }, origin, messages)
+    serve(run, configuration, Views { outside, view }, origin, messages)
 }
 
 /// How files are seen.
@@ -205,7 +206,14 @@ fn notices(run: &Run, messages: &Messages) {
 }
 
 /// Binds, daemonizes, gives up rights, and runs the change line.
-fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
+fn serve(
+    run: Run,
+    configuration: Configuration,
+    views: Views,
+    mut origin: Origin,
+    messages: &Rc<Messages>,
+) -> Result<u8, Stop> {
+    let model = configuration.model.clone();
     if !reload::has_listener(&model) {
         let text = "[haproxy.main()] No enabled listener found (check for 'bind' directives) ! Exiting.";
         return Err(Stop { text: Some(text.into()) });
@@ -224,8 +232,9 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
     let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
-    let models = first.iter().chain([&model]);
-    let (mut line, ready) = bind(models, cores, inherited, taken.as_mut(), &view, messages)?;
+    let first = first.map(|model| Configuration { model, rules: configuration.rules.clone() });
+    let all = first.iter().chain([&configuration]);
+    let (mut line, ready) = bind(all, cores, inherited, taken.as_mut(), &view, messages)?;
     kept.into_iter().for_each(|kept| recall_kept(&line.tickets, kept));
     if let Some(overrides) = overrides.filter(|_| taken.as_ref().is_none_or(|taken| taken.states.is_empty())) {
         let ended = line.recall_overrides(&overrides::of_bytes(&overrides), &ready);
@@ -252,16 +261,16 @@ fn serve(run: Run, model: Arc<Model>, views: Views, mut origin: Origin, messages
     let rights = Rights { starters, runs_as: nix::unistd::geteuid().as_raw() };
     let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, rights, known };
     let begun = summoned.map(|summoned| {
-        let (text, then) = (view.record(), first.map(|_| (model, view)));
+        let (text, then) = (view.record(), first.map(|_| (configuration, view)));
         Begun { summoned, text, then }
     });
     live::live(live::Process { settings, socket }, line, ready, begun, taken, messages, || terminal.serving())
 }
 
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the
-/// models is the one that counts.
+/// configurations is the one that counts.
 fn bind<'a>(
-    models: impl Iterator<Item = &'a Arc<Model>> + Clone,
+    configurations: impl Iterator<Item = &'a Configuration> + Clone,
     cores: usize,
     inherited: Inherited,
     mut taken: Option<&mut Taken>,
@@ -277,8 +286,8 @@ fn bind<'a>(
     }
     let attempt = |line: &mut ChangeLine| {
         let mut outcome = Err(Vec::new());
-        for model in models.clone() {
-            outcome = line.prepare(model.clone(), outside, Instant::now());
+        for configuration in configurations.clone() {
+            outcome = line.prepare(configuration.clone(), outside, Instant::now());
             if outcome.is_ok() {
                 break;
             }

@@ -25,8 +25,9 @@ impl Scene {
         let registry = Registry::new(2, Instant::now());
         let outside = crate::Outside::new("/".into(), None).expect("there is a root");
         let files = (&outside as &dyn baton_rules::Files, Connectors::default());
-        let generation = Generation::prepare(1, model.clone(), 10, Vec::new(), &registry, files, Instant::now());
-        let generation = generation.expect("nothing is to be opened").commit(&registry, Instant::now());
+        let asked = (model.clone(), &loaded.rules);
+        let generation = Generation::prepare(None, asked, 10, &registry, files, Instant::now());
+        let generation = generation.expect("nothing is to be opened").commit(None, &registry, Instant::now());
         Scene { model, generation, books: Books::default() }
     }
 

@@ -1,0 +1,151 @@
+//! The compiled rules of a whole configuration, and by what a reload knows those that stay as they are.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use baton_model::{Algorithm, Proxy, Role};
+
+use crate::outside::Files;
+use crate::rules::{ProxyRules, has_rules};
+
+/// Compiled rules by proxy.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledRules {
+    proxies: HashMap<(Role, Arc<str>), Arc<ProxyRules>>,
+}
+
+impl CompiledRules {
+    /// Adds those of a proxy.
+    pub fn insert(&mut self, proxy: &Proxy, rules: ProxyRules) {
+        self.proxies.insert((proxy.role, proxy.name.clone()), Arc::new(rules));
+    }
+
+    /// Those of a proxy; the same empty ones for every proxy without rules. `None`: they were not compiled.
+    pub fn of(&self, proxy: &Proxy) -> Option<Arc<ProxyRules>> {
+        static NONE: LazyLock<Arc<ProxyRules>> = LazyLock::new(Arc::default);
+        if !has_rules(proxy) {
+            return Some(Arc::clone(&NONE));
+        }
+        self.proxies.get(&(proxy.role, proxy.name.clone())).cloned()
+    }
+
+    /// Takes over rules in use that were compiled from the same words and the same outside, files of patterns included.
+    pub fn share(&mut self, used: &CompiledRules) {
+        for (proxy, rules) in &mut self.proxies {
+            if let Some(before) = used.proxies.get(proxy)
+                && before.compiled_from == rules.compiled_from
+            {
+                *rules = Arc::clone(before);
+            }
+        }
+    }
+}
+
+/// The outside, and a digest of what was read from it and of the words that are compiled.
+pub(crate) struct Recorder<'a> {
+    files: &'a dyn Files,
+    digest: RefCell<DefaultHasher>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Begins with the words of a proxy.
+    pub(crate) fn new(proxy: &Proxy, files: &'a dyn Files) -> Recorder<'a> {
+        let mut digest = DefaultHasher::new();
+        for (set, rules) in &proxy.rules {
+            (set, rules.len()).hash(&mut digest);
+            rules.iter().for_each(|rule| rule.words.hash(&mut digest));
+        }
+        if let Algorithm::Hash(text) = &proxy.balance.algorithm {
+            text.hash(&mut digest);
+        }
+        Recorder { files, digest: RefCell::new(digest) }
+    }
+
+    /// The digest of all until now.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.borrow().finish()
+    }
+
+    fn note(&self, what: impl Hash) {
+        what.hash(&mut *self.digest.borrow_mut());
+    }
+}
+
+impl Files for Recorder<'_> {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let content = self.files.read(path);
+        self.note((path, content.as_ref().ok()));
+        content
+    }
+
+    fn environment(&self, name: &str) -> Option<String> {
+        let value = self.files.environment(name);
+        self.note((name, &value));
+        value
+    }
+
+    fn hostname(&self) -> String {
+        let name = self.files.hostname();
+        self.note(&name);
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_model::{Rule, Ruleset, Source};
+
+    use super::*;
+    use crate::compile;
+
+    struct OneFile(&'static str);
+
+    impl Files for OneFile {
+        fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+            Ok(self.0.into())
+        }
+
+        fn environment(&self, _: &str) -> Option<String> {
+            Some(self.0.into())
+        }
+    }
+
+    /// Whether a proxy with this rule keeps its rules when it is read again.
+    fn check(before: (&str, &'static str), after: (&str, &'static str), expect: bool) {
+        let compiled = |(words, content): (&str, &'static str)| {
+            let mut proxy = Proxy::new("web", Role::Frontend);
+            let words = words.split(' ').map(str::to_owned).collect();
+            let rule = Rule { ruleset: Ruleset::HttpRequest, words, source: Source::default() };
+            proxy.rules.insert(Ruleset::HttpRequest, vec![rule]);
+            let mut all = CompiledRules::default();
+            all.insert(&proxy, compile(&proxy, &OneFile(content)).expect("it is well"));
+            (proxy, all)
+        };
+        let ((_, used), (proxy, mut new)) = (compiled(before), compiled(after));
+        new.share(&used);
+        let is_same = Arc::ptr_eq(&used.of(&proxy).unwrap(), &new.of(&proxy).unwrap());
+        assert_eq!(is_same, expect, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn rules_stay_as_long_as_words_and_files_are_the_same() {
+        let (plain, patterns) = ("deny if { path /a }", "deny if { path -f paths }");
+        check((plain, ""), (plain, "another file"), true);
+        check((plain, ""), ("deny if { path /b }", ""), false);
+        check((patterns, "/a"), (patterns, "/a"), true);
+        check((patterns, "/a"), (patterns, "/b"), false);
+        let variable = "set-header x %[env(X)]";
+        check((variable, "1"), (variable, "1"), true);
+        check((variable, "1"), (variable, "2"), false);
+    }
+
+    #[test]
+    fn proxies_without_rules_share_none() {
+        let (one, other) = (Proxy::new("a", Role::Backend), Proxy::new("b", Role::Frontend));
+        let none = CompiledRules::default();
+        assert!(Arc::ptr_eq(&none.of(&one).unwrap(), &none.of(&other).unwrap()));
+    }
+}
