@@ -9,7 +9,7 @@ use baton_prove::OriginHandle;
 use tempfile::TempDir;
 
 use super::{assert_served, free_address, origin};
-use crate::support::{Proxy, program};
+use crate::support::{Proxy, program, until};
 
 /// A process with a socket of the runtime API, and the text that it began with.
 struct Operated {
@@ -94,7 +94,7 @@ fn a_reload_keeps_what_was_set_until_the_file_changes_that_field() {
     let told: Vec<String> = planned.plan.overrides.iter().map(ToString::to_string).collect();
     assert_eq!(told, [says[0], says[1], gone]);
     assert_eq!(proxy.reload().plan, planned.plan);
-    assert!(proxy.said().contains(&format!("set at run time: {}", says[1])), "{}", proxy.said());
+    until("it is printed", || proxy.said().contains(&format!("set at run time: {}", says[1])));
     assert_eq!(shown(proxy), (states[..2].to_vec(), all[..1].to_vec()));
     assert_eq!(operated.command("get weight app/s2"), "20 (initial 20)\n\n");
 
@@ -130,7 +130,7 @@ fn a_process_that_takes_over_keeps_what_was_set() {
     let mut third = proxy.spawn_beside(&["-sf", &second.pid().to_string()]);
     third.serves();
     let ended = "server app/s1 state maint, set at run time, ends: the file says maint now";
-    assert!(third.said().contains(ended), "{}", third.said());
+    until("it is printed", || third.said().contains(ended));
     let kept = ["server app/s2 weight 3 (file: 10)", "server app/s3 state drain (file: ready)"];
     assert_eq!(shown(&third).1, kept);
     assert_eq!(shown(&third).0, ["s1 MAINT", "s2 no check", "s3 DRAIN"]);
