@@ -66,6 +66,9 @@ fn long_downloads_survive_every_change() {
         go_on();
         director.change(&with("server s1 192.168.121.11 weight 7\nserver s2 192.168.121.12\n"));
         until("the new one changes", || weight(1) == Some(7));
+        assert_eq!(weight(2), Some(0), "what was set by hand stays, here half of one");
+        director.tell("set server web/s2 weight 100%");
+        until("it is as in the file again", || weight(2) == Some(1));
         go_on();
 
         // It is killed: the kernel goes on, and the next one touches nothing.
