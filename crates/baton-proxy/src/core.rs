@@ -55,6 +55,8 @@ pub struct Core {
     pub draining: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     connections: RefCell<Slab<Rc<Orders>>>,
+    /// Connections that came so far.
+    serial: Cell<u32>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Work>>,
@@ -65,8 +67,18 @@ pub struct Core {
 /// What a core tells the task of one client connection.
 #[derive(Debug, Default)]
 pub struct Orders {
+    /// Tells it from a connection that had its place before.
+    serial: u32,
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
+}
+
+/// A connection of a core, whether or not it is open still.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConnectionId {
+    core: usize,
+    key: usize,
+    serial: u32,
 }
 
 /// An order to a connection.
@@ -114,6 +126,7 @@ impl Core {
             draining: Cell::new(false),
             frontends: RefCell::default(),
             connections: RefCell::default(),
+            serial: Cell::new(0),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
             open,
@@ -225,10 +238,25 @@ impl Core {
         }
     }
 
+    /// Gives an order to one connection. False: it is gone, or another core's.
+    pub fn order(&self, connection: ConnectionId, order: Order) -> bool {
+        let ConnectionId { core, key, serial } = connection;
+        let orders = self.connections.borrow().get(key).cloned();
+        match orders.filter(|orders| core == self.number && orders.serial == serial) {
+            Some(orders) => {
+                orders.give(order);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Registers a client connection for as long as the guard lives.
     pub fn enter(self: &Rc<Self>) -> Registered {
         self.open.fetch_add(1, Ordering::Relaxed);
-        let orders = Rc::new(Orders::default());
+        let serial = self.serial.get().wrapping_add(1);
+        self.serial.set(serial);
+        let orders = Rc::new(Orders { serial, ..Orders::default() });
         let key = self.connections.borrow_mut().insert(orders.clone());
         Registered { core: self.clone(), orders, key }
     }
@@ -242,6 +270,13 @@ pub struct Registered {
     /// What it is told.
     pub orders: Rc<Orders>,
     key: usize,
+}
+
+impl Registered {
+    /// By what its core knows it.
+    pub fn id(&self) -> ConnectionId {
+        ConnectionId { core: self.core.number, key: self.key, serial: self.orders.serial }
+    }
 }
 
 impl Drop for Registered {
@@ -306,4 +341,29 @@ pub fn poll_until<T>(
         core.clock.refresh();
     }
     deadline.poll_expired(cx, core.now()).map(|()| Err(Interrupt::Timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn core(number: usize) -> Rc<Core> {
+        let registry = Arc::new(Registry::new(2, Instant::now()));
+        Rc::new(Core::new(number, registry, Rc::new(Clock::new()), Arc::default(), 1024))
+    }
+
+    #[test]
+    fn an_order_reaches_the_one_connection_it_is_for() {
+        let (core, elsewhere) = (core(0), core(1));
+        let (one, other) = (core.enter(), core.enter());
+        assert!(!elsewhere.order(one.id(), Order::Abort), "another core's");
+        assert!(core.order(one.id(), Order::CloseIdle));
+        assert_eq!([one.orders.order(), other.orders.order()], [Order::CloseIdle, Order::Run]);
+        let gone = one.id();
+        drop(one);
+        let next = core.enter();
+        assert_eq!(next.id().key, gone.key, "the place is taken again");
+        assert!(!core.order(gone, Order::Abort));
+        assert_eq!([next.orders.order(), other.orders.order()], [Order::Run; 2]);
+    }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::accept::Acceptors;
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::{ConnectionId, Core, Order};
 use crate::generation::{Generation, ListenerId};
 use crate::request::Line;
 use crate::state::Registry;
@@ -38,6 +38,8 @@ pub enum Command {
         /// `close-spread-time`; `None` leaves idle connections to their timeouts.
         spread: Option<Duration>,
     },
+    /// An order to one connection; obeyed by the core whose it is.
+    Order(ConnectionId, Order),
     /// End everything at once.
     Abort,
 }
@@ -195,7 +197,7 @@ impl Told {
             Command::Close(id) => self.closed.push((*id, None)),
             Command::Leave(id, place) => self.closed.push((*id, Some(*place))),
             Command::Drain { .. } => self.drain = Some(command.clone()),
-            Command::Abort => {}
+            Command::Order(..) | Command::Abort => {}
         }
     }
 
@@ -232,6 +234,7 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
             Command::Close(id) => acceptors.close(id),
             Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
+            Command::Order(connection, order) => drop(core.order(connection, order)),
             Command::Abort => {
                 acceptors.stop();
                 core.abort();
