@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use crate::{Model, Server};
 
+/// The largest `weight`.
+const WEIGHT_MAX: u32 = 256;
+
 /// All of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Overrides {
@@ -242,7 +245,7 @@ impl Setting {
     pub fn parse(field: Field, text: &str) -> Option<Setting> {
         match field {
             Field::State => AdminState::ALL.into_iter().find(|state| state.word() == text).map(Setting::State),
-            Field::Weight => text.parse().ok().map(Setting::Weight),
+            Field::Weight => text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX).map(Setting::Weight),
         }
     }
 }
@@ -393,6 +396,7 @@ mod tests {
         }
         check(Setting::Weight(256), "weight", "256");
         assert_eq!(Setting::parse(Field::State, "gone"), None);
+        assert_eq!(Setting::parse(Field::Weight, "257"), None);
         assert_eq!(Field::of_word("colour"), None);
     }
 }

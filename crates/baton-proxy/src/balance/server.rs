@@ -370,7 +370,7 @@ impl ServerState {
         self.backend.upgrade()?.set_admin(self, admin, now)
     }
 
-    /// Sets the weight (0 to 256) until the next reload that changes it.
+    /// Sets the weight (0 to 256), for the change line: a reload sets what is in force then.
     pub fn set_weight(&self, weight: u32, now: Instant) {
         if let Some(backend) = self.backend.upgrade() {
             backend.set_weight(self, weight, now);
