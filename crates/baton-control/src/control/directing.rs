@@ -60,7 +60,7 @@ impl Control {
 
     /// SIGTERM and SIGINT are listened to once something is to be done at the end.
     pub(super) fn listen_for_the_end(&mut self, signals: &mut Signals) -> io::Result<()> {
-        match leaves_something(&self.line.model) {
+        match self.line.direct.is_asked() && leaves_something(&self.line.model) {
             true => signals.listen_for_the_end(),
             false => Ok(()),
         }

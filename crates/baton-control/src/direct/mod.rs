@@ -53,6 +53,8 @@ const COMMIT_WITHIN: Duration = Duration::from_secs(5);
 /// What the change line has of it.
 #[derive(Default)]
 pub struct Direct {
+    /// The configuration in use has a section of `mode direct` that takes part: it is asked for after every event.
+    is_asked: bool,
     keeper: Option<Keeper>,
     /// The process has become another user or has another root since it began: no other engine can be opened.
     has_given_up: bool,
@@ -137,6 +139,7 @@ impl Direct {
 impl Direct {
     /// Takes up a configuration that is in use. Before [`Direct::begin`] that changes nothing in the kernel.
     pub async fn commit(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
+        self.is_asked = model.has_direct();
         let backends = lower::pairs(model).filter_map(|(_, back)| generation.backends.get(&back.name));
         backends.for_each(|plan| plan.state.tell_changes(&self.changed));
         let mut words = Vec::new();
@@ -157,7 +160,7 @@ impl Direct {
                 words.push(Word::Warning("mode direct: the kernel is still at work on the change.".into()));
             }
         }
-        self.close_unneeded(model);
+        self.close_unneeded();
         words
     }
 
@@ -181,8 +184,8 @@ impl Direct {
 
     /// Nothing is asked for any more, and nothing is there. The thread stays: if the process gave up root, no other one could be
     /// had when something is asked for again.
-    fn close_unneeded(&mut self, model: &Model) {
-        if model.has_direct() || self.is_at_work {
+    fn close_unneeded(&mut self) {
+        if self.is_asked || self.is_at_work {
             return;
         }
         if let (Some(keeper), Some(_)) = (&self.keeper, self.given.take()) {
@@ -243,6 +246,11 @@ impl Direct {
         if let Some(keeper) = &self.keeper {
             keeper.rest();
         }
+    }
+
+    /// Whether the configuration in use has anything for the kernel.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     /// Whether it is ours to change the kernel.
@@ -338,8 +346,8 @@ impl Direct {
         if !self.has_begun {
             return words;
         }
-        if !model.has_direct() {
-            self.close_unneeded(model);
+        if !self.is_asked {
+            self.close_unneeded();
             return words;
         }
         if self.keeper.is_none()

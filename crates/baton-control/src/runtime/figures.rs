@@ -76,17 +76,20 @@ pub(super) fn of_backend(counters: &CounterBlock) -> Counted {
     Counted { sessions, sums: counters.times().sums, ..Counted::default() }
 }
 
-/// Everything that is measured.
+/// Everything that is measured and has counted anything: of thousands of servers many never do, and a server counts nothing that its
+/// backend does not.
 fn all(generation: &Generation, registry: &Registry) -> impl Iterator<Item = (Key, Counted)> {
     let frontends = generation
         .frontends
         .iter()
         .map(|plan| (Key::Frontend(plan.proxy.name.clone()), of_frontend(&plan.state.counters)));
-    let backends = generation.backends.values().flat_map(|plan| {
+    let in_use = generation.backends.values().filter(|plan| !plan.figures.counters.is_untouched());
+    let backends = in_use.flat_map(|plan| {
         let name = &plan.proxy.name;
         let servers = plan
             .servers
             .iter()
+            .filter(|(_, plan)| !plan.counters.is_untouched())
             .map(|(server, plan)| (Key::Server(name.clone(), server.clone()), of_backend(&plan.counters)));
         servers.chain([(Key::Backend(name.clone()), of_backend(&plan.figures.counters))])
     });

@@ -131,16 +131,18 @@ impl<Key: Eq + Hash> Rates<Key> {
         now.saturating_duration_since(self.at)
     }
 
-    /// Reads all counters. Objects that are not among them are forgotten.
+    /// Reads the counters of all objects that have counted anything. Those that are not among them are forgotten.
     pub fn tick(&mut self, now: Instant, all: impl Iterator<Item = (Key, Counted)>) {
         let elapsed = self.since(now);
+        let is_first = self.objects.is_empty();
         let mut before = std::mem::take(&mut self.objects);
         self.objects.reserve(before.len());
         for (key, counted) in all {
             let memory = match before.remove(&key) {
-                Some(memory) => memory.tick(&counted, elapsed, now),
                 // Whatever it counted before anybody looked was not in the last second.
-                None => Memory::first(&counted, now),
+                None if is_first => Memory::first(&counted, now),
+                // One that is not known had counted nothing.
+                known => known.unwrap_or_default().tick(&counted, elapsed, now),
             };
             self.objects.insert(key, memory);
         }
@@ -210,6 +212,18 @@ mod tests {
         assert_eq!((meter.max(60), meter.max(90)), (10, 30));
         assert_eq!(tick(6000, 100).rate(100, ms(0)), 10.0, "a late tick is a long second");
         assert_eq!(tick(7000, 4).rate(4, ms(0)), 4.0, "the counter was cleared");
+    }
+
+    #[test]
+    fn an_object_counts_from_zero_when_it_is_seen_first_after_others() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let counted = |sessions| Counted { sessions, ..Counted::default() };
+        let mut rates = Rates::new(start);
+        rates.tick(at(1), [("web", counted(7))].into_iter());
+        rates.tick(at(2), [("web", counted(7)), ("app", counted(3))].into_iter());
+        let rate = |name| rates.of(&name).sessions.rate(rates.of(&name).sessions.total, Duration::ZERO);
+        assert_eq!((rate("web"), rate("app"), rates.of(&"app").last_session), (0.0, 3.0, Some(at(2))));
     }
 
     #[test]
