@@ -20,9 +20,9 @@ use baton_proxy::balance::{Ask, BackendState, HealthState, Picked, Slot, Wanted}
 /// How long each kind of choice is measured.
 const WINDOW: Duration = Duration::from_millis(200);
 /// How often each change is made.
-const CHANGES: usize = 41;
+const CHANGES: usize = 31;
 /// What all changes of one kind may take together.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An algorithm, and whether its hash is consistent.
 type Setup = (&'static str, fn() -> Algorithm, bool);
@@ -53,29 +53,30 @@ const FARMS: [Farm; 3] = [
 ];
 
 fn main() {
-    let only = std::env::args().nth(1).unwrap_or_default();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let wants = |what: &str| words.first().is_none_or(|word| word == what);
+    let only = words.get(1).map_or("", String::as_str);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for farm in FARMS {
-        println!("\n{}\n", farm.title);
-        println!(
-            "ns a request          ------- 1 thread -------   {:-^26}   {:-^14}",
-            format!(" {threads} threads "),
-            " 1 thread "
-        );
-        println!("                      choice   cookie     name   choice   cookie     name   1 free    full");
-        for (name, algorithm, consistent) in ALGORITHMS.iter().filter(|(name, ..)| name.contains(&*only)) {
-            let proxy = proxy(name, algorithm(), *consistent, farm);
-            println!("{name:<18} {}", choices(&proxy, threads));
+        let each = |line: &dyn Fn(&Proxy) -> String| {
+            for (name, algorithm, consistent) in ALGORITHMS.iter().filter(|(name, ..)| name.contains(only)) {
+                println!("{name:<15}{}", line(&proxy(name, algorithm(), *consistent, farm)));
+            }
+        };
+        if wants("choices") {
+            println!("\n{}: CPU nanoseconds of a request\n", farm.title);
+            println!("{:15}{:-^27}  {:-^25}  {:-^16}", "", " 1 thread ", format!(" {threads} threads "), " 1 thread ");
+            println!("{:15}   choice   cookie     name   choice   cookie     name   1 free     full", "");
+            each(&|proxy| choices(proxy, threads));
         }
-        println!(
-            "\nµs                 longest request that met ...                                           the change itself"
-        );
-        println!(
-            "                   nothing    weight      down        up    reload   new server     weight      down    reload"
-        );
-        for (name, algorithm, consistent) in ALGORITHMS.iter().filter(|(name, ..)| name.contains(&*only)) {
-            let proxy = proxy(name, algorithm(), *consistent, farm);
-            println!("{name:<14} {}", changes(&proxy));
+        if wants("changes") {
+            println!("\n{}: microseconds\n", farm.title);
+            println!("{:15}{:-^63}  {:-^28}", "", " longest request that met ... ", " the change itself ");
+            println!(
+                "{:15}  nothing    weight      down        up    reload   new server    weight      down    reload",
+                ""
+            );
+            each(&changes);
         }
     }
 }
@@ -132,7 +133,7 @@ fn choices(proxy: &Proxy, threads: usize) -> String {
     let ask = Ask::new(Instant::now());
     let _last = state.pick(&ask);
     let full = requests_without_key(&state);
-    format!("{line}{one_free:>9.0}{full:>8.0}")
+    format!("{line}{one_free:>9.0}{full:>9.0}")
 }
 
 /// Requests one after the other in each thread; how many nanoseconds of CPU time each of them takes.
@@ -219,7 +220,7 @@ fn changes(proxy: &Proxy) -> String {
             let (mut met, mut took) = (Vec::new(), Vec::new());
             let since = Instant::now();
             while met.len() < CHANGES && since.elapsed() < PATIENCE {
-                std::thread::sleep(Duration::from_micros(300));
+                wait(Duration::from_micros(100));
                 longest.store(0, Ordering::Relaxed);
                 let began = Instant::now();
                 change();
@@ -235,8 +236,8 @@ fn changes(proxy: &Proxy) -> String {
         };
         let weigh = |weight| server.set_weight(weight, now);
         let health = |health| _ = server.set_health(health, now);
-        let nothing = measure(&|| std::thread::sleep(Duration::from_micros(5)), &|| {});
-        let by_weight = measure(&|| weigh(weight.max(2) / 2 + 1), &|| weigh(weight));
+        let nothing = measure(&|| wait(Duration::from_micros(5)), &|| {});
+        let by_weight = measure(&|| weigh(if weight > 1 { weight / 2 } else { 2 }), &|| weigh(weight));
         let down = measure(&|| health(HealthState::Down), &|| health(HealthState::Up));
         health(HealthState::Down);
         let up = measure(&|| health(HealthState::Up), &|| health(HealthState::Down));
@@ -245,10 +246,18 @@ fn changes(proxy: &Proxy) -> String {
         let new = measure(&|| state.reconfigure(&more, now), &|| state.reconfigure(&one, now));
         stop.store(true, Ordering::Relaxed);
         format!(
-            "{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>13.1}{:>11.1}{:>10.1}{:>10.1}",
+            "{:>9.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>13.1}{:>10.1}{:>10.1}{:>10.1}",
             nothing.0, by_weight.0, down.0, up.0, reload.0, new.0, by_weight.1, down.1, reload.1
         )
     })
+}
+
+/// Waits without leaving the processor, on which the other thread is not to be put.
+fn wait(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
 }
 
 /// In microseconds.

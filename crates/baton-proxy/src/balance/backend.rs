@@ -13,8 +13,8 @@ use super::entry::{Entry, Settings};
 use super::group::Choice;
 use super::inner::{Inner, Wakers};
 use super::layout::Layouts;
-use super::next::{Effective, Encryptions, Next, Seen};
 use super::queue::{Queue, Waiter};
+use super::replacement::{Effective, Encryptions, InUse, Replacement};
 use super::server::GONE;
 use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting};
 use crate::upstream::Encryption;
@@ -54,8 +54,8 @@ impl BackendState {
     /// The state of a backend that nobody used yet.
     pub fn new(proxy: &Arc<Proxy>, now: Instant) -> Arc<BackendState> {
         Arc::new_cyclic(|backend| {
-            let next = Next::build(backend, proxy, Seen::default(), (&EffectiveServer::of, &|_| None), now);
-            let Next { proxy, entries, directory, group, .. } = next;
+            let next = Replacement::build(backend, proxy, InUse::default(), (&EffectiveServer::of, &|_| None), now);
+            let Replacement { proxy, entries, directory, group, .. } = next;
             let inner = Inner {
                 settings: Settings::new(&proxy),
                 entries,
@@ -111,14 +111,14 @@ impl BackendState {
         loop {
             let (seen, is_known) = {
                 let inner = self.lock();
-                (inner.seen(), Arc::ptr_eq(&inner.proxy, proxy))
+                (inner.in_use(), Arc::ptr_eq(&inner.proxy, proxy))
             };
             let mut wakers = Wakers::default();
             let (is_done, is_stale) = match is_known {
                 true => self.tell_again(&seen, (effective, encryption), now),
                 false => {
                     let backend = Arc::downgrade(self);
-                    let mut next = Next::build(&backend, proxy, seen, (effective, encryption), now);
+                    let mut next = Replacement::build(&backend, proxy, seen, (effective, encryption), now);
                     self.swap(&mut next, &mut wakers, now)
                 }
             };
@@ -133,7 +133,7 @@ impl BackendState {
     }
 
     /// Swaps in what was built, unless servers were replaced meanwhile. Whether it did, and whether there is something to lay.
-    pub(super) fn swap(self: &Arc<Self>, next: &mut Next, wakers: &mut Wakers, now: Instant) -> (bool, bool) {
+    pub(super) fn swap(self: &Arc<Self>, next: &mut Replacement, wakers: &mut Wakers, now: Instant) -> (bool, bool) {
         let mut inner = self.lock();
         if inner.reloads != next.seen.reloads {
             return (false, false);
@@ -148,7 +148,7 @@ impl BackendState {
     /// The configuration in use once more, as in its first commit: what is in force of servers, and TLS with them, may be others.
     fn tell_again(
         &self,
-        seen: &Seen,
+        seen: &InUse,
         (effective, encryption): (Effective<'_>, Encryptions<'_>),
         now: Instant,
     ) -> (bool, bool) {

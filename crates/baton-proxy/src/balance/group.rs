@@ -6,7 +6,7 @@ use std::sync::Arc;
 use baton_model::{Algorithm, Balance};
 
 use super::first::First;
-use super::layout::{Layout, Layouts, Order, Orders};
+use super::layout::{Layout, LayoutOrder, LayoutOrders, Layouts};
 use super::least_conn::LeastConn;
 use super::map::Map;
 use super::memory::Turns;
@@ -151,10 +151,10 @@ impl Group {
     }
 
     /// What has to be laid.
-    pub(super) fn orders(&self) -> Option<Orders> {
+    pub(super) fn orders(&self) -> Option<LayoutOrders> {
         let order = |core: &Core, backup| core.is_stale().then(|| core.order(&self.members, backup)).flatten();
         let orders = [order(&self.active, false), order(&self.backups, true)];
-        orders.iter().any(Option::is_some).then_some(Orders(orders))
+        orders.iter().any(Option::is_some).then_some(LayoutOrders(orders))
     }
 
     /// Goes on with what was laid, and returns what was in use, to be dropped when the lock is released.
@@ -329,13 +329,14 @@ impl Core {
         }
     }
 
-    fn order(&self, members: &[Member], backup: bool) -> Option<Order> {
+    fn order(&self, members: &[Member], backup: bool) -> Option<LayoutOrder> {
         match self {
             Core::Map(core) => {
                 let weight = |member: &Member| if member.backup == backup { member.weight } else { 0 };
-                core.wants().map(|edition| Order::Table { edition, weights: members.iter().map(weight).collect() })
+                core.wants()
+                    .map(|edition| LayoutOrder::Table { edition, weights: members.iter().map(weight).collect() })
             }
-            Core::Ring(core) => Some(Order::Circle(core.wants(members, |member| member.backup == backup))),
+            Core::Ring(core) => Some(LayoutOrder::Circle(core.wants(members, |member| member.backup == backup))),
             Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => None,
         }
     }

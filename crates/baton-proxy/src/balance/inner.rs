@@ -11,8 +11,8 @@ use baton_model::{MarkedDown, MarkedUp, Proxy};
 use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Load, Question, WEIGHT_SCALE};
 use super::layout::Layouts;
-use super::next::{Directory, Effective, Next, Seen, Touched};
 use super::queue::Queue;
+use super::replacement::{Directory, Effective, InUse, Replacement, Touched};
 use super::server::GONE;
 use super::{Ask, Found, Granted, Wanted};
 
@@ -63,9 +63,9 @@ impl Inner {
     }
 
     /// What is in use, for building what comes next.
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn in_use(&self) -> InUse {
         let warming = self.warming.iter().filter_map(|server| Some((*server, self.entries[*server].warm_since?)));
-        Seen {
+        InUse {
             reloads: self.reloads,
             changes: self.changes,
             directory: Arc::clone(&self.directory),
@@ -75,7 +75,7 @@ impl Inner {
     }
 
     /// Swaps in what was built for these servers, and takes over what happened meanwhile.
-    pub(super) fn swap(&mut self, next: &mut Next, wakers: &mut Wakers) {
+    pub(super) fn swap(&mut self, next: &mut Replacement, wakers: &mut Wakers) {
         for Touched { server, may_be_cut, effective } in &next.touched {
             let entry = &mut next.entries[*server];
             entry.tell(*may_be_cut);
@@ -116,7 +116,7 @@ impl Inner {
     }
 
     /// The queues of servers that are removed. Who waits for one that the file now disables must not wait for ever either.
-    fn orphans(&mut self, next: &Next) -> Vec<Queue> {
+    fn orphans(&mut self, next: &Replacement) -> Vec<Queue> {
         let mut orphans = Vec::new();
         for (at, new) in next.new.iter().enumerate() {
             if self.queued == 0 {

@@ -9,7 +9,7 @@ use baton_model::{Address, Algorithm, EffectiveServer, Proxy, Role, Server, UriH
 
 use super::entry::Entry;
 use super::inner::Wakers;
-use super::next::{Effective, Next};
+use super::replacement::{Effective, Replacement};
 use super::*;
 use crate::upstream::Encryption;
 
@@ -238,8 +238,8 @@ fn what_changes_while_a_configuration_is_built_counts() {
             proxy.tcp.all_backups ^= true;
             let proxy = Arc::new(proxy);
             let all = (&EffectiveServer::of as Effective<'_>, &|_: &str| None as Option<Arc<Encryption>>);
-            let seen = life.state.lock().seen();
-            let mut next = Next::build(&Arc::downgrade(&life.state), &proxy, seen, (all.0, &all.1), life.now);
+            let seen = life.state.lock().in_use();
+            let mut next = Replacement::build(&Arc::downgrade(&life.state), &proxy, seen, (all.0, &all.1), life.now);
             // Requests, and changes of state, but no other reload.
             for _ in 0..20 {
                 let name = format!("s{}", life.random.below(names + 1));
@@ -256,7 +256,8 @@ fn what_changes_while_a_configuration_is_built_counts() {
             assert!(life.state.swap(&mut next, &mut wakers, life.now).0);
             wakers.wake();
             life.check();
-            let mut late = Next::build(&Arc::downgrade(&life.state), &proxy, next.seen, (all.0, &all.1), life.now);
+            let mut late =
+                Replacement::build(&Arc::downgrade(&life.state), &proxy, next.seen, (all.0, &all.1), life.now);
             assert!(!life.state.swap(&mut late, &mut Wakers::default(), life.now).0, "it was built for other servers");
         }
     }

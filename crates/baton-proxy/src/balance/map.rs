@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::bits::Bits;
 use super::group::{Choice, Member, WEIGHT_SCALE};
-use super::places::Places;
+use super::positions::Positions;
 
 /// The table, and the place that round robin has reached in it.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(super) struct Map {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     owners: Vec<u32>,
-    places: Places,
+    places: Positions,
     /// What it was laid for: a weight for each server, 0 for one that takes no part.
     weights: Vec<u32>,
 }
@@ -40,7 +40,7 @@ impl Table {
     /// Lays a table for these weights, in [`WEIGHT_SCALE`]ths, in the order of the configuration.
     pub(super) fn lay(weights: Vec<u32>) -> Table {
         let owners = order(weights.iter().map(|weight| u64::from(weight.div_ceil(WEIGHT_SCALE))).collect());
-        let places = Places::new(weights.len(), owners.iter().copied());
+        let places = Positions::new(weights.len(), owners.iter().copied());
         Table { owners, places, weights }
     }
 

@@ -1,15 +1,17 @@
 //! What a backend remembers, as plain data: for another process that goes on with its work.
 //!
-//! Written and read under the backend's lock. Servers are found by name; what has no counterpart is left out, on both sides.
-//! Slots in use and places in queues are not in it, for they belong to connections, which stay with their process; how many
-//! there are elsewhere is told by [`ServerState::set_elsewhere`].
+//! Where the algorithm stands is read under the backend's lock, figures of servers without it. Servers are found by name; what has
+//! no counterpart is left out, on both sides. Slots in use and places in queues are not in it, for they belong to connections,
+//! which stay with their process; how many there are elsewhere is told by [`ServerState::set_elsewhere`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::inner::Inner;
 use super::layout::Layouts;
+use super::replacement::InUse;
 use super::{BackendState, CheckReport, HealthState, ServerState};
 
 /// What a backend remembers.
@@ -80,10 +82,16 @@ pub struct Turn {
 impl BackendState {
     /// Everything to remember, at `now`.
     pub fn remember(&self, now: Instant) -> BackendMemory {
-        let inner = self.lock();
-        let name = |server: usize| inner.entries.get(server).map(|entry| Arc::clone(entry.state.name()));
-        let servers = inner.entries.iter().map(|entry| {
-            let (state, notes) = (&entry.state, entry.state.notes());
+        let (directory, warming, (active, backups)) = {
+            let inner = self.lock();
+            let InUse { directory, warming, .. } = inner.in_use();
+            let name = |server: usize| directory.servers.get(server).map(|server| Arc::clone(server.name()));
+            let turns = inner.group.turns(&name);
+            (directory, warming, turns)
+        };
+        let warming: HashMap<usize, Instant> = warming.into_iter().collect();
+        let servers = directory.servers.iter().enumerate().map(|(server, state)| {
+            let notes = state.notes();
             ServerMemory {
                 name: Arc::clone(state.name()),
                 health: state.health(),
@@ -93,13 +101,11 @@ impl BackendState {
                 served_max: state.served_max(),
                 queued_max: state.queued_max(),
                 total: state.total(),
-                warming: entry.warm_since.map(|since| now.saturating_duration_since(since)),
+                warming: warming.get(&server).map(|since| now.saturating_duration_since(*since)),
                 check: notes.check.as_deref().cloned().unwrap_or_default(),
             }
         });
-        let servers = servers.collect();
-        let (active, backups) = inner.group.turns(&name);
-        BackendMemory { waiting_max: self.waiting_max(), active, backups, servers }
+        BackendMemory { waiting_max: self.waiting_max(), active, backups, servers: servers.collect() }
     }
 
     /// Goes on from there: for a state that nobody uses yet. A server that is unknown to the memory stays as it is.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::bits::Bits;
 use super::group::{Choice, Member, Question};
 use super::hash::avalanche;
-use super::places::Places;
+use super::positions::Positions;
 use super::shares::Shares;
 
 /// Points between two ids: as many as the largest weight needs.
@@ -45,7 +45,7 @@ pub(super) struct Circle {
     begins: Vec<u32>,
     /// How many bits follow these.
     shift: u32,
-    places: Places,
+    places: Positions,
     /// What was laid for each server.
     laid: Vec<Points>,
 }
@@ -88,7 +88,7 @@ impl Circle {
             at as u32
         });
         let begins = begins.collect();
-        let places = Places::new(laid.len(), points.iter().map(|point| point.server));
+        let places = Positions::new(laid.len(), points.iter().map(|point| point.server));
         Circle { points, begins, shift, places, laid }
     }
 

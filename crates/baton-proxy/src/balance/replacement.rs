@@ -36,7 +36,7 @@ pub(super) struct Directory {
 
 /// What was in use when building began.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct InUse {
     pub(super) reloads: u64,
     pub(super) changes: u64,
     pub(super) directory: Arc<Directory>,
@@ -46,9 +46,9 @@ pub(super) struct Seen {
 }
 
 /// What is to be swapped in. After that it is what was in use, to be dropped when the lock is released.
-pub(super) struct Next {
+pub(super) struct Replacement {
     pub(super) proxy: Arc<Proxy>,
-    pub(super) seen: Seen,
+    pub(super) seen: InUse,
     pub(super) entries: Vec<Entry>,
     pub(super) directory: Arc<Directory>,
     pub(super) group: Group,
@@ -67,16 +67,16 @@ pub(super) struct Touched {
     pub(super) effective: EffectiveServer,
 }
 
-impl Next {
+impl Replacement {
     /// Takes its time.
     pub(super) fn build(
         backend: &Weak<BackendState>,
         proxy: &Arc<Proxy>,
-        seen: Seen,
+        seen: InUse,
         (effective, encryption): (Effective<'_>, Encryptions<'_>),
         now: Instant,
-    ) -> Next {
-        let mut next = Next {
+    ) -> Replacement {
+        let mut next = Replacement {
             proxy: Arc::clone(proxy),
             entries: Vec::with_capacity(proxy.servers.len()),
             directory: Arc::default(),

@@ -1,19 +1,19 @@
-//! Places in a circle that belong to servers: the next one whose server will do.
+//! Positions in a circle that belong to servers: the next one whose server will do.
 
 use super::bits::Bits;
 
 /// The places of each server.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Positions {
     /// Where those of each server begin in `places`, and the end of all.
     first: Vec<u32>,
     /// Sorted for each server.
     places: Vec<u32>,
 }
 
-impl Places {
+impl Positions {
     /// Of `servers` servers, from the owner of each place.
-    pub(super) fn new(servers: usize, owners: impl Iterator<Item = u32> + Clone) -> Places {
+    pub(super) fn new(servers: usize, owners: impl Iterator<Item = u32> + Clone) -> Positions {
         let mut first = vec![0; servers + 1];
         owners.clone().for_each(|owner| first[owner as usize + 1] += 1);
         for server in 0..servers {
@@ -25,7 +25,7 @@ impl Places {
             places[next[owner as usize] as usize] = place as u32;
             next[owner as usize] += 1;
         }
-        Places { first, places }
+        Positions { first, places }
     }
 
     /// The first place of a server from `start` on, around, that will do.
