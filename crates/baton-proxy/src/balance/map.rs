@@ -110,6 +110,9 @@ impl Map {
     /// A server is another one than `before`. Only going up or down counts, a weight that changes meanwhile does not.
     pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
         let (was_usable, is_usable) = (before.weight > 0, after.weight > 0);
+        if (was_usable, before.full) == (is_usable, after.full) {
+            return;
+        }
         if was_usable != is_usable {
             self.edition += 1;
             self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable);

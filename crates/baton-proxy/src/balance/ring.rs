@@ -132,6 +132,12 @@ impl Ring {
 
     /// A server is another one than `before`.
     pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
+        if let Some(shares) = &mut self.shares {
+            shares.update(server, before, after);
+        }
+        if (before.weight, before.nominal, before.full) == (after.weight, after.nominal, after.full) {
+            return;
+        }
         let (was_usable, is_usable) = (before.weight > 0, after.weight > 0);
         self.usable = self.usable - usize::from(was_usable) + usize::from(is_usable);
         self.free.set(server, is_usable && !after.full);
@@ -140,9 +146,6 @@ impl Ring {
         self.wanted_now = self.wanted_now - now(before) + now(after);
         self.short =
             self.short - usize::from(self.is_short(server, before)) + usize::from(self.is_short(server, after));
-        if let Some(shares) = &mut self.shares {
-            shares.update(server, before, after);
-        }
     }
 
     fn is_short(&self, server: usize, member: Member) -> bool {
@@ -216,6 +219,9 @@ impl Ring {
 
     /// `balance random`: the least loaded of some servers drawn, or any with a free slot.
     pub(super) fn draw(&self, question: &Question<'_>, draws: u32, members: &[Member]) -> Choice {
+        if self.usable > 0 && self.free.len() == 0 {
+            return Choice::Full;
+        }
         let mut random = question.random;
         let mut best: Option<usize> = None;
         for _ in 0..draws.clamp(1, DRAWS_MAX) {
