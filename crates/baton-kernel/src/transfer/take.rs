@@ -160,10 +160,15 @@ fn free_descriptors() -> u64 {
 /// One message with at most `most` descriptors, and what it says of each.
 fn message(stream: &impl AsFd, most: usize) -> Result<Vec<Taken>, TakeError> {
     let mut buffer = vec![0; PER_MESSAGE * ENTRY_MAX];
-    let received = receive(stream, &mut buffer)?;
+    let left = || TakeError::Malformed("it left before all sockets had come");
+    let received = receive(stream, &mut buffer).map_err(|error| match error {
+        // It closed without reading our acknowledgement.
+        TakeError::Talk(error) if error.kind() == io::ErrorKind::ConnectionReset => left(),
+        other => other,
+    })?;
     let (mut length, fds) = (received.length, received.fds);
     match fds.len() {
-        _ if length == 0 => return Err(TakeError::Malformed("it left before all sockets had come")),
+        _ if length == 0 => return Err(left()),
         0 => return Err(TakeError::Malformed("a message without a socket")),
         count if count > most => return Err(TakeError::Malformed("more sockets than it said")),
         _ => {}
