@@ -166,7 +166,7 @@ impl<'m> Side<'m> {
         Side { model, proxies, holders, places, services }
     }
 
-    /// The same proxy in this model.
+    /// The proxy of that name in this model.
     fn proxy(&self, proxy: &Proxy) -> Option<&'m Proxy> {
         self.proxies.get(&(&*proxy.name, proxy.role)).copied()
     }

@@ -43,7 +43,7 @@ pub struct ChangeLine {
     pub model: Arc<Model>,
     /// Its rules.
     rules: Arc<CompiledRules>,
-    /// The same, as the cores see it; `None` before the first commit.
+    /// The configuration in use as the cores see it; `None` before the first commit.
     pub generation: Option<Arc<Generation>>,
     /// Listening addresses.
     pub listeners: Listeners,
@@ -101,7 +101,7 @@ pub struct Ready {
 enum Addresses {
     /// By the commit.
     Prepared(listeners::Prepared),
-    /// See [`ChangeLine::open`].
+    /// Before the commit, by [`ChangeLine::open`].
     Open(listeners::Published),
 }
 
@@ -138,7 +138,7 @@ pub fn read(options: &Options, outside: &Outside) -> Loaded {
     baton_config::load(options, outside)
 }
 
-/// The same on a thread that is abandoned after a time; `None` then.
+/// Reads the files on a thread that is abandoned after a time; `None` then.
 pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Option<Loaded> {
     let (options, outside) = (options.clone(), outside.view());
     let (sender, loaded) = std::sync::mpsc::channel();
@@ -146,7 +146,7 @@ pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Opt
     read.ok().and_then(|_| loaded.recv_timeout(limit).ok())
 }
 
-/// The same, with what it names for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
+/// Reads the files, with what they name for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
 ///
 /// What is the same as in the configuration in use becomes the same objects: the change line sees by the pointer what it need not touch,
 /// and nothing is compared, compiled or freed on its thread.
@@ -295,7 +295,7 @@ impl ChangeLine {
         self.prepare_again(configuration, outside, now)
     }
 
-    /// The same for what was not refused by the kernel a moment ago.
+    /// Prepares a model that the kernel did not refuse a moment ago.
     fn prepare_again(
         &mut self,
         configuration: Configuration,
@@ -309,7 +309,7 @@ impl ChangeLine {
         self.prepare_with(configuration, encryption, outside, now)
     }
 
-    /// The same with certificates that were read already.
+    /// Prepares a model whose certificates were read already.
     fn prepare_with(
         &mut self,
         Configuration { model, rules }: Configuration,
@@ -341,7 +341,7 @@ impl ChangeLine {
         }
     }
 
-    /// The same, and tries again for a moment while a process before us may still have an address that we had no use for when it
+    /// Prepares a model, and tries again for a moment while a process before us may still have an address that we had no use for when it
     /// gave us the others.
     async fn prepare_in_time(
         &mut self,

@@ -138,7 +138,7 @@ impl Taken {
         self.overlapping(place) > 0
     }
 
-    /// The same for a place that is one of them: whether another one would.
+    /// Whether an address other than this one, which is one of them, overlaps it.
     pub(super) fn overlaps_another(&self, place: &Place) -> bool {
         self.overlapping(place) > 1
     }
